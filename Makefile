@@ -1,0 +1,45 @@
+# Everything runs from .venv in this checkout; `setup` makes it, every other target asks for it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: help setup run test check format bench chaos clean
+
+help:            ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+setup: $(STAMP)  ## make .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mainstem needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+run: setup       ## start the server on this machine, data in ./data
+	$(BIN)/mainstem serve --data-dir data
+
+check: setup     ## ruff, mypy --strict, import layers
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check      ## checks, then every test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+format: setup    ## rewrite the sources in the house format
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+bench: setup     ## measure the bars, with a raw baseline in the same run
+	$(BIN)/python -m mainstem.bench
+
+chaos: setup     ## the long seeded crash runs
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow --chaos
+
+clean:           ## remove .venv and caches, never data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

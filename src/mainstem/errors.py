@@ -1,0 +1,181 @@
+"""Every error Mainstem raises, as one tree.
+
+    MainstemError
+    ├── InvalidInput                the caller sent something wrong; nothing changed
+    │   ├── InvalidName             a topic, group or namespace name outside the allowed alphabet
+    │   ├── InvalidConfig           an unknown setting, or a value it cannot take
+    │   ├── InvalidBatch            bytes that are not a well-formed record batch
+    │   │   └── CorruptBatch        a record batch whose checksum does not match its bytes
+    │   └── TooLarge                a record, batch or request over a named limit
+    ├── NotFound                    the thing named does not exist
+    │   ├── TopicNotFound
+    │   ├── PartitionNotFound
+    │   └── GroupNotFound
+    ├── Rejected                    the ledger refused the command; the same on every broker
+    │   ├── TopicExists
+    │   ├── TopicFull               the topic's cap is reached and it discards nothing
+    │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
+    │   ├── ProducerFenced          a newer producer with the same id has taken over
+    │   └── BrokerFenced            this broker's membership was replaced by a newer one
+    ├── OffsetOutOfRange            the offset is below the start or beyond the end of the stream
+    ├── RecordsLost                 damage or a crash took these records; names the exact range
+    ├── Unavailable                 not now: the same call may succeed later
+    │   ├── NoSpace                 the disk is full; writes resume when space returns
+    │   ├── ReadOnly                an fsync failed, so nothing more is written by this process
+    │   └── Closed                  the log is closed or closing
+    └── StorageError                the data directory cannot be used as it is
+        ├── DirectoryLocked         another live process owns it
+        ├── DirectoryUnusable       missing permission, or not a directory
+        ├── NewerVersion            written by a newer Mainstem
+        ├── LogDamaged              bytes are damaged beyond what copies and checksums can repair
+        └── LedgerDiverged          replay gave a state other than the one recorded
+
+Each error says what happened and what to do. Doors map them to wire codes in one table each.
+"""
+
+from __future__ import annotations
+
+
+class MainstemError(Exception):
+    """Root of everything Mainstem raises on purpose."""
+
+
+class InvalidInput(MainstemError):
+    """The caller sent something wrong; nothing changed."""
+
+
+class InvalidName(InvalidInput):
+    """A name outside the allowed alphabet."""
+
+
+class InvalidConfig(InvalidInput):
+    """An unknown setting, or a value it cannot take."""
+
+
+class InvalidBatch(InvalidInput):
+    """Bytes that are not a well-formed record batch."""
+
+
+class CorruptBatch(InvalidBatch):
+    """A record batch whose checksum does not match its bytes."""
+
+
+class TooLarge(InvalidInput):
+    """A record, batch or request over a named limit."""
+
+
+class NotFound(MainstemError):
+    """The thing named does not exist."""
+
+
+class TopicNotFound(NotFound):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"no topic named {topic!r}: create it first, or check the spelling")
+        self.topic = topic
+
+
+class PartitionNotFound(NotFound):
+    def __init__(self, topic: str, partition: int, partitions: int) -> None:
+        super().__init__(f"topic {topic!r} has partitions 0 to {partitions - 1}, not {partition}")
+        self.topic = topic
+        self.partition = partition
+
+
+class GroupNotFound(NotFound):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"no group named {group!r} has committed an offset")
+        self.group = group
+
+
+class Rejected(MainstemError):
+    """The ledger refused the command; the answer is the same on every broker."""
+
+
+class TopicExists(Rejected):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} exists already")
+        self.topic = topic
+
+
+class TopicFull(Rejected):
+    """The topic's cap is reached and its policy is to reject."""
+
+
+class OutOfOrderSequence(Rejected):
+    """An idempotent producer skipped a sequence number."""
+
+
+class ProducerFenced(Rejected):
+    """A newer producer with the same id has taken over."""
+
+
+class BrokerFenced(Rejected):
+    """This broker's membership was replaced by a newer one."""
+
+
+class OffsetOutOfRange(MainstemError):
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside [{start}, {end}]")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class RecordsLost(MainstemError):
+    """Records at offsets [start, end) are gone; reading may go on at `end`."""
+
+    def __init__(self, start: int, end: int, reason: str) -> None:
+        super().__init__(f"records at offsets [{start}, {end}) are lost ({reason}); continue at {end}")
+        self.start = start
+        self.end = end
+        self.reason = reason
+
+
+class Unavailable(MainstemError):
+    """Not now: the same call may succeed later."""
+
+
+class NoSpace(Unavailable):
+    """The disk is full; writes resume when space returns."""
+
+
+class ReadOnly(Unavailable):
+    """An fsync failed, so this process writes nothing more; restart it once the disk is sound."""
+
+
+class Closed(Unavailable):
+    """The log is closed or closing."""
+
+
+class StorageError(MainstemError):
+    """The data directory cannot be used as it is."""
+
+
+class DirectoryLocked(StorageError):
+    """Another live process owns the directory."""
+
+
+class DirectoryUnusable(StorageError):
+    """Missing permission, or not a directory."""
+
+
+class NewerVersion(StorageError):
+    """Written by a newer Mainstem: upgrade this one."""
+
+
+class LogDamaged(StorageError):
+    """Damage beyond what copies and checksums can repair."""
+
+
+class LedgerDiverged(StorageError):
+    """Replay gave a state other than the one the log recorded."""
+
+
+class InvariantBroken(AssertionError):
+    """A bug in Mainstem, not a condition to handle: something that must hold does not."""
+
+
+def invariant(condition: object, why: str) -> None:
+    """State what must hold. Unlike `assert`, it stays under `python -O`."""
+    if not condition:
+        raise InvariantBroken(why)

@@ -1,0 +1,1 @@
+"""The commit path, the read path, recovery and checkpoints."""

@@ -1,0 +1,1 @@
+"""All input and output goes through these; tests replace them."""

@@ -1,0 +1,119 @@
+"""The commit log port: one ordered sequence of entries, each with its payload.
+
+A commit is an *entry* (opaque bytes, encoded by the ledger) and a *payload* (slices of record batches, in
+the order the entry lists them). The backend decides where the payload lives and numbers the *objects* that
+hold it; the entry's *position* is its place in the log: 0, 1, 2, … without holes.
+
+Rules every backend keeps (one contract suite checks them all):
+- `append` returns once the commit is written; `sync` once everything written before the call is durable.
+- A failed append publishes nothing: no later `follow` shows it, and the next append takes its position.
+- `follow` gives exactly the commits that were written, in order, with damage marked and never hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a commit went."""
+
+    position: int  # place of the entry in the log
+    object: int  # number of the object that holds the payload
+    start: int  # byte inside that object where the payload starts
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit as read back."""
+
+    placement: Placement
+    entry: Buffer
+    payload_bytes: int
+    payload_intact: bool  # False: some slice fails its checksum; the entry says which slices there are
+
+
+@dataclass(frozen=True, slots=True)
+class LogObject:
+    """One object of the log, as listed by `objects`."""
+
+    number: int
+    first_position: int
+    end_position: int  # one past the last commit in it
+    size_bytes: int
+    sealed: bool  # carries its index and takes no more commits
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state after every commit before `position`."""
+
+    position: int
+    state: bytes
+
+
+class CommitLog(Protocol):
+    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+        """Write one commit. Calls do not overlap: the caller groups commands meanwhile.
+
+        Raises NoSpace (nothing written, may be tried again) or ReadOnly (an earlier fsync failed)."""
+        ...
+
+    async def sync(self) -> int:
+        """Make everything written so far durable. Returns the position below which all is durable.
+
+        May run beside `append`. A failure is final: from then on `append` and `sync` raise ReadOnly."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The position the next commit will take."""
+        ...
+
+    @property
+    def synced(self) -> int:
+        """The position below which all is known durable."""
+        ...
+
+    def follow(self, position: int) -> AsyncIterator[list[Committed]]:
+        """The commits from `position` on, in chunks. Local: ends at the tail."""
+        ...
+
+    def read(self, object: int, start: int, length: int) -> bytearray:
+        """Payload bytes, fresh and writable. Blocks: call it on a thread. FileNotFoundError if dropped."""
+        ...
+
+    async def roll(self) -> None:
+        """Finish the current object; the next append starts a new one. No-op on an empty object."""
+        ...
+
+    async def seal(self, object: int, index: bytes) -> None:
+        """Attach the index to a finished object, durably. Repeating it with the same index is a no-op."""
+        ...
+
+    def read_index(self, object: int) -> bytes:
+        """The index of a sealed object. Blocks: call it on a thread. LogDamaged if no copy is whole."""
+        ...
+
+    def objects(self) -> list[LogObject]:
+        """Every object that still exists, by number."""
+        ...
+
+    async def drop(self, object: int) -> None:
+        """Delete a sealed object. Idempotent."""
+        ...
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint durably and forget all but the newest few."""
+        ...
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole."""
+        ...
+
+    async def close(self) -> None: ...

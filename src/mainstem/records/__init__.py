@@ -1,0 +1,1 @@
+"""RecordBatch v2: reading its header, checking, building and rewriting it."""
