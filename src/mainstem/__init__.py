@@ -5,16 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mainstem.broker.broker import Broker, BrokerOptions, Record
     from mainstem.client.embedded import EmbeddedLog, open
+    from mainstem.client.options import at_least_once, every_ms
+    from mainstem.errors import MainstemError
+    from mainstem.ledger.config import TopicConfig
 
 __version__ = "0.1.0"
-__all__ = ["EmbeddedLog", "__version__", "open"]
+__all__ = [
+    "Broker",
+    "BrokerOptions",
+    "EmbeddedLog",
+    "MainstemError",
+    "Record",
+    "TopicConfig",
+    "__version__",
+    "at_least_once",
+    "every_ms",
+    "open",
+]
+
+_HOMES = {
+    "Broker": "mainstem.broker.broker",
+    "BrokerOptions": "mainstem.broker.broker",
+    "EmbeddedLog": "mainstem.client.embedded",
+    "MainstemError": "mainstem.errors",
+    "Record": "mainstem.broker.broker",
+    "TopicConfig": "mainstem.ledger.config",
+    "at_least_once": "mainstem.client.options",
+    "every_ms": "mainstem.client.options",
+    "open": "mainstem.client.embedded",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use, so that `import mainstem` and `mainstem --help` stay quick.
-    if name in ("open", "EmbeddedLog"):
-        from mainstem.client import embedded
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mainstem' has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(embedded, name)
-    raise AttributeError(f"module 'mainstem' has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -10,10 +10,12 @@
     ├── NotFound                    the thing named does not exist
     │   ├── TopicNotFound
     │   ├── PartitionNotFound
+    │   ├── StreamNotFound
     │   └── GroupNotFound
     ├── Rejected                    the ledger refused the command; the same on every broker
     │   ├── TopicExists
     │   ├── TopicFull               the topic's cap is reached and it discards nothing
+    │   ├── LimitReached            a named bound of the ledger (limits.py) is reached
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
     │   └── BrokerFenced            this broker's membership was replaced by a newer one
@@ -21,6 +23,7 @@
     ├── RecordsLost                 damage or a crash took these records; names the exact range
     ├── Unavailable                 not now: the same call may succeed later
     │   ├── NoSpace                 the disk is full; writes resume when space returns
+    │   ├── CannotListen            a door's address is taken, not ours, or not allowed
     │   ├── ReadOnly                an fsync failed, so nothing more is written by this process
     │   └── Closed                  the log is closed or closing
     └── StorageError                the data directory cannot be used as it is
@@ -81,6 +84,12 @@ class PartitionNotFound(NotFound):
         self.partition = partition
 
 
+class StreamNotFound(NotFound):
+    def __init__(self, stream: int) -> None:
+        super().__init__(f"no stream {stream}: its topic was deleted, or it never existed")
+        self.stream = stream
+
+
 class GroupNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"no group named {group!r} has committed an offset")
@@ -99,6 +108,10 @@ class TopicExists(Rejected):
 
 class TopicFull(Rejected):
     """The topic's cap is reached and its policy is to reject."""
+
+
+class LimitReached(Rejected):
+    """A named bound of the ledger is reached; the message says which and what helps."""
 
 
 class OutOfOrderSequence(Rejected):
@@ -137,6 +150,10 @@ class Unavailable(MainstemError):
 
 class NoSpace(Unavailable):
     """The disk is full; writes resume when space returns."""
+
+
+class CannotListen(Unavailable):
+    """A door's address is taken, not this machine's, or not allowed."""
 
 
 class ReadOnly(Unavailable):

@@ -10,6 +10,8 @@ GIB = 1 << 30
 NAME_CHARS_MAX = 255
 PARTITIONS_PER_TOPIC_MAX = 10_000
 TOPICS_MAX = 100_000
+STREAMS_MAX = (1 << 32) - 1  # stream numbers ever handed out; a slice row holds 32 bits
+OFFSET_MAX = 1 << 62  # of an offset or a byte count, so that sums stay within 64 bits
 
 # Records
 RECORD_BYTES_MAX = 64 * MIB  # one record, decoded
@@ -17,6 +19,11 @@ BATCH_BYTES_MAX = 64 * MIB  # one record batch as stored; a topic's own limit is
 BATCH_RECORDS_MAX = 1 << 20  # records in one batch
 BATCH_DECODED_BYTES_MAX = 256 * MIB  # what one compressed batch may unpack to
 HEADERS_PER_RECORD_MAX = 10_000
+HEADERS_PER_DECODE_MAX = 8 * MIB  # headers decoded by one call, which bounds its memory
+DECODE_CALL_BYTES = 256 * MIB  # record bytes decoded by one kernel call, a larger batch alone excepted
+DECODE_CALL_RECORDS = 1 << 20  # records decoded by one kernel call, a larger batch alone excepted
+INTERPRETED_RECORDS_MAX = 48  # up to here plain Python beats the cost of calling a compiled kernel
+ZSTD_WINDOW_BYTES_MAX = 128 * MIB  # memory a zstd frame may ask for
 
 # Commit path
 GROUP_COMMIT_BYTES_MAX = 8 * MIB  # payload of one commit
@@ -30,6 +37,13 @@ DIGEST_EVERY_COMMITS = 4096
 SEGMENT_BYTES = 128 * MIB  # a WAL file is sealed past this size
 CHECKPOINT_EVERY_BYTES = 512 * MIB  # WAL written between two checkpoints, which bounds replay
 CHECKPOINTS_KEPT = 2
+IOVECS_MAX = 1024  # buffers in one pwritev, the kernel's IOV_MAX
+FRAME_JOINED_BYTES_MAX = 256 * KIB  # a smaller commit is joined into one buffer: cheaper than many iovecs
+SLICE_JOINED_BYTES_MAX = 4 * KIB  # slices this small on average are joined whatever their number
+SEGMENT_ZEROING_STEP_BYTES = 1 * MIB  # the next WAL file is pre-zeroed in steps an append can wait for
+FOLLOW_CHUNK_COMMITS = 4096  # commits handed out at a time by `follow`
+FOLLOW_WINDOW_BYTES = 4 * MIB  # bytes read at a time by `follow`
+SEGMENT_FILES_OPEN_MAX = 128  # read-only WAL files kept open
 
 # Read path
 TAIL_CACHE_BYTES = 64 * MIB
@@ -43,11 +57,23 @@ EPHEMERAL_STREAM_BYTES_MAX = 16 * MIB  # RAM one ephemeral stream may hold; olde
 PRODUCER_BATCHES_KEPT = 5  # duplicates among this many last batches answer the original offset
 PRODUCERS_MAX = 1_000_000
 PRODUCER_IDLE_MS = 7 * 24 * 3600 * 1000
+PRODUCER_TIME_STEP_MS = 60_000  # how finely the ledger knows when a producer was last heard of
 COMMIT_IDS_KEPT_PER_BROKER = 1024
 CURSOR_METADATA_BYTES_MAX = 4096
+CURSORS_MAX = 4_000_000  # (group, stream) pairs
 
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536
 TEXT_CONNECTIONS_MAX = 10_000
 TEXT_SEGMENT_ENTRIES = 1_000_000
+TEXT_PIPELINE_REQUESTS_MAX = 4096  # received and unanswered on one connection; beyond it nothing is read
+TEXT_PIPELINE_BYTES_MAX = 512 * KIB  # the same in bytes
+TEXT_TAKES_PER_RUN_MAX = 64  # pipelined GETs served by one commit
+TEXT_WRITE_BUFFER_BYTES = 256 * KIB  # answers a client has not read; beyond it no request is served
+TEXT_STALL_S = 60.0  # a client that reads nothing for this long is cut off
+TEXT_LINGER_S = 1.0  # how long a refused client may go on sending, so that it gets to read why
+TEXT_STATE_SEGMENTS_MAX = 10_000  # newest segments listed by one STATE
 SHUTDOWN_DRAIN_S = 10.0
+
+# Retention
+RETENTION_EVERY_S = 30.0

@@ -5,13 +5,49 @@ Every method that changes something returns once the change is durable to the cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
+
 from mainstem import limits
+from mainstem.broker.retention import Retention
+from mainstem.errors import (
+    GroupNotFound,
+    InvalidBatch,
+    InvalidInput,
+    InvalidName,
+    PartitionNotFound,
+    RecordsLost,
+    TooLarge,
+    TopicExists,
+    TopicNotFound,
+)
+from mainstem.ledger.appends import RECORD
+from mainstem.ledger.commands import (
+    AddPartitions,
+    AlterTopic,
+    CommitOffsets,
+    CreateTopic,
+    DeleteOffsets,
+    DeleteTopic,
+    Take,
+    Trim,
+)
 from mainstem.ledger.config import TopicConfig
-from mainstem.ports.clock import Clock, SystemClock
+from mainstem.ledger.topics import Topic
+from mainstem.log.checkpoints import ChildCheckpoints
+from mainstem.log.log import Log, LogOptions
+from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
+from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.host import boot_id
+from mainstem.records.building import build_batch
+from mainstem.records.decoding import decode_records, record_sizes_and_times
+from mainstem.records.header import SliceFacts, check_slice, walk
+from mainstem.records.rewrite import with_append_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,47 +112,142 @@ class Fetched:
 
 
 class Broker:
+    def __init__(self, log: Log, options: BrokerOptions, clock: Clock, random: Random) -> None:
+        self._log = log
+        self._options = options
+        self._clock = clock
+        self._random = random
+        self._retention = Retention(log, clock)
+
     @classmethod
-    async def open(cls, options: BrokerOptions, clock: Clock | None = None) -> Broker:
+    async def open(
+        cls, options: BrokerOptions, clock: Clock | None = None, random: Random | None = None
+    ) -> Broker:
         """Take the data directory, recover it and be ready to serve."""
-        raise NotImplementedError(clock or SystemClock())
+        clock = clock or SystemClock()
+        port = await LocalCommitLog.open(options.data_dir, segment_bytes=options.segment_bytes)
+        try:
+            log = await Log.open(
+                port,
+                clock,
+                LogOptions(
+                    broker=options.broker_id,
+                    node=options.node,
+                    boot_id=boot_id(),
+                    checkpoint_every_bytes=options.checkpoint_every_bytes,
+                    tail_cache_bytes=options.tail_cache_bytes,
+                    sync_every_ms=options.sync_every_ms,
+                ),
+                ChildCheckpoints(options.data_dir),
+            )
+        except BaseException:
+            await port.close()
+            raise
+        broker = cls(log, options, clock, random or SystemRandom())
+        broker._retention.start()
+        return broker
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
-        raise NotImplementedError
+        await self._retention.stop()
+        await self._log.close()
+
+    @property
+    def log(self) -> Log:
+        return self._log
+
+    @property
+    def last_position(self) -> int:
+        """Position of the newest commit applied."""
+        return self._log.ledger.position - 1
+
+    # Topics
 
     async def create_topic(
         self, name: str, *, partitions: int = 1, config: TopicConfig | None = None, exist_ok: bool = False
     ) -> TopicInfo:
-        """Raises InvalidName, InvalidConfig, TopicExists (unless `exist_ok`)."""
-        raise NotImplementedError
+        """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`)."""
+        _check_name(name)
+        existing = self._log.ledger.topics.get(name)
+        if existing is not None and exist_ok:
+            return _info(existing)
+        config = config or self._options.default_config
+        try:
+            command = CreateTopic(name, self._random.token(16), partitions, config)
+            return _info(await self._log.propose(command))
+        except TopicExists:
+            if exist_ok:
+                return self.topic(name)
+            raise
 
     async def delete_topic(self, name: str) -> TopicInfo:
         """Raises TopicNotFound."""
-        raise NotImplementedError
+        info = self.topic(name)
+        await self._log.propose(DeleteTopic(info.topic_id))
+        for stream in info.streams:
+            self._log.forget_ephemeral(stream)
+        return info
 
     async def alter_topic(self, name: str, config: TopicConfig) -> TopicInfo:
         """Replace the config. Raises TopicNotFound, InvalidConfig."""
-        raise NotImplementedError
+        return _info(await self._log.propose(AlterTopic(self.topic(name).topic_id, config)))
 
     async def add_partitions(self, name: str, total: int) -> TopicInfo:
-        raise NotImplementedError
+        """Grow a topic to `total` partitions; it never shrinks."""
+        return _info(await self._log.propose(AddPartitions(self.topic(name).topic_id, total)))
 
     def topic(self, name: str) -> TopicInfo:
         """Raises TopicNotFound."""
-        raise NotImplementedError
+        topic = self._log.ledger.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return _info(topic)
 
     def topics(self, prefix: str = "") -> list[TopicInfo]:
         """By name bytes."""
-        raise NotImplementedError
+        found = [_info(topic) for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
+        return sorted(found, key=lambda info: info.name.encode())
 
     def partition(self, name: str, partition: int = 0) -> PartitionState:
         """Raises TopicNotFound, PartitionNotFound."""
-        raise NotImplementedError
+        stream = self._stream(name, partition)
+        start, end = self._log.bounds(stream)
+        streams = self._log.ledger.streams
+        if streams.ephemeral(stream):
+            return PartitionState(partition, start, end, end - start, self._log.held_bytes(stream), -1)
+        return PartitionState(
+            partition,
+            start,
+            end,
+            int(streams.records[stream]),
+            int(streams.bytes[stream]),
+            int(streams.max_timestamp[stream]),
+        )
+
+    def _stream(self, name: str, partition: int) -> int:
+        return self._stream_and_config(name, partition)[0]
+
+    def _stream_and_config(self, name: str, partition: int) -> tuple[int, TopicConfig]:
+        topic = self._log.ledger.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        if not 0 <= partition < len(topic.streams):
+            raise PartitionNotFound(name, partition, len(topic.streams))
+        return topic.streams[partition], topic.config
+
+    # Writing
 
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
         """Append record batches as they came off the wire. Takes ownership of the buffer and stamps it."""
-        raise NotImplementedError
+        stream, config = self._stream_and_config(name, partition)
+        facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
+        if facts.control:
+            raise InvalidBatch("control batches are written by the broker alone")
+        if config.timestamp_type == "LogAppendTime":
+            now = self._clock.now_ms()
+            batches = _with_append_time(memoryview(batches), now)
+            facts = facts._replace(max_timestamp=now)
+        return await self._append(stream, config, batches, facts, len(batches))
 
     async def append_values(
         self,
@@ -129,7 +260,34 @@ class Broker:
         partition: int = 0,
     ) -> Appended:
         """Append records given as Python values, all or nothing, as one batch."""
-        raise NotImplementedError
+        stream, config = self._stream_and_config(name, partition)
+        if not values:
+            raise InvalidInput("there is nothing to append: give at least one record")
+        now = self._clock.now_ms()
+        if timestamps_ms is None or config.timestamp_type == "LogAppendTime":
+            batch = build_batch(values, keys=keys, headers=headers, timestamps_ms=now)
+            latest = now
+        else:
+            batch = build_batch(values, keys=keys, headers=headers, timestamps_ms=timestamps_ms)
+            latest = max(timestamps_ms)
+        if len(batch) > config.max_message_bytes:
+            raise TooLarge(
+                f"the batch has {len(batch)} bytes, over the topic's max.message.bytes of "
+                f"{config.max_message_bytes}: send fewer records at once, or raise that setting"
+            )
+        facts = SliceFacts(len(values), 1, latest, -1, -1, -1, False, False)
+        return await self._append(stream, config, batch, facts, sum(map(len, filter(None, values))))
+
+    async def _append(
+        self, stream: int, config: TopicConfig, slice: bytearray, facts: SliceFacts, size: int
+    ) -> Appended:
+        records = b""
+        if config.tracked:
+            records, size = _record_rows(slice)
+        base, duplicate = await self._log.append(stream, slice, facts, size, records)
+        return Appended(base, facts.count, facts.max_timestamp, duplicate)
+
+    # Reading
 
     async def fetch(
         self,
@@ -143,7 +301,12 @@ class Broker:
         """Batches from `offset` on; at least one if there is any, whatever its size.
 
         At the end it waits up to `max_wait_ms` for an append. Raises OffsetOutOfRange, RecordsLost."""
-        raise NotImplementedError
+        stream = self._stream(name, partition)
+        max_bytes = min(max_bytes, limits.READ_BYTES_MAX)
+        wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
+        chunk = await self._log.read(stream, offset, max_bytes, wait_s)
+        start, end = self._log.bounds(stream)
+        return Fetched(chunk.batches, chunk.next_offset, start, end)
 
     async def read(
         self,
@@ -156,25 +319,117 @@ class Broker:
         max_wait_ms: int = 0,
     ) -> list[Record]:
         """Decoded records from `offset` on."""
-        raise NotImplementedError
+        fetched = await self.fetch(
+            name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+        )
+        found: list[Record] = []
+        for slice in fetched.batches:
+            wanted = islice(decode_records(slice, offset), max_records - len(found))
+            found += [Record(*record) for record in wanted]
+            if len(found) >= max_records:
+                break
+        return found
 
     async def offset_at(self, name: str, timestamp_ms: int, partition: int = 0) -> int:
         """The first offset whose record time is at or after `timestamp_ms`; the end if none is."""
-        raise NotImplementedError
+        return await self._log.offset_at(self._stream(name, partition), timestamp_ms)
 
     async def trim(self, name: str, offset: int, partition: int = 0) -> int:
         """Delete the records below `offset`. Returns the new start."""
-        raise NotImplementedError
+        stream = self._stream(name, partition)
+        if self._log.ledger.streams.ephemeral(stream):
+            return self._log.trim_ephemeral(stream, offset)
+        await self._log.propose(Trim(stream, offset, "delete"))
+        await self._log.collect()
+        return self._log.bounds(stream)[0]
+
+    async def enforce_retention(self) -> int:
+        """Apply time and size limits now, to every topic. Returns how many partitions were trimmed."""
+        return await self._retention.enforce()
+
+    # Cursors
 
     async def take(self, name: str, group: str, *, partition: int = 0, limit: int = 1) -> list[Record]:
         """Consume the next records of a group's shared cursor: nobody else gets them. Empty at the end."""
-        raise NotImplementedError
+        stream = self._stream(name, partition)
+        if self._log.ledger.streams.ephemeral(stream):
+            raise InvalidInput(f"topic {name!r} is ephemeral: it keeps no cursor to take from")
+        while True:
+            taken = await self._log.propose(Take(group, stream, limit))
+            if not taken.ranges:
+                return []
+            records = await self._read_ranges(name, partition, taken.ranges)
+            if records:
+                return records
+            # All that was taken turned out to be deleted or lost meanwhile: go on to the next.
+
+    async def _read_ranges(
+        self, name: str, partition: int, ranges: Sequence[tuple[int, int]]
+    ) -> list[Record]:
+        found: list[Record] = []
+        for first, last in ranges:
+            at = first
+            while at < last:
+                try:
+                    records = await self.read(name, at, partition=partition, max_records=last - at)
+                except RecordsLost as loss:
+                    at = loss.end
+                    continue
+                records = [record for record in records if record.offset < last]
+                if not records:
+                    break
+                found += records
+                at = records[-1].offset + 1
+        return found
 
     async def commit_offset(
         self, group: str, name: str, offset: int, partition: int = 0, metadata: str = ""
     ) -> None:
-        raise NotImplementedError
+        """Store a group's next offset to read."""
+        _check_name(group, "group")
+        await self._log.propose(CommitOffsets(group, ((self._stream(name, partition), offset, metadata),)))
 
     def committed(self, group: str, name: str, partition: int = 0) -> int | None:
         """The group's next offset to read, None if it never committed."""
-        raise NotImplementedError
+        cursor = self._log.ledger.cursors.get(group, self._stream(name, partition))
+        return None if cursor is None else cursor.offset
+
+    def groups(self) -> list[str]:
+        return sorted(self._log.ledger.cursors.groups())
+
+    async def delete_group(self, group: str) -> None:
+        """Forget a group's positions. Raises GroupNotFound."""
+        if group not in self.groups():
+            raise GroupNotFound(group)
+        await self._log.propose(DeleteOffsets(group))
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+
+def _check_name(name: str, kind: str = "topic") -> None:
+    if len(name) > limits.NAME_CHARS_MAX or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"{name[:64]!r} is no {kind} name: use 1 to {limits.NAME_CHARS_MAX} letters, digits, '.', '_', ':' "
+            "or '-', starting with a letter or digit"
+        )
+
+
+def _info(topic: Topic) -> TopicInfo:
+    return TopicInfo(topic.name, topic.topic_id, topic.config, tuple(topic.streams))
+
+
+def _with_append_time(slice: memoryview, time_ms: int) -> bytearray:
+    stamped = bytearray()
+    for header in walk(slice):
+        stamped += with_append_time(slice[header.position : header.end], time_ms)
+    return stamped
+
+
+def _record_rows(slice: bytearray) -> tuple[bytes, int]:
+    """A size and a time for each record, packed as the ledger takes them, and the sum of the sizes."""
+    sizes, times = record_sizes_and_times(memoryview(slice))
+    rows = np.empty(len(sizes), RECORD)
+    rows["size"] = sizes
+    rows["time"] = times
+    return rows.tobytes(), int(sizes.sum())

@@ -1,0 +1,1 @@
+"""The Python client: the log embedded in a process."""

@@ -16,7 +16,7 @@ Slice row, 48 bytes, little-endian (`SLICE`):
 | size          | u4   | logical bytes, what caps and `bytes` count                           |
 | batches       | u4   | record batches in the slice                                          |
 
-Record row, 12 bytes (`RECORD`), one a record for slices flagged SLICE_TRACKED, in slice order:
+Record row, 12 bytes (`RECORD`), `count` of them for each slice flagged SLICE_TRACKED, in slice order:
 
 | field | type | meaning            |
 |-------|------|--------------------|
@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.errors import StorageError
+from mainstem.errors import LogDamaged
 
 SLICE = np.dtype(
     [
@@ -63,27 +63,43 @@ _HEAD = struct.Struct("<II")
 
 Rows = npt.NDArray[Any]
 
+_NO_SLICES: Rows = np.empty(0, SLICE)
+NO_RECORDS: Rows = np.empty(0, RECORD)
+
 
 @dataclass(slots=True)
 class AppendRun:
     """Consecutive appends of one entry."""
 
     slices: Rows  # of SLICE
-    records: Rows = field(default_factory=lambda: np.empty(0, RECORD))
+    records: Rows = field(default_factory=lambda: NO_RECORDS)
 
     def encode(self) -> bytes:
-        return _HEAD.pack(len(self.slices), len(self.records)) + self.slices.tobytes() + self.records.tobytes()
+        return (
+            _HEAD.pack(len(self.slices), len(self.records)) + self.slices.tobytes() + self.records.tobytes()
+        )
 
     @classmethod
     def decode(cls, body: bytes | memoryview) -> AppendRun:
+        """Rows stay views of `body`. Raises LogDamaged."""
+        size = len(body)
+        if size < _HEAD.size:
+            raise LogDamaged("an append run in the log is shorter than its head")
         slices, records = _HEAD.unpack_from(body)
         split = _HEAD.size + slices * SLICE.itemsize
-        if len(body) != split + records * RECORD.itemsize:
-            raise StorageError("an append run in the log has the wrong length: written by a faulty version?")
-        return cls(
-            np.frombuffer(body, SLICE, slices, _HEAD.size),
-            np.frombuffer(body, RECORD, records, split),
-        )
+        if size != split + records * RECORD.itemsize:
+            raise LogDamaged("an append run in the log has the wrong length: written by a faulty version?")
+        if not records:
+            return cls(np.frombuffer(body, SLICE, slices, _HEAD.size) if slices else _NO_SLICES, NO_RECORDS)
+        run = cls(np.frombuffer(body, SLICE, slices, _HEAD.size), np.frombuffer(body, RECORD, records, split))
+        if run.tracked_records() != records:
+            raise LogDamaged("an append run in the log does not hold one record row a tracked record")
+        return run
+
+    def tracked_records(self) -> int:
+        """How many record rows the slices ask for."""
+        tracked = (self.slices["flags"] & SLICE_TRACKED) != 0
+        return int(self.slices["count"][tracked].sum(dtype=np.int64))
 
 
 class AppendCode(IntEnum):

@@ -1,0 +1,1 @@
+"""The text door: framed words over TCP, the smallest client there is."""

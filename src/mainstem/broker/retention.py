@@ -1,0 +1,86 @@
+"""Retention: topics give up what their time and size limits no longer cover.
+
+Caps and TTL floors that must be exact are the ledger's; `retention.ms` and `retention.bytes` go by whole slices,
+the way Kafka goes by whole segments. Each trim is a command that names the offset, so doing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from mainstem import limits
+from mainstem.errors import MainstemError, NotFound
+from mainstem.ledger.commands import Trim, TrimReason
+from mainstem.ledger.config import TopicConfig
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+
+_log = logging.getLogger("mainstem.retention")
+
+
+class Retention:
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="mainstem-retention")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(limits.RETENTION_EVERY_S)
+            try:
+                await self.enforce()
+            except MainstemError as error:
+                _log.warning("retention was not enforced", extra={"error": str(error)})
+
+    async def enforce(self) -> int:
+        """Trim every partition that is over a limit. Returns how many were trimmed."""
+        trimmed = 0
+        for topic in list(self._log.ledger.topics):
+            for stream in topic.streams:
+                try:
+                    trimmed += await self._enforce_stream(stream, topic.config)
+                except NotFound:
+                    continue  # deleted meanwhile
+        if trimmed:
+            await self._log.collect()
+        return trimmed
+
+    async def _enforce_stream(self, stream: int, config: TopicConfig) -> bool:
+        if config.durability == "ephemeral":
+            return False
+        now = self._clock.now_ms()
+        moved = False
+        if config.ttl_ms:
+            moved |= await self._trim(stream, self._expired_to(stream, now - config.ttl_ms), "ttl")
+        if config.retention_ms >= 0 and "delete" in config.cleanup_policy:
+            floor = await self._log.retention_floor(stream, keep_after_ms=now - config.retention_ms, keep_bytes=None)
+            moved |= await self._trim(stream, floor, "ttl")
+        if config.retention_bytes >= 0 and "delete" in config.cleanup_policy:
+            floor = await self._log.retention_floor(stream, keep_after_ms=None, keep_bytes=config.retention_bytes)
+            moved |= await self._trim(stream, floor, "cap")
+        return moved
+
+    def _expired_to(self, stream: int, before_ms: int) -> int:
+        """The end of the expired records that no live one stands before."""
+        streams = self._log.ledger.streams
+        floor = streams.start(stream)
+        for first, last in streams.expired(stream, before_ms):
+            if streams.holes(stream).covered(floor, first) < first - floor:
+                break
+            floor = last
+        return floor
+
+    async def _trim(self, stream: int, floor: int, reason: TrimReason) -> bool:
+        if floor <= self._log.bounds(stream)[0]:
+            return False
+        await self._log.propose(Trim(stream, floor, reason))
+        return True

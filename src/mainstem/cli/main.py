@@ -1,0 +1,75 @@
+"""`mainstem`: the commands and how they end.
+
+Exit codes: 0 done, 1 it could not be done (one line on stderr says why), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from mainstem import __version__
+from mainstem.errors import MainstemError
+from mainstem.values import did_you_mean
+
+# Name → where it lives and what it does. A command's module is imported when it is run, not for the help.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("mainstem.cli.serve:serve", "Run a server until it is told to stop."),
+    "config": ("mainstem.cli.config:config", "Show every setting and where its value comes from."),
+    "topic": ("mainstem.cli.topic:topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("mainstem.cli.produce:produce", "Append records from arguments or standard input."),
+    "consume": ("mainstem.cli.consume:consume", "Print records."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mainstem")
+def cli() -> None:
+    """One durable log, many doors, and every topic is a table."""
+
+
+def main() -> None:
+    sys.exit(run())
+
+
+def run() -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        code = cli.main(prog_name="mainstem", standalone_mode=False)
+    except click.ClickException as error:  # wrong usage
+        error.show()
+        return error.exit_code
+    except MainstemError as error:
+        click.echo(f"error: {error}", err=True)
+        return 1
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return 130
+    return code if isinstance(code, int) else 0

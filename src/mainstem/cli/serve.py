@@ -1,0 +1,21 @@
+"""`mainstem serve`."""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli.settings import takes_settings
+from mainstem.config import Resolved
+
+
+@click.command()
+@takes_settings()
+def serve(resolved: Resolved) -> None:
+    """Run a server until SIGINT or SIGTERM.
+
+    Every flag can also be given as the variable in brackets, or as a key of the TOML file.
+    """
+    from mainstem import events, server
+
+    events.configure(resolved.config.log_format, resolved.config.log_level)
+    server.run(resolved.config)

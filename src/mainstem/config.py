@@ -1,0 +1,193 @@
+"""Settings of a server: one table that flags, environment, file and documentation are made from.
+
+A value comes from the first of: the flag, the `MAINSTEM_…` variable, the TOML file, the default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
+
+from mainstem import limits, values
+from mainstem.address import Address
+from mainstem.errors import InvalidConfig
+
+T = TypeVar("T")
+
+ENV_PREFIX = "MAINSTEM_"
+FILE_ENV = "MAINSTEM_CONFIG"
+FILE_DEFAULT = "mainstem.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """How a value is written."""
+
+    metavar: str
+    parse: Callable[[str], T]  # raises ValueError, as values.py says
+    absent: str = ""  # how no value is shown
+
+
+def _whole(low: int, high: int) -> Kind[int]:
+    return Kind("N", values.whole(low, high))
+
+
+def _size(low: int, high: int) -> Kind[int]:
+    return Kind("BYTES", values.size(low, high))
+
+
+def _one_of(*choices: str) -> Kind[str]:
+    return Kind("|".join(choices), values.one_of(*choices))
+
+
+def _address_or_off(text: str) -> Address | None:
+    return None if text == "off" else Address.parse(text)
+
+
+_PATH = Kind("PATH", values.path)
+_ADDRESS = Kind("HOST:PORT|off", _address_or_off, absent="off")
+_NAME = Kind("NAME", values.name)
+
+
+_TEXT = Address("127.0.0.1", 9091)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The table of settings: name, type, how it is written, what it means, default."""
+
+    data_dir: Annotated[Path, _PATH, "Directory that holds the log."] = Path("data")
+    text: Annotated[Address | None, _ADDRESS, "Where the text door listens (port 0: any free one)."] = _TEXT
+    ports_file: Annotated[
+        Path | None, _PATH, "Once ready, write a JSON map from each door to its address here."
+    ] = None
+    broker_id: Annotated[
+        int, _whole(0, 2**31 - 1), "Number of this broker, unique among those of one log."
+    ] = 1
+    node: Annotated[str, _NAME, "Name of this broker, for people."] = "local"
+    durability: Annotated[
+        str,
+        _one_of("ephemeral", "memory", "disk", "fsync"),
+        "Class of topics made without one: what holds when a write is acknowledged.",
+    ] = "fsync"
+    sync_every_ms: Annotated[
+        int,
+        _whole(0, 3_600_000),
+        "Sync topics below class fsync in the background this often; 0 leaves it to the kernel.",
+    ] = 0
+    segment_bytes: Annotated[
+        int, _size(64 * limits.KIB, 2 * limits.GIB), "Size at which a log file is sealed."
+    ] = limits.SEGMENT_BYTES
+    checkpoint_every_bytes: Annotated[
+        int,
+        _size(64 * limits.KIB, 1024 * limits.GIB),
+        "Log written between two checkpoints; it bounds how long a start takes.",
+    ] = limits.CHECKPOINT_EVERY_BYTES
+    tail_cache_bytes: Annotated[int, _size(0, 1024 * limits.GIB), "Memory for the newest records."] = (
+        limits.TAIL_CACHE_BYTES
+    )
+    text_segment_entries: Annotated[
+        int, _whole(1, 2**62), "Entries in a segment, as the text door's STATE counts them."
+    ] = limits.TEXT_SEGMENT_ENTRIES
+    text_connections: Annotated[int, _whole(1, 1_000_000), "Connections the text door holds at once."] = (
+        limits.TEXT_CONNECTIONS_MAX
+    )
+    log_format: Annotated[
+        str, _one_of("auto", "text", "json"), "Log lines as key=value or JSON; auto: key=value on a terminal."
+    ] = "auto"
+    log_level: Annotated[str, _one_of("debug", "info", "warning", "error"), "Least level to log."] = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    kind: Kind[Any]
+    help: str
+    default: object
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+    def shown(self, value: object) -> str:
+        """A value as a flag or variable would be written."""
+        return self.kind.absent if value is None else str(value)
+
+
+def _table() -> tuple[Setting, ...]:
+    hints = get_type_hints(Config, include_extras=True)
+    rows = []
+    for row in fields(Config):
+        kind, help = hints[row.name].__metadata__
+        rows.append(Setting(row.name, kind, help, row.default))
+    return tuple(rows)
+
+
+SETTINGS: tuple[Setting, ...] = _table()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    config: Config
+    sources: Mapping[str, str]  # setting name → where its value came from
+
+
+def resolve(flags: Mapping[str, str], environ: Mapping[str, str], file: Path | None = None) -> Resolved:
+    """Every setting from the first place that has it. `file` is the --config flag. Raises InvalidConfig."""
+    path, table = _read_file(file, environ)
+    found: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    for row in SETTINGS:
+        if row.name in flags:
+            raw, source, named = flags[row.name], "flag", row.flag
+        elif environ.get(row.env):  # an empty variable is an unset one
+            raw, source, named = environ[row.env], "environment", row.env
+        elif row.name in table:
+            raw, source, named = table[row.name], f"file {path}", f"{row.name} in {path}"
+        else:
+            sources[row.name] = "default"
+            continue
+        try:
+            found[row.name] = row.kind.parse(raw)
+        except ValueError as wrong:
+            raise InvalidConfig(f"{named} {wrong}") from None
+        sources[row.name] = source
+    return Resolved(Config(**found), sources)  # type: ignore[arg-type]  # each value is of its row's kind
+
+
+def _read_file(file: Path | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+    path = file or Path(environ.get(FILE_ENV) or FILE_DEFAULT)
+    wanted = file is not None or bool(environ.get(FILE_ENV))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if wanted:
+            raise InvalidConfig(f"the config file {path} does not exist") from None
+        return path, {}
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise InvalidConfig(f"the config file {path} cannot be read: {wrong}") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as wrong:
+        raise InvalidConfig(f"the config file {path} is not valid TOML: {wrong}") from None
+    return path, _checked(path, table)
+
+
+def _checked(path: Path, table: dict[str, Any]) -> dict[str, str]:
+    known = [row.name for row in SETTINGS]
+    checked: dict[str, str] = {}
+    for key, value in table.items():
+        if key not in known:
+            near = values.did_you_mean(key.replace("-", "_"), known)
+            raise InvalidConfig(f"unknown setting {key!r} in {path}{near}")
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise InvalidConfig(f"{key} in {path} takes text or a whole number, not {value!r}")
+        checked[key] = str(value)
+    return checked

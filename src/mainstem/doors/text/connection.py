@@ -1,0 +1,170 @@
+"""One connection of the text door: frames in, answers out, in order, with bounds on both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import cast
+
+from mainstem import events, limits
+from mainstem.doors.text.connections import Connections
+from mainstem.doors.text.frames import FrameReader, InvalidLength, frame
+from mainstem.doors.text.requests import INVALID_LENGTH, Get, Put, Refused, Request, next_run, parse
+from mainstem.doors.text.service import TextService
+
+_log = events.named("text")
+_INTERNAL_ERROR = b"ERR internal error"
+_TOO_MANY = b"ERR too many connections"
+
+
+class TextConnection(asyncio.Protocol):
+    """Requests wait in `_waiting`; a worker serves them run by run while there are any.
+
+    Back-pressure: nothing is read while too much waits, and nothing is served while the client does not
+    read its answers. So a client can make the server hold one pipeline and one run of answers, no more."""
+
+    def __init__(self, service: TextService, connections: Connections, stall_s: float) -> None:
+        self._service = service
+        self._connections = connections
+        self._stall_s = stall_s
+        self._frames = FrameReader()
+        self._waiting: deque[Request] = deque()
+        self._waiting_bytes = 0
+        self._worker: asyncio.Task[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reading = True  # False: nothing that arrives from now on counts
+        self._paused = False
+        self._lingering = False
+        self._lost = False
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=limits.TEXT_WRITE_BUFFER_BYTES)
+        if not self._connections.admit(self):
+            self._transport.write(frame(_TOO_MANY))
+            self._linger()
+
+    def data_received(self, data: bytes) -> None:
+        if self._reading:
+            self._frames.feed(data)
+            self._receive()
+
+    def eof_received(self) -> bool:
+        """A client may close its side early and still read its answers."""
+        self._reading = False
+        return self._worker is not None and not self._lingering
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        self._reading = False
+        self._writable.set()
+        self._connections.forget(self)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # What the door calls
+
+    def finish(self) -> None:
+        self._reading = False
+        if self._worker is None and not self._lingering:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # Requests in
+
+    def _receive(self) -> None:
+        """Move whole frames to the waiting requests, up to the bound, and see that they are served."""
+        while self._has_room() and (request := self._next_request()) is not None:
+            self._waiting.append(request)
+            if isinstance(request, Put):
+                self._waiting_bytes += len(request.payload)
+        self._pause_or_resume()
+        if self._waiting and self._worker is None:
+            self._worker = self._connections.work(self._serve())
+
+    def _next_request(self) -> Request | None:
+        try:
+            body = self._frames.next()
+        except InvalidLength:
+            self._reading = False
+            self._frames.clear()
+            return INVALID_LENGTH
+        return None if body is None else parse(body)
+
+    def _has_room(self) -> bool:
+        return (
+            len(self._waiting) < limits.TEXT_PIPELINE_REQUESTS_MAX
+            and self._waiting_bytes < limits.TEXT_PIPELINE_BYTES_MAX
+        )
+
+    def _pause_or_resume(self) -> None:
+        full = not self._has_room()
+        if not self._reading or full == self._paused:
+            return
+        self._paused = full
+        if full:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # Answers out
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting and await self._can_write():
+                run = next_run(self._waiting)
+                self._waiting_bytes -= sum(len(put.payload) for put in run if isinstance(put, Put))
+                if self._lost and isinstance(run[0], Get):
+                    continue  # nobody is left to read what it would consume
+                answers = await self._answers(run)
+                if not self._lost:
+                    self._transport.write(b"".join(map(frame, answers)))
+                if isinstance(run[0], Refused) and run[0].closes:
+                    return
+                self._receive()
+        finally:
+            self._worker = None
+            if not self._reading:
+                self._linger()
+
+    async def _can_write(self) -> bool:
+        """Wait until the client has read enough. One that reads nothing at all is cut off."""
+        if self._writable.is_set():
+            return True
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._writable.wait()
+        except TimeoutError:
+            _log.warning("stalled client cut off", stall_s=self._stall_s)
+            self._transport.abort()
+            return False
+        return True
+
+    async def _answers(self, run: list[Request]) -> list[bytes]:
+        try:
+            return await self._service.answer(run)
+        except Exception:  # noqa: BLE001  # a bug in one request must not take the connection, nor hide
+            _log.exception("request failed", request=type(run[0]).__name__)
+            return [_INTERNAL_ERROR] * len(run)
+
+    def _linger(self) -> None:
+        """Close our side and let theirs run out: closing with bytes unread would reset the connection,
+        and the client might never get to read its last answers."""
+        self._reading = False
+        if self._lost or self._lingering:
+            return
+        self._lingering = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if self._paused:
+            self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(limits.TEXT_LINGER_S, self._transport.close)

@@ -1,0 +1,58 @@
+"""The text door: listens, hands out connections, and closes them politely."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainstem import limits
+from mainstem.address import Address
+from mainstem.broker.broker import Broker
+from mainstem.doors.text.connection import TextConnection
+from mainstem.doors.text.connections import Connections
+from mainstem.doors.text.service import TextService
+from mainstem.doors.text.status import Node
+
+_BACKLOG = 1024
+
+
+class TextDoor:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        broker_id: int = 1,
+        node: str = "local",
+        segment_entries: int = limits.TEXT_SEGMENT_ENTRIES,
+        connections_max: int = limits.TEXT_CONNECTIONS_MAX,
+        stall_s: float = limits.TEXT_STALL_S,
+    ) -> None:
+        self._broker = broker
+        self._broker_id = broker_id
+        self._node = node
+        self._segment_entries = segment_entries
+        self._stall_s = stall_s
+        self._connections = Connections(connections_max)
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: Address) -> Address:
+        """Listen. Returns the address as bound. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False
+        )
+        host, port, *_ = self._server.sockets[0].getsockname()
+        bound = Address(host, port)
+        node = Node(self._broker_id, self._node, str(bound), self._segment_entries)
+        self._service = TextService(self._broker, node)
+        await self._server.start_serving()
+        return bound
+
+    async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
+        """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
+        if self._server is None:
+            return 0
+        self._server.close()
+        return await self._connections.drain(drain_s)
+
+    def _connection(self) -> TextConnection:
+        return TextConnection(self._service, self._connections, self._stall_s)

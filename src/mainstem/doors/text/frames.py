@@ -1,0 +1,55 @@
+"""Frames of the text door, the same both ways.
+
+| field  | size | meaning                                         |
+|--------|------|-------------------------------------------------|
+| length | 4    | u32 little-endian; requests: 1 to 65,536        |
+| body   | length | UTF-8 text; the payload of a GET is as stored |
+"""
+
+from __future__ import annotations
+
+import struct
+
+from mainstem import limits
+
+LENGTH = struct.Struct("<I")
+
+
+class InvalidLength(Exception):
+    """A length of 0 or over the limit. The stream cannot be followed past it."""
+
+
+def frame(body: bytes) -> bytes:
+    return LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts received bytes into frame bodies. Holds one read and one unfinished frame at most."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._start = 0  # bytes before it are consumed
+
+    def feed(self, data: bytes) -> None:
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+
+    def next(self) -> bytes | None:
+        """The next whole body; None until there is one. Raises InvalidLength, then every time."""
+        body_start = self._start + LENGTH.size
+        if len(self._buffer) < body_start:
+            return None
+        (length,) = LENGTH.unpack_from(self._buffer, self._start)
+        if not 1 <= length <= limits.TEXT_FRAME_BYTES_MAX:
+            raise InvalidLength
+        body_end = body_start + length
+        if len(self._buffer) < body_end:
+            return None
+        self._start = body_end
+        return bytes(memoryview(self._buffer)[body_start:body_end])
+
+    def clear(self) -> None:
+        self._buffer = bytearray()
+        self._start = 0

@@ -1,0 +1,110 @@
+"""Text requests as broker calls, and what became of them as answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.cursors import SHARED_CURSOR
+from mainstem.doors.text import status
+from mainstem.doors.text.requests import Get, Metrics, Put, Refused, Register, Request, State
+from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, invariant
+
+OK = b"OK"
+EMPTY = b"EMPTY"
+
+
+class TextService:
+    """Serves runs of requests. One for all connections of a door."""
+
+    def __init__(self, broker: Broker, node: status.Node) -> None:
+        self._broker = broker
+        self._node = node
+
+    async def answer(self, run: Sequence[Request]) -> list[bytes]:
+        """One answer a request, in order. A run is what `next_run` gives."""
+        first = run[0]
+        if isinstance(first, Put):
+            answers = await self._put_all(cast("Sequence[Put]", run))
+        elif isinstance(first, Get):
+            answers = await self._get(first.topic, len(run))
+        else:
+            answers = [await self._one(first)]
+        invariant(len(answers) == len(run), "every request has one answer")
+        return answers
+
+    async def _one(self, request: Request) -> bytes:
+        try:
+            match request:
+                case Refused(answer):
+                    return answer
+                case Register(topic):
+                    await self._broker.create_topic(topic, exist_ok=True)
+                    return OK
+                case State(topic):
+                    return status.topic_state(self._broker, self._node, topic)
+                case Metrics():
+                    return status.metrics(self._broker, self._node)
+                case Put() | Get():
+                    invariant(False, "PUT and GET are served as runs")
+        except MainstemError as error:
+            return refusal(error)
+        return OK
+
+    async def _put_all(self, puts: Sequence[Put]) -> list[bytes]:
+        """One append a topic, all at once: the order inside each topic is that of the connection."""
+        by_topic: dict[str, list[int]] = {}
+        for index, put in enumerate(puts):
+            by_topic.setdefault(put.topic, []).append(index)
+        served = await asyncio.gather(
+            *(
+                self._put(topic, [puts[index].payload for index in indexes])
+                for topic, indexes in by_topic.items()
+            )
+        )
+        answers = [b""] * len(puts)
+        for indexes, topic_answers in zip(by_topic.values(), served, strict=True):
+            for index, answer in zip(indexes, topic_answers, strict=True):
+                answers[index] = answer
+        return answers
+
+    async def _put(self, topic: str, payloads: list[bytes]) -> list[bytes]:
+        try:
+            await self._broker.append_values(topic, payloads)
+        except (TooLarge, TopicFull) as error:
+            # Refused together, some may still fit alone. Halves in order end where one by one would.
+            if len(payloads) == 1:
+                return [refusal(error)]
+            half = len(payloads) // 2
+            return await self._put(topic, payloads[:half]) + await self._put(topic, payloads[half:])
+        except MainstemError as error:
+            return [refusal(error)] * len(payloads)
+        return [OK] * len(payloads)
+
+    async def _get(self, topic: str, count: int) -> list[bytes]:
+        """Partitions in turn, the lowest that has something first."""
+        answers: list[bytes] = []
+        try:
+            for partition in range(self._broker.topic(topic).partitions):
+                # Fewer than asked for may only mean that some were lost; none means the end.
+                while records := await self._take(topic, partition, count - len(answers)):
+                    answers += records
+                    if len(answers) == count:
+                        return answers
+        except MainstemError as error:
+            # What was taken before the error is the client's; the rest of the run hears of the error.
+            return answers + [refusal(error)] * (count - len(answers))
+        return answers + [EMPTY] * (count - len(answers))
+
+    async def _take(self, topic: str, partition: int, limit: int) -> list[bytes]:
+        records = await self._broker.take(topic, SHARED_CURSOR, partition=partition, limit=limit)
+        return [b"OK " + (record.value or b"") for record in records]
+
+
+def refusal(error: MainstemError) -> bytes:
+    """The answer to a request the broker refused."""
+    if isinstance(error, TopicNotFound):
+        return f"ERR unknown topic {error.topic}".encode()
+    return f"ERR {error}".encode()

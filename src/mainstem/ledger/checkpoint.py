@@ -1,0 +1,81 @@
+"""Checkpoints: the whole state as bytes.
+
+Head, 40 bytes, little-endian (`HEAD`):
+
+| field    | type  | meaning                                         |
+|----------|-------|-------------------------------------------------|
+| magic    | 8 × u1 | `MSTMLEDG`                                     |
+| version  | u4    | now 1                                           |
+| reserved | u4    | 0                                               |
+| digest   | u8    | of the state, compared again once it is decoded |
+| checksum | 8 × u1 | BLAKE2b-64 of the body                         |
+| length   | u8    | bytes of the body                               |
+
+The body is `State` in msgpack, as arrays; columns are little-endian bytes. The same state always gives the
+same bytes: maps are sorted, and interval sets and rings have one form each.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+
+import msgspec
+
+from mainstem.errors import LogDamaged, NewerVersion
+from mainstem.ledger.brokers import BrokerState
+from mainstem.ledger.cursors import CursorsState
+from mainstem.ledger.entry import Buffer
+from mainstem.ledger.producers import ProducersState
+from mainstem.ledger.streams import StreamsState
+from mainstem.ledger.topics import Topic
+
+CHECKPOINT_VERSION = 1
+MAGIC = b"MSTMLEDG"
+HEAD = struct.Struct("<8sIIQ8sQ")
+
+
+class State(msgspec.Struct, frozen=True, array_like=True):
+    """Everything a ledger holds. New fields only at the end, with a default."""
+
+    position: int
+    time_ms: int
+    last_digest: tuple[int, int] | None
+    topics: list[Topic]
+    streams: StreamsState
+    producers: ProducersState
+    cursors: CursorsState
+    brokers: list[BrokerState]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(State).decode
+
+
+def pack(state: State, digest: int) -> bytes:
+    body = _encode(state)
+    return HEAD.pack(MAGIC, CHECKPOINT_VERSION, 0, digest, _checksum(body), len(body)) + body
+
+
+def unpack(data: Buffer) -> tuple[State, int]:
+    """The state and the digest it must have. Raises NewerVersion or LogDamaged."""
+    if len(data) < HEAD.size:
+        raise LogDamaged("a checkpoint is shorter than its head")
+    magic, version, _, digest, checksum, length = HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise LogDamaged("these bytes are no checkpoint of a ledger")
+    if version > CHECKPOINT_VERSION:
+        raise NewerVersion(
+            f"a checkpoint of version {version}: this Mainstem reads up to {CHECKPOINT_VERSION}"
+        )
+    body = memoryview(data)[HEAD.size :]
+    if version == 0 or len(body) != length or _checksum(body) != checksum:
+        raise LogDamaged("a checkpoint does not match its checksum")
+    try:
+        return _decode(body), digest
+    except msgspec.DecodeError as error:
+        raise LogDamaged(f"a checkpoint cannot be read: {error}") from error
+
+
+def _checksum(body: Buffer) -> bytes:
+    return blake2b(body, digest_size=8).digest()

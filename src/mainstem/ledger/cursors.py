@@ -1,0 +1,171 @@
+"""Cursors: how far each group has read each stream."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from mainstem import limits
+from mainstem.errors import (
+    GroupNotFound,
+    InvalidInput,
+    InvalidName,
+    LimitReached,
+    MainstemError,
+    StreamNotFound,
+    TooLarge,
+)
+from mainstem.ledger.commands import CommitOffsets, DeleteOffsets, Take
+from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.results import OffsetsCommitted, OffsetsDeleted, Taken
+from mainstem.ledger.streams import Streams
+
+
+class Cursor(NamedTuple):
+    offset: int  # the next one to read
+    metadata: str
+    time_ms: int  # ledger time of the last change
+
+
+class CursorsState(msgspec.Struct, frozen=True, array_like=True):
+    """Every cursor, by group name and stream, as a checkpoint holds it."""
+
+    groups: list[tuple[str, list[tuple[int, int, str, int]]]]  # (stream, offset, metadata, time)
+
+
+class Cursors:
+    """group → stream → cursor. Commands return a result, or the error that refuses them whole."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.digest = 0  # sum of the cursors' hashes, times left out
+        self.count = 0
+        self._streams = streams
+        self._groups: dict[str, dict[int, Cursor]] = {}
+        self._readers: dict[int, dict[str, None]] = {}  # stream → groups, a dict for its fixed order
+
+    def get(self, group: str, stream: int) -> Cursor | None:
+        cursors = self._groups.get(group)
+        return cursors.get(stream) if cursors else None
+
+    def groups(self) -> list[str]:
+        return sorted(self._groups)
+
+    def of_group(self, group: str) -> dict[int, Cursor]:
+        """A group's cursors by stream."""
+        return dict(sorted(self._groups.get(group, {}).items()))
+
+    def commit(self, command: CommitOffsets, time_ms: int) -> OffsetsCommitted | MainstemError:
+        refusal = _bad_group(command.group)
+        if refusal:
+            return refusal
+        for stream, offset, metadata in command.offsets:
+            if not self._streams.exists(stream):
+                return StreamNotFound(stream)
+            if not 0 <= offset <= limits.OFFSET_MAX:
+                return InvalidInput(f"{offset} is no offset to commit")
+            if len(metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
+                return TooLarge(f"cursor metadata is at most {limits.CURSOR_METADATA_BYTES_MAX} bytes")
+        fresh = {stream for stream, _, _ in command.offsets if self.get(command.group, stream) is None}
+        if self.count + len(fresh) > limits.CURSORS_MAX:
+            return _too_many()
+        for stream, offset, metadata in command.offsets:
+            self._put(command.group, stream, Cursor(offset, metadata, time_ms))
+        return OffsetsCommitted(len(command.offsets))
+
+    def delete(self, command: DeleteOffsets) -> OffsetsDeleted | GroupNotFound:
+        cursors = self._groups.get(command.group)
+        if cursors is None:
+            return GroupNotFound(command.group)
+        streams = [stream for stream in dict.fromkeys(command.streams) if stream in cursors]
+        if not command.streams:
+            streams = list(cursors)
+        for stream in streams:
+            self._drop(command.group, stream)
+        return OffsetsDeleted(len(streams))
+
+    def take(self, command: Take, time_ms: int) -> Taken | MainstemError:
+        refusal = _bad_group(command.group)
+        if refusal:
+            return refusal
+        if not self._streams.exists(command.stream):
+            return StreamNotFound(command.stream)
+        if command.limit < 1:
+            return InvalidInput(f"a take of {command.limit} records: ask for at least one")
+        cursor = self.get(command.group, command.stream)
+        if cursor is None and self.count >= limits.CURSORS_MAX:
+            return _too_many()
+        start = self._streams.start(command.stream)
+        ranges = self._next_live(command.stream, max(start, cursor.offset if cursor else 0), command.limit)
+        if ranges:
+            metadata = cursor.metadata if cursor else ""
+            self._put(command.group, command.stream, Cursor(ranges[-1][1], metadata, time_ms))
+        return Taken(tuple(ranges))
+
+    def _next_live(self, stream: int, start: int, limit: int) -> list[tuple[int, int]]:
+        """The first `limit` live offsets from `start` on."""
+        ranges = []
+        for first, last in self._streams.holes(stream).live(start, int(self._streams.end[stream])):
+            last = min(last, first + limit)
+            ranges.append((first, last))
+            limit -= last - first
+            if not limit:
+                break
+        return ranges
+
+    def forget_streams(self, streams: tuple[int, ...]) -> None:
+        """The streams' topic is deleted."""
+        for stream in streams:
+            for group in list(self._readers.get(stream, ())):
+                self._drop(group, stream)
+
+    def _put(self, group: str, stream: int, cursor: Cursor) -> None:
+        cursors = self._groups.setdefault(group, {})
+        old = cursors.get(stream)
+        if old is None:
+            self.count += 1
+            self._readers.setdefault(stream, {})[group] = None
+        else:
+            self.digest -= _hash(group, stream, old)
+        self.digest = (self.digest + _hash(group, stream, cursor)) & MASK
+        cursors[stream] = cursor
+
+    def _drop(self, group: str, stream: int) -> None:
+        cursors, readers = self._groups[group], self._readers[stream]
+        self.digest = (self.digest - _hash(group, stream, cursors.pop(stream))) & MASK
+        self.count -= 1
+        del readers[group]
+        if not cursors:
+            del self._groups[group]
+        if not readers:
+            del self._readers[stream]
+
+    def encode(self) -> CursorsState:
+        return CursorsState(
+            [
+                (group, [(stream, *cursor) for stream, cursor in sorted(cursors.items())])
+                for group, cursors in sorted(self._groups.items())
+            ]
+        )
+
+    @classmethod
+    def decode(cls, state: CursorsState, streams: Streams) -> Cursors:
+        cursors = cls(streams)
+        for group, rows in state.groups:
+            for stream, offset, metadata, time_ms in rows:
+                cursors._put(group, stream, Cursor(offset, metadata, time_ms))
+        return cursors
+
+
+def _hash(group: str, stream: int, cursor: Cursor) -> int:
+    return hash_fields("cursor", group, stream, cursor.offset, cursor.metadata)
+
+
+def _bad_group(group: str) -> InvalidName | None:
+    if 1 <= len(group) <= limits.NAME_CHARS_MAX:
+        return None
+    return InvalidName(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}")
+
+
+def _too_many() -> LimitReached:
+    return LimitReached(f"there are {limits.CURSORS_MAX} cursors, the most there may be: delete some groups")

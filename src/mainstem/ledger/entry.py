@@ -1,0 +1,141 @@
+"""An entry: the commands of one commit, as they stand in the commit log.
+
+Head, 48 bytes, little-endian (`HEAD`):
+
+| field           | type | meaning                                                              |
+|-----------------|------|----------------------------------------------------------------------|
+| version         | u2   | of the entry and of the rules that apply it; now 1                   |
+| flags           | u2   | bit 0 PLAIN: exactly one append run and nothing else; bit 1 DIGEST   |
+| parts           | u4   | how many parts follow                                                |
+| time_ms         | i8   | the proposer's clock                                                 |
+| broker          | u4   | who proposed it                                                      |
+| broker_epoch    | u4   | the epoch its `Boot` gave it; 0 in the entry that carries the `Boot` |
+| commit_id       | u8   | rises within a broker epoch                                          |
+| digest_position | u8   | entries applied when the digest was taken, 0 without DIGEST          |
+| digest          | u8   | digest of the state then, 0 without DIGEST                           |
+
+Then the parts, each:
+
+| field  | type | meaning                                               |
+|--------|------|-------------------------------------------------------|
+| kind   | u4   | 1 append run (appends.py), 2 command (msgpack)        |
+| length | u4   | bytes of the body                                     |
+| body   | …    |                                                       |
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import msgspec
+
+from mainstem.errors import LogDamaged, NewerVersion, invariant
+from mainstem.ledger.appends import AppendRun
+from mainstem.ledger.commands import Command
+
+ENTRY_VERSION = 1
+
+PLAIN = 1
+DIGEST = 2
+
+KIND_APPENDS = 1
+KIND_COMMAND = 2
+
+HEAD = struct.Struct("<HHIqIIQQQ")
+PART = struct.Struct("<II")
+
+Buffer = bytes | bytearray | memoryview
+Part = AppendRun | Command
+
+_encode_command = msgspec.msgpack.Encoder().encode
+_commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One commit's commands, in the order they apply."""
+
+    broker: int
+    broker_epoch: int
+    commit_id: int
+    time_ms: int
+    parts: list[Part] = field(default_factory=list)
+    digest: tuple[int, int] | None = None  # (entries applied, digest then)
+
+    @property
+    def plain(self) -> bool:
+        """Exactly one append run and nothing else."""
+        return len(self.parts) == 1 and type(self.parts[0]) is AppendRun
+
+    def encode(self) -> bytes:
+        flags = (PLAIN if self.plain else 0) | (DIGEST if self.digest else 0)
+        position, digest = self.digest or (0, 0)
+        pieces = [
+            HEAD.pack(
+                ENTRY_VERSION,
+                flags,
+                len(self.parts),
+                self.time_ms,
+                self.broker,
+                self.broker_epoch,
+                self.commit_id,
+                position,
+                digest,
+            )
+        ]
+        for part in self.parts:
+            if isinstance(part, AppendRun):
+                kind, body = KIND_APPENDS, part.encode()
+            else:
+                kind, body = KIND_COMMAND, _encode_command(part)
+            pieces.append(PART.pack(kind, len(body)))
+            pieces.append(body)
+        return b"".join(pieces)
+
+    @classmethod
+    def decode(cls, buffer: Buffer) -> Entry:
+        """Rows stay views of `buffer`. Raises NewerVersion or LogDamaged."""
+        if len(buffer) < HEAD.size:
+            raise LogDamaged(f"an entry of {len(buffer)} bytes is shorter than its head")
+        version, flags, count, time_ms, broker, epoch, commit_id, position, digest = HEAD.unpack_from(buffer)
+        if version > ENTRY_VERSION:
+            raise NewerVersion(f"an entry of version {version}: this Mainstem reads up to {ENTRY_VERSION}")
+        if version == 0 or flags & ~(PLAIN | DIGEST):
+            raise LogDamaged(f"an entry head with version {version} and flags {flags:#x}")
+        parts = _decode_parts(memoryview(buffer), count)
+        entry = cls(broker, epoch, commit_id, time_ms, parts, (position, digest) if flags & DIGEST else None)
+        if entry.plain != bool(flags & PLAIN):
+            raise LogDamaged("an entry's PLAIN flag contradicts its parts")
+        return entry
+
+
+def _decode_parts(view: memoryview, count: int) -> list[Part]:
+    parts: list[Part] = []
+    at, size = HEAD.size, len(view)
+    for _ in range(count):
+        if at + PART.size > size:
+            raise LogDamaged("an entry ends inside the head of a part")
+        kind, length = PART.unpack_from(view, at)
+        at += PART.size
+        if at + length > size:
+            raise LogDamaged("an entry ends inside a part")
+        body = view[at : at + length]
+        at += length
+        if kind == KIND_APPENDS:
+            parts.append(AppendRun.decode(body))
+        elif kind == KIND_COMMAND:
+            parts.append(decode_command(body))
+        else:
+            raise LogDamaged(f"an entry holds a part of unknown kind {kind}")
+    if at != size:
+        raise LogDamaged(f"an entry has {size - at} bytes after its last part")
+    invariant(len(parts) == count, "every part counted in the head was decoded")
+    return parts
+
+
+def decode_command(body: Buffer) -> Command:
+    try:
+        return _commands.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LogDamaged(f"a command in the log cannot be read: {error}") from error

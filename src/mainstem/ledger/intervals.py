@@ -1,0 +1,124 @@
+"""Holes: offsets of one stream that hold no live record, as half-open intervals with a reason."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from mainstem.ledger.digest import MASK, hash_fields
+
+DELETED = ""  # removed on request: readers pass over it in silence; every other reason is a loss
+
+
+class Holes:
+    """Disjoint intervals by offset, each with the reason that came first. Neighbours of one reason merge.
+
+    `digest` is the sum of the intervals' hashes, kept as they change."""
+
+    __slots__ = ("_ends", "_reasons", "_starts", "digest", "stream")
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.digest = 0
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._reasons: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[tuple[int, int, str]]:
+        return zip(self._starts, self._ends, self._reasons, strict=True)
+
+    def add(self, start: int, end: int, reason: str) -> list[tuple[int, int]]:
+        """Cover [start, end). Returns the parts that were not covered yet; the others keep their reason."""
+        low = bisect_right(self._ends, start)
+        high = bisect_left(self._starts, end)
+        fresh: list[tuple[int, int]] = []
+        pieces: list[tuple[int, int, str]] = []
+        at = start
+        for index in range(low, high):
+            if at < self._starts[index]:
+                fresh.append((at, self._starts[index]))
+                pieces.append((at, self._starts[index], reason))
+            pieces.append((self._starts[index], self._ends[index], self._reasons[index]))
+            at = self._ends[index]
+        if at < end:
+            fresh.append((at, end))
+            pieces.append((at, end, reason))
+        if fresh:
+            self._replace(low, high, pieces)
+        return fresh
+
+    def _replace(self, low: int, high: int, pieces: list[tuple[int, int, str]]) -> None:
+        """Put `pieces` in place of intervals low..high, merged with the neighbours they touch."""
+        if low > 0 and self._ends[low - 1] == pieces[0][0]:
+            low -= 1
+            pieces.insert(0, (self._starts[low], self._ends[low], self._reasons[low]))
+        if high < len(self._starts) and self._starts[high] == pieces[-1][1]:
+            pieces.append((self._starts[high], self._ends[high], self._reasons[high]))
+            high += 1
+        merged = [pieces[0]]
+        for start, end, reason in pieces[1:]:
+            last_start, last_end, last_reason = merged[-1]
+            if last_end == start and last_reason == reason:
+                merged[-1] = (last_start, end, reason)
+            else:
+                merged.append((start, end, reason))
+        for index in range(low, high):
+            self.digest -= self._hash(self._starts[index], self._ends[index], self._reasons[index])
+        for start, end, reason in merged:
+            self.digest += self._hash(start, end, reason)
+        self.digest &= MASK
+        self._starts[low:high] = [piece[0] for piece in merged]
+        self._ends[low:high] = [piece[1] for piece in merged]
+        self._reasons[low:high] = [piece[2] for piece in merged]
+
+    def cut(self, floor: int) -> None:
+        """Forget everything below `floor`."""
+        gone = bisect_right(self._ends, floor)
+        for index in range(gone):
+            self.digest -= self._hash(self._starts[index], self._ends[index], self._reasons[index])
+        del self._starts[:gone], self._ends[:gone], self._reasons[:gone]
+        if self._starts and self._starts[0] < floor:
+            self.digest -= self._hash(self._starts[0], self._ends[0], self._reasons[0])
+            self._starts[0] = floor
+            self.digest += self._hash(floor, self._ends[0], self._reasons[0])
+        self.digest &= MASK
+
+    def deleted_prefix(self, start: int) -> int:
+        """Where the deleted records that begin right at `start` end; `start` if there are none."""
+        if self._starts and self._starts[0] <= start and self._reasons[0] == DELETED:
+            return max(start, self._ends[0])
+        return start
+
+    def covered(self, start: int, end: int) -> int:
+        """How many offsets of [start, end) are holes."""
+        low = bisect_right(self._ends, start)
+        high = bisect_left(self._starts, end)
+        return sum(
+            min(end, self._ends[index]) - max(start, self._starts[index]) for index in range(low, high)
+        )
+
+    def live(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, end) that are not holes."""
+        at = start
+        for index in range(bisect_right(self._ends, start), len(self._starts)):
+            if self._starts[index] >= end:
+                break
+            if at < self._starts[index]:
+                yield at, self._starts[index]
+            at = self._ends[index]
+        if at < end:
+            yield at, end
+
+    def past(self, start: int, end: int, records: int) -> int:
+        """The offset right after the `records`-th live one of [start, end); `end` if there are fewer."""
+        for first, last in self.live(start, end):
+            if records <= last - first:
+                return first + records
+            records -= last - first
+        return end
+
+    def _hash(self, start: int, end: int, reason: str) -> int:
+        return hash_fields("hole", self.stream, start, end, reason)

@@ -1,0 +1,250 @@
+"""The ledger: applies entries in log order and holds all durable state. No I/O, no clock, no randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mainstem import limits
+from mainstem.errors import InvalidInput, LedgerDiverged, MainstemError, StreamNotFound, invariant
+from mainstem.ledger import checkpoint, commands
+from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
+from mainstem.ledger.brokers import Admission, Brokers
+from mainstem.ledger.cursors import Cursors
+from mainstem.ledger.digest import combine
+from mainstem.ledger.entry import Buffer, Entry, Part
+from mainstem.ledger.intervals import DELETED
+from mainstem.ledger.placement import Placement, refused
+from mainstem.ledger.producers import Producers
+from mainstem.ledger.results import (
+    AlreadyApplied,
+    Booted,
+    CeilingsRaised,
+    Halted,
+    Outcome,
+    ProducerAllocated,
+    ProducersExpired,
+    RecordsRemoved,
+)
+from mainstem.ledger.streams import STATE_COLUMNS, Streams
+from mainstem.ledger.topics import Topics
+
+_BROKERS = 1 << 32  # broker numbers fit 32 bits
+_REPEATED = AlreadyApplied()
+
+
+class Ledger:
+    """The state after `position` entries. The same entries give the same state everywhere, bit for bit."""
+
+    def __init__(self) -> None:
+        self._adopt(Streams(), Producers(), Brokers())
+        self.topics = Topics(self.streams)
+        self.cursors = Cursors(self.streams)
+        self.position = 0  # entries applied, refused ones included
+        self.time_ms = 0  # never runs back
+        self.last_digest: tuple[int, int] | None = None  # (position, digest) at the last multiple
+
+    def _adopt(self, streams: Streams, producers: Producers, brokers: Brokers) -> None:
+        self.streams = streams
+        self.producers = producers
+        self.brokers = brokers
+        self._placement = Placement(streams, producers)
+        self._appliers: dict[type[Any], Callable[[Any], Outcome]] = {
+            commands.CreateTopic: lambda command: self.topics.create(command, self.time_ms),
+            commands.DeleteTopic: self._delete_topic,
+            commands.AlterTopic: lambda command: self.topics.alter(command),
+            commands.AddPartitions: lambda command: self.topics.add_partitions(command),
+            commands.Trim: self._trim,
+            commands.DeleteRecords: self._delete_records,
+            commands.RaiseCeilings: self._raise_ceilings,
+            commands.MarkLost: self._mark_lost,
+            commands.AllocateProducer: lambda _: ProducerAllocated(self.producers.allocate()),
+            commands.ExpireProducers: lambda c: ProducersExpired(self.producers.expire(c.before_ms)),
+            commands.CommitOffsets: lambda command: self.cursors.commit(command, self.time_ms),
+            commands.DeleteOffsets: lambda command: self.cursors.delete(command),
+            commands.Take: lambda command: self.cursors.take(command, self.time_ms),
+            commands.Boot: self._boot,
+            commands.Halt: self._halt,
+        }
+
+    # Applying
+
+    def apply(self, entry: Entry) -> list[Outcome]:
+        """One outcome a part. Raises only LedgerDiverged, before anything changed."""
+        if entry.digest is not None:
+            self._compare(entry.digest)
+        parts = entry.parts
+        admission = self.brokers.admit(entry.broker, entry.broker_epoch, entry.commit_id, entry.commit_id)
+        if admission and len(parts) == 1 and type(parts[0]) is commands.Boot:
+            admission = Admission.APPLY  # a broker without an epoch asks for one
+        outcomes: list[Outcome]
+        if admission == Admission.REPEATED:
+            outcomes = [_REPEATED] * len(parts)
+        elif admission == Admission.FENCED:
+            outcomes = [self._refuse(part, entry) for part in parts]
+        else:
+            self._advance_time(entry.time_ms)
+            if len(parts) == 1:
+                outcomes = [self._apply_part(parts[0])]
+            else:
+                outcomes = self._apply_parts(entry)
+        self._step(1)
+        return outcomes
+
+    def apply_plain(
+        self, rows: Rows, *, broker: int, broker_epoch: int, last_commit_id: int, time_ms: int, entries: int
+    ) -> AppendOutcome:
+        """Apply the rows of several consecutive PLAIN entries at once, as if one by one (see replay.py).
+
+        Their commit ids are consecutive and end at `last_commit_id`, none carries record rows or a digest,
+        and their times lie in one PRODUCER_TIME_STEP_MS, `time_ms` being the latest."""
+        until_digest = limits.DIGEST_EVERY_COMMITS - self.position % limits.DIGEST_EVERY_COMMITS
+        invariant(0 < entries <= until_digest, "plain entries are joined within one digest interval")
+        admission = self.brokers.admit(broker, broker_epoch, last_commit_id - entries + 1, last_commit_id)
+        invariant(admission != Admission.REPEATED, "plain entries that repeat a commit id are not joined")
+        if admission == Admission.APPLY:
+            self._advance_time(time_ms)
+            outcome = self._placement.place(rows, NO_RECORDS, self.time_ms)
+        else:
+            outcome = refused(len(rows), AppendCode.BROKER_FENCED)
+        self._step(entries)
+        return outcome
+
+    def _apply_parts(self, entry: Entry) -> list[Outcome]:
+        outcomes = []
+        for part in entry.parts:
+            # A part before it may have ended this very broker's epoch.
+            if self.brokers.live(entry.broker, entry.broker_epoch):
+                outcomes.append(self._apply_part(part))
+            else:
+                outcomes.append(self._refuse(part, entry))
+        return outcomes
+
+    def _apply_part(self, part: Part) -> Outcome:
+        if isinstance(part, AppendRun):
+            return self._placement.place(part.slices, part.records, self.time_ms)
+        return self._appliers[type(part)](part)
+
+    def _refuse(self, part: Part, entry: Entry) -> Outcome:
+        if isinstance(part, AppendRun):
+            return refused(len(part.slices), AppendCode.BROKER_FENCED)
+        return self.brokers.refusal(entry.broker, entry.broker_epoch)
+
+    def _advance_time(self, time_ms: int) -> None:
+        if time_ms > self.time_ms:
+            self.time_ms = time_ms
+
+    def _step(self, entries: int) -> None:
+        self.position += entries
+        if not self.position % limits.DIGEST_EVERY_COMMITS:
+            self.last_digest = (self.position, self.digest())
+
+    def _compare(self, recorded: tuple[int, int]) -> None:
+        if self.last_digest and recorded[0] == self.last_digest[0] and recorded[1] != self.last_digest[1]:
+            raise LedgerDiverged(
+                f"after {recorded[0]} entries the log recorded the digest {recorded[1]:016x} and this replay"
+                f" gave {self.last_digest[1]:016x}: the log was changed, or applied by faulty code"
+            )
+
+    # Commands
+
+    def _delete_topic(self, command: commands.DeleteTopic) -> Outcome:
+        topic = self.topics.delete(command)
+        if not isinstance(topic, MainstemError):
+            self.producers.forget_streams(topic.streams)
+            self.cursors.forget_streams(topic.streams)
+        return topic
+
+    def _trim(self, command: commands.Trim) -> Outcome:
+        if not self.streams.exists(command.stream):
+            return StreamNotFound(command.stream)
+        if command.offset < 0 or command.bytes < 0:
+            return InvalidInput(f"a trim to offset {command.offset} that frees {command.bytes} bytes")
+        removed = self.streams.trim(command.stream, command.offset, command.reason, command.bytes)
+        return RecordsRemoved(self.streams.start(command.stream), *removed)
+
+    def _delete_records(self, command: commands.DeleteRecords) -> Outcome:
+        if command.bytes < 0:
+            return InvalidInput(f"a delete that frees {command.bytes} bytes")
+        return self._punch(command.stream, command.ranges, DELETED, command.bytes)
+
+    def _mark_lost(self, command: commands.MarkLost) -> Outcome:
+        if command.reason == DELETED:
+            return InvalidInput("a loss needs a reason")
+        return self._punch(command.stream, ((command.start, command.end),), command.reason, 0)
+
+    def _punch(self, stream: int, ranges: tuple[tuple[int, int], ...], reason: str, size: int) -> Outcome:
+        if not self.streams.exists(stream):
+            return StreamNotFound(stream)
+        for start, end in ranges:
+            if not 0 <= start < end:
+                return InvalidInput(f"[{start}, {end}) is no range of offsets")
+        removed = self.streams.punch(stream, ranges, reason, size)
+        return RecordsRemoved(self.streams.start(stream), *removed)
+
+    def _raise_ceilings(self, command: commands.RaiseCeilings) -> Outcome:
+        for _, ceiling in command.ceilings:
+            if not 0 <= ceiling <= limits.OFFSET_MAX:
+                return InvalidInput(f"{ceiling} is no ceiling")
+        # A topic may be deleted between the proposal and now: that must not hold up the others.
+        return CeilingsRaised(sum(self.streams.raise_ceiling(*ceiling) for ceiling in command.ceilings))
+
+    def _boot(self, command: commands.Boot) -> Outcome:
+        if not 0 <= command.broker < _BROKERS:
+            return InvalidInput(f"{command.broker} is no broker number")
+        epoch = self.brokers.boot(command.broker, command.boot_id, command.node)
+        return Booted(epoch, tuple(self.streams.jump(command.jump)))
+
+    def _halt(self, command: commands.Halt) -> Outcome:
+        epoch = self.brokers.halt(command.broker)
+        return epoch if isinstance(epoch, MainstemError) else Halted(epoch)
+
+    # State as a whole
+
+    def digest(self) -> int:
+        """64 bits that agree wherever the same commands were applied, however split into entries."""
+        streams = self.streams
+        return combine(
+            [getattr(streams, name)[: streams.count] for name in STATE_COLUMNS],
+            (
+                streams.holes_digest(),
+                self.topics.digest,
+                self.producers.next_producer,
+                self.producers.digest(),
+                self.cursors.digest,
+                self.brokers.digest(),
+            ),
+        )
+
+    def encode(self) -> bytes:
+        """A checkpoint: the whole state, to go on from with `decode`."""
+        state = checkpoint.State(
+            self.position,
+            self.time_ms,
+            self.last_digest,
+            list(self.topics),
+            self.streams.encode(),
+            self.producers.encode(),
+            self.cursors.encode(),
+            self.brokers.encode(),
+        )
+        return checkpoint.pack(state, self.digest())
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Ledger:
+        """Raises NewerVersion, LogDamaged, or LedgerDiverged if the state is not the one that was saved."""
+        state, digest = checkpoint.unpack(data)
+        ledger = cls()
+        ledger._adopt(
+            Streams.decode(state.streams), Producers.decode(state.producers), Brokers.decode(state.brokers)
+        )
+        ledger.topics = Topics(ledger.streams)
+        for topic in state.topics:
+            ledger.topics.put(topic)
+            for stream in topic.streams:
+                ledger.streams.adopt(stream, topic.config)
+        ledger.cursors = Cursors.decode(state.cursors, ledger.streams)
+        ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
+        if ledger.digest() != digest:
+            raise LedgerDiverged("a checkpoint does not give back the state it was made from")
+        return ledger

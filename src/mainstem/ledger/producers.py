@@ -1,0 +1,251 @@
+"""Idempotent producers: what each last wrote to each stream, so that a retry finds its first offset.
+
+One slot a (producer, stream) pair, in arrays: a million of them stay small and are hashed at array speed.
+The last batches of a slot are a ring of PRODUCER_BATCHES_KEPT places.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from mainstem import limits
+from mainstem.errors import invariant
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.digest import MASK, Words, hash_columns
+
+SEQUENCES = 1 << 31  # Kafka's sequence numbers wrap to 0 past 2^31 - 1
+
+_KEPT = limits.PRODUCER_BATCHES_KEPT
+_FIRST_SLOTS = 64
+
+_OK = int(AppendCode.OK)
+_DUPLICATE = int(AppendCode.DUPLICATE)
+_OUT_OF_ORDER = int(AppendCode.OUT_OF_ORDER)
+_FENCED = int(AppendCode.PRODUCER_FENCED)
+_UNKNOWN = int(AppendCode.PRODUCER_UNKNOWN)
+
+
+class ProducersState(msgspec.Struct, frozen=True, array_like=True):
+    """Every slot, longest idle first, as a checkpoint holds it; arrays little-endian."""
+
+    next_producer: int
+    producer: bytes  # i8 a slot
+    stream: bytes  # u4
+    epoch: bytes  # i2
+    heard: bytes  # i8
+    filled: bytes  # u1
+    first: bytes  # i4, PRODUCER_BATCHES_KEPT a slot, oldest batch first, 0 where not filled
+    last: bytes  # i4, likewise
+    base: bytes  # i8, likewise
+
+
+class Producers:
+    """The slots, in the order they were last heard of. All time is in steps of PRODUCER_TIME_STEP_MS."""
+
+    def __init__(self) -> None:
+        self.next_producer = 0
+        self._slots: OrderedDict[int, int] = OrderedDict()  # producer << 32 | stream → slot
+        self._free: list[int] = []
+        self._used = 0  # slots ever taken
+        self._sum = 0  # of the hashes of slots that are not dirty
+        self._allocate(_FIRST_SLOTS)
+
+    def _allocate(self, slots: int) -> None:
+        self.producer: npt.NDArray[np.int64] = np.zeros(slots, np.int64)
+        self.stream: npt.NDArray[np.uint32] = np.zeros(slots, np.uint32)
+        self.epoch: npt.NDArray[np.int16] = np.zeros(slots, np.int16)
+        self.heard: npt.NDArray[np.int64] = np.zeros(slots, np.int64)
+        self.filled: npt.NDArray[np.uint8] = np.zeros(slots, np.uint8)
+        self.next: npt.NDArray[np.uint8] = np.zeros(slots, np.uint8)  # the place the next batch takes
+        self.dirty: npt.NDArray[np.uint8] = np.zeros(slots, np.uint8)  # changed since it was hashed
+        self.hash: Words = np.zeros(slots, np.uint64)
+        self.first: npt.NDArray[np.int32] = np.zeros(slots * _KEPT, np.int32)
+        self.last: npt.NDArray[np.int32] = np.zeros(slots * _KEPT, np.int32)
+        self.base: npt.NDArray[np.int64] = np.zeros(slots * _KEPT, np.int64)
+        self._bind()
+
+    _PER_SLOT = ("producer", "stream", "epoch", "heard", "filled", "next", "dirty", "hash")
+    _PER_BATCH = ("first", "last", "base")
+
+    def _bind(self) -> None:
+        # One item through a memoryview costs a third of one through numpy.
+        self._epoch = memoryview(self.epoch)  # type: ignore[arg-type]
+        self._heard = memoryview(self.heard)  # type: ignore[arg-type]
+        self._filled = memoryview(self.filled)  # type: ignore[arg-type]
+        self._next = memoryview(self.next)  # type: ignore[arg-type]
+        self._dirty = memoryview(self.dirty)  # type: ignore[arg-type]
+        self._first = memoryview(self.first)  # type: ignore[arg-type]
+        self._last = memoryview(self.last)  # type: ignore[arg-type]
+        self._base = memoryview(self.base)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def allocate(self) -> int:
+        """A producer id nobody else gets."""
+        producer = self.next_producer
+        self.next_producer += 1
+        return producer
+
+    def judge(self, producer: int, stream: int, epoch: int, first: int, count: int) -> tuple[int, int]:
+        """Whether a batch may be appended: (code, base), the base only of a duplicate, else -1."""
+        if first < 0 or count < 1:
+            return _OUT_OF_ORDER, -1
+        slot = self._slots.get(producer << 32 | stream)
+        if slot is None:
+            return (_OK if first == 0 else _UNKNOWN), -1
+        known = self._epoch[slot]
+        if epoch != known:
+            if epoch < known:
+                return _FENCED, -1
+            return (_OK if first == 0 else _OUT_OF_ORDER), -1
+        rows = slot * _KEPT
+        if first == (self._last[rows + (self._next[slot] - 1) % _KEPT] + 1) % SEQUENCES:
+            return _OK, -1
+        last = (first + count - 1) % SEQUENCES
+        for row in range(rows, rows + self._filled[slot]):
+            if self._first[row] == first and self._last[row] == last:
+                return _DUPLICATE, self._base[row]
+        return _OUT_OF_ORDER, -1
+
+    def record(
+        self, producer: int, stream: int, epoch: int, first: int, count: int, base: int, time_ms: int
+    ) -> None:
+        """Remember a batch that was appended after `judge` said OK."""
+        key = producer << 32 | stream
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._take_slot(key, producer, stream, epoch)
+        else:
+            self._slots.move_to_end(key)
+            if epoch != self._epoch[slot]:
+                self._epoch[slot] = epoch
+                self._filled[slot] = self._next[slot] = 0
+        place = self._next[slot]
+        row = slot * _KEPT + place
+        self._first[row] = first
+        self._last[row] = (first + count - 1) % SEQUENCES
+        self._base[row] = base
+        self._next[slot] = (place + 1) % _KEPT
+        if self._filled[slot] < _KEPT:
+            self._filled[slot] += 1
+        self._heard[slot] = time_ms // limits.PRODUCER_TIME_STEP_MS
+        self._dirty[slot] = 1
+
+    def _take_slot(self, key: int, producer: int, stream: int, epoch: int) -> int:
+        if len(self._slots) >= limits.PRODUCERS_MAX:
+            self._forget(next(iter(self._slots)))
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = self._used
+            if slot == len(self.producer):
+                self._grow()
+            self._used += 1
+        self.producer[slot] = producer
+        self.stream[slot] = stream
+        self._epoch[slot] = epoch
+        self._filled[slot] = self._next[slot] = 0
+        self._slots[key] = slot
+        return slot
+
+    def _grow(self) -> None:
+        for name in self._PER_SLOT + self._PER_BATCH:
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate((old, np.zeros_like(old))))
+        self._bind()
+
+    def _forget(self, key: int) -> None:
+        slot = self._slots.pop(key)
+        self._sum = (self._sum - int(self.hash[slot])) & MASK
+        self.hash[slot] = 0
+        self._dirty[slot] = 0
+        self.stream[slot] = limits.STREAMS_MAX  # never a stream's number, so no free slot is found by it
+        self._free.append(slot)
+
+    def expire(self, before_ms: int) -> int:
+        """Forget pairs last heard of before `before_ms`. Returns how many."""
+        forgotten = 0
+        while self._slots:
+            key, slot = next(iter(self._slots.items()))
+            if (self._heard[slot] + 1) * limits.PRODUCER_TIME_STEP_MS > before_ms:
+                break  # ledger time never runs back, so the rest was heard of later still
+            self._forget(key)
+            forgotten += 1
+        return forgotten
+
+    def forget_streams(self, streams: tuple[int, ...]) -> None:
+        """The streams' topic is deleted."""
+        found = np.flatnonzero(np.isin(self.stream[: self._used], np.array(streams, np.uint32)))
+        for slot in found.tolist():
+            self._forget(int(self.producer[slot]) << 32 | int(self.stream[slot]))
+
+    def digest(self) -> int:
+        """The sum of the slots' hashes; only those that changed since the last call are hashed again."""
+        slots = np.flatnonzero(self.dirty[: self._used])
+        if len(slots):
+            old = int(self.hash[slots].sum())
+            self.hash[slots] = new = self._hash(slots)
+            self.dirty[slots] = 0
+            self._sum = (self._sum - old + int(new.sum())) & MASK
+        return self._sum
+
+    def _hash(self, slots: npt.NDArray[np.intp]) -> Words:
+        total = np.zeros(len(slots), np.uint64)
+        for place in range(_KEPT):
+            rows = slots * _KEPT + place
+            words = hash_columns(
+                self.producer[slots],
+                self.stream[slots],
+                self.epoch[slots],
+                self.first[rows],
+                self.last[rows],
+                self.base[rows],
+            )
+            total += np.where(place < self.filled[slots], words, np.uint64(0))
+        return total
+
+    def encode(self) -> ProducersState:
+        slots = np.fromiter(self._slots.values(), np.intp, len(self._slots))
+        filled = self.filled[slots]
+        oldest = (self.next[slots].astype(np.intp) - filled) % _KEPT
+        places = np.arange(_KEPT)
+        rows = slots[:, None] * _KEPT + (oldest[:, None] + places) % _KEPT
+        kept = places < filled[:, None]
+        return ProducersState(
+            self.next_producer,
+            self.producer[slots].tobytes(),
+            self.stream[slots].tobytes(),
+            self.epoch[slots].tobytes(),
+            self.heard[slots].tobytes(),
+            filled.tobytes(),
+            np.where(kept, self.first[rows], 0).astype(np.int32).tobytes(),
+            np.where(kept, self.last[rows], 0).astype(np.int32).tobytes(),
+            np.where(kept, self.base[rows], 0).astype(np.int64).tobytes(),
+        )
+
+    @classmethod
+    def decode(cls, state: ProducersState) -> Producers:
+        producers = cls()
+        producers.next_producer = state.next_producer
+        slots = len(state.filled)
+        producers._allocate(max(slots, _FIRST_SLOTS))
+        for name in ("producer", "stream", "epoch", "heard", "filled"):
+            column = getattr(producers, name)
+            column[:slots] = np.frombuffer(getattr(state, name), column.dtype, slots)
+        for name in cls._PER_BATCH:
+            column = getattr(producers, name)
+            column[: slots * _KEPT] = np.frombuffer(getattr(state, name), column.dtype, slots * _KEPT)
+        producers.next[:slots] = producers.filled[:slots] % _KEPT
+        producers.dirty[:slots] = 1
+        producers._used = slots
+        keys = zip(producers.producer[:slots].tolist(), producers.stream[:slots].tolist(), strict=True)
+        producers._slots.update(
+            (producer << 32 | stream, slot) for slot, (producer, stream) in enumerate(keys)
+        )
+        invariant(len(producers._slots) == slots, "a producer has one slot a stream")
+        return producers

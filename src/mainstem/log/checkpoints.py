@@ -1,0 +1,78 @@
+"""Checkpoints: the ledger's state at the end of a log object, so that replay starts there and not at zero.
+
+A checkpoint always stands at an object boundary: what came before is indexed by the sealed objects themselves,
+what comes after is replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from mainstem.errors import StorageError
+from mainstem.ledger.ledger import Ledger
+from mainstem.ports.commitlog.port import Checkpoint, CommitLog
+
+
+class Checkpoints(Protocol):
+    def reached(self, ledger: Ledger) -> None:
+        """The ledger stands at an object boundary and a checkpoint is wanted. Runs on the loop."""
+        ...
+
+    async def save(self) -> int:
+        """Store the checkpoint last asked for. Returns its position."""
+        ...
+
+
+class InlineCheckpoints:
+    """Encodes the state on the spot: for small states, tests, and the end of a process."""
+
+    def __init__(self, port: CommitLog) -> None:
+        self._port = port
+        self._checkpoint: Checkpoint | None = None
+
+    def reached(self, ledger: Ledger) -> None:
+        self._checkpoint = Checkpoint(ledger.position, ledger.encode())
+
+    async def save(self) -> int:
+        if self._checkpoint is None:
+            raise StorageError("a checkpoint is saved only after its state was captured")
+        await self._port.save_checkpoint(self._checkpoint)
+        return self._checkpoint.position
+
+
+class ChildCheckpoints:
+    """Has another process load the last checkpoint, replay the finished objects and store the next one.
+
+    The loop never pauses for it, however large the state is."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._position = 0
+
+    def reached(self, ledger: Ledger) -> None:
+        self._position = ledger.position
+
+    async def save(self) -> int:
+        position = self._position
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "mainstem.log.checkpointer",
+            str(self._directory),
+            str(position),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, said = await child.communicate()
+        except asyncio.CancelledError:
+            child.kill()
+            await child.wait()
+            raise
+        if child.returncode != 0:
+            raise StorageError(f"no checkpoint was made: {said.decode(errors='replace').strip()[-500:]}")
+        return position

@@ -1,0 +1,216 @@
+"""Extents: which bytes of which log object hold which offsets of a stream.
+
+Extent row, 36 bytes, little-endian (`EXTENT`):
+
+| field         | type | meaning                              |
+|---------------|------|--------------------------------------|
+| stream        | u4   | stream number                        |
+| count         | u4   | offsets covered                      |
+| base          | i8   | first offset                         |
+| start         | u4   | byte in the object where it starts   |
+| length        | u4   | bytes                                |
+| crc           | u4   | CRC32C of those bytes as stored      |
+| max_timestamp | i8   | latest record time, ms               |
+
+An index (what a sealed object carries) is: u4 version, u4 spans, u4 extents, u4 zero, then the span rows, then
+the extent rows sorted by stream and base. Span row, 40 bytes (`SPAN`), one a stream in the object:
+
+| field         | type | meaning                              |
+|---------------|------|--------------------------------------|
+| stream        | u4   |                                      |
+| first         | u4   | its first extent row                 |
+| base          | i8   | first offset in the object           |
+| end           | i8   | one past the last offset             |
+| bytes         | i8   | stored bytes                         |
+| max_timestamp | i8   |                                      |
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem.errors import LogDamaged, NewerVersion
+
+EXTENT = np.dtype(
+    [
+        ("stream", "<u4"),
+        ("count", "<u4"),
+        ("base", "<i8"),
+        ("start", "<u4"),
+        ("length", "<u4"),
+        ("crc", "<u4"),
+        ("max_timestamp", "<i8"),
+    ]
+)
+EXTENT_PACK = struct.Struct("<IIqIIIq")
+SPAN = np.dtype(
+    [
+        ("stream", "<u4"),
+        ("first", "<u4"),
+        ("base", "<i8"),
+        ("end", "<i8"),
+        ("bytes", "<i8"),
+        ("max_timestamp", "<i8"),
+    ]
+)
+INDEX_VERSION = 1
+_INDEX_HEAD = struct.Struct("<IIII")
+
+Rows = npt.NDArray[Any]
+
+
+class Extent(NamedTuple):
+    object: int
+    offsets: int  # how many it covers
+    base: int
+    start: int
+    length: int
+    crc: int
+    max_timestamp: int
+
+    @property
+    def end(self) -> int:
+        return self.base + self.offsets
+
+
+class OpenExtents:
+    """Extents of an object that still grows: rows in log order, and each stream's row numbers."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._rows = np.zeros(256, EXTENT)
+        self._bytes = self._rows.view(np.uint8).data
+        self._used = 0
+        self._of_stream: dict[int, array[int]] = {}
+
+    def __len__(self) -> int:
+        return self._used
+
+    def add(self, stream: int, count: int, base: int, start: int, length: int, crc: int, time: int) -> None:
+        if self._used == len(self._rows):
+            self._grow(1)
+        EXTENT_PACK.pack_into(
+            self._bytes, self._used * EXTENT.itemsize, stream, count, base, start, length, crc, time
+        )
+        rows = self._of_stream.get(stream)
+        if rows is None:
+            rows = self._of_stream[stream] = array("I")
+        rows.append(self._used)
+        self._used += 1
+
+    def extend(self, rows: Rows) -> None:
+        """Add many rows, given in log order."""
+        if self._used + len(rows) > len(self._rows):
+            self._grow(len(rows))
+        self._rows[self._used : self._used + len(rows)] = rows
+        order = np.argsort(rows["stream"], kind="stable")
+        sorted_streams = rows["stream"][order]
+        numbers = (order + self._used).astype(np.uint32)
+        cuts = np.flatnonzero(np.diff(sorted_streams)) + 1
+        for first, last in _pairs(cuts, len(rows)):
+            stream = int(sorted_streams[first])
+            self._of_stream.setdefault(stream, array("I")).frombytes(numbers[first:last].tobytes())
+        self._used += len(rows)
+
+    def _grow(self, wanted: int) -> None:
+        size = max(2 * len(self._rows), self._used + wanted)
+        rows = np.zeros(size, EXTENT)
+        rows[: self._used] = self._rows[: self._used]
+        self._rows = rows
+        self._bytes = rows.view(np.uint8).data
+
+    def _row(self, number: int) -> tuple[int, int, int, int, int, int, int]:
+        return EXTENT_PACK.unpack_from(self._bytes, number * EXTENT.itemsize)
+
+    def from_offset(self, stream: int, offset: int) -> Iterator[Extent]:
+        """The stream's extents that end after `offset`, in order."""
+        rows = self._of_stream.get(stream)
+        if rows is None:
+            return
+        at = max(bisect_right(rows, offset, key=lambda number: self._row(number)[2]) - 1, 0)
+        for number in rows[at:]:
+            _, count, base, start, length, crc, time = self._row(number)
+            if base + count > offset:
+                yield Extent(self.number, count, base, start, length, crc, time)
+
+    def sealed(self) -> SealedExtents:
+        """The same extents, sorted, as they will be stored."""
+        rows = self._rows[: self._used]
+        rows = rows[np.lexsort((rows["base"], rows["stream"]))]
+        return SealedExtents(self.number, _spans(rows), rows)
+
+    def spans(self) -> Rows:
+        return _spans(self.sealed().rows)
+
+
+class SealedExtents:
+    """Extents of an object that takes no more commits."""
+
+    def __init__(self, number: int, spans: Rows, rows: Rows) -> None:
+        self.number = number
+        self.spans = spans
+        self.rows = rows
+
+    def encode(self) -> bytes:
+        head = _INDEX_HEAD.pack(INDEX_VERSION, len(self.spans), len(self.rows), 0)
+        return head + self.spans.tobytes() + self.rows.tobytes()
+
+    @classmethod
+    def decode(cls, number: int, data: bytes) -> SealedExtents:
+        version, spans, extents, _ = _INDEX_HEAD.unpack_from(data)
+        if version > INDEX_VERSION:
+            raise NewerVersion(f"log object {number} has an index of version {version}: upgrade Mainstem")
+        split = _INDEX_HEAD.size + spans * SPAN.itemsize
+        if len(data) != split + extents * EXTENT.itemsize:
+            raise LogDamaged(f"the index of log object {number} has the wrong length")
+        return cls(
+            number,
+            np.frombuffer(data, SPAN, spans, _INDEX_HEAD.size),
+            np.frombuffer(data, EXTENT, extents, split),
+        )
+
+    def _range(self, stream: int) -> tuple[int, int]:
+        at = int(np.searchsorted(self.spans["stream"], stream))
+        if at == len(self.spans) or self.spans["stream"][at] != stream:
+            return 0, 0
+        last = int(self.spans["first"][at + 1]) if at + 1 < len(self.spans) else len(self.rows)
+        return int(self.spans["first"][at]), last
+
+    def from_offset(self, stream: int, offset: int) -> Iterator[Extent]:
+        """The stream's extents that end after `offset`, in order."""
+        first, last = self._range(stream)
+        bases = self.rows["base"][first:last]
+        at = max(int(np.searchsorted(bases, offset, side="right")) - 1, 0)
+        for row in self.rows[first + at : last]:
+            _, count, base, start, length, crc, time = row.item()
+            if base + count > offset:
+                yield Extent(self.number, count, base, start, length, crc, time)
+
+
+def _spans(rows: Rows) -> Rows:
+    """Summarise rows that are sorted by stream and base."""
+    cuts = np.flatnonzero(np.diff(rows["stream"])) + 1
+    firsts = np.concatenate(([0], cuts)) if len(rows) else np.empty(0, np.int64)
+    spans = np.zeros(len(firsts), SPAN)
+    if not len(rows):
+        return spans
+    lasts = np.concatenate((cuts, [len(rows)])) - 1
+    spans["stream"] = rows["stream"][firsts]
+    spans["first"] = firsts
+    spans["base"] = rows["base"][firsts]
+    spans["end"] = rows["base"][lasts] + rows["count"][lasts]
+    spans["bytes"] = np.add.reduceat(rows["length"].astype(np.int64), firsts)
+    spans["max_timestamp"] = np.maximum.reduceat(rows["max_timestamp"], firsts)
+    return spans
+
+
+def _pairs(cuts: npt.NDArray[np.int64], end: int) -> Iterator[tuple[int, int]]:
+    edges = [0, *cuts.tolist(), end]
+    return zip(edges[:-1], edges[1:], strict=True)

@@ -1,0 +1,97 @@
+"""A commit group: the commands and slices that become one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+
+from mainstem import limits
+from mainstem.ledger.appends import RECORD, SLICE, SLICE_PACK, AppendRun
+from mainstem.ledger.commands import Command
+
+Placed = tuple[int, bool]  # base offset, and whether it is an idempotent retry's original one
+
+
+class Run:
+    """Consecutive appends, packed row by row as they come."""
+
+    __slots__ = ("records", "rows", "slices", "waiters")
+
+    def __init__(self) -> None:
+        self.rows = bytearray()
+        self.records = bytearray()
+        self.slices: list[bytearray] = []
+        self.waiters: list[asyncio.Future[Placed]] = []
+
+    def part(self) -> AppendRun:
+        return AppendRun(np.frombuffer(bytes(self.rows), SLICE), np.frombuffer(bytes(self.records), RECORD))
+
+
+class Single:
+    """One command that is not an append."""
+
+    __slots__ = ("command", "waiter")
+
+    def __init__(self, command: Command, waiter: asyncio.Future[Any]) -> None:
+        self.command = command
+        self.waiter = waiter
+
+
+class Group:
+    """Fills while the group before it is written."""
+
+    __slots__ = ("commands", "parts", "payload_bytes")
+
+    def __init__(self) -> None:
+        self.parts: list[Run | Single] = []
+        self.payload_bytes = 0
+        self.commands = 0
+
+    def add_slice(
+        self,
+        row: tuple[int, int, int, int, int, int, int, int, int, int, int],
+        records: bytes,
+        slice: bytearray,
+        waiter: asyncio.Future[Placed],
+    ) -> None:
+        if self.parts and type(self.parts[-1]) is Run:
+            run = self.parts[-1]
+        else:
+            run = Run()
+            self.parts.append(run)
+        run.rows += SLICE_PACK.pack(*row)
+        if records:
+            run.records += records
+        run.slices.append(slice)
+        run.waiters.append(waiter)
+        self.payload_bytes += len(slice)
+        self.commands += 1
+
+    def add_command(self, command: Command, waiter: asyncio.Future[Any]) -> None:
+        self.parts.append(Single(command, waiter))
+        self.commands += 1
+
+    @property
+    def full(self) -> bool:
+        return (
+            self.payload_bytes >= limits.GROUP_COMMIT_BYTES_MAX
+            or self.commands >= limits.GROUP_COMMIT_COMMANDS_MAX
+        )
+
+    def slices(self) -> list[bytearray]:
+        """The payload, in the order of the rows."""
+        found: list[bytearray] = []
+        for part in self.parts:
+            if type(part) is Run:
+                found += part.slices
+        return found
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing of this group was published."""
+        for part in self.parts:
+            waiters = part.waiters if isinstance(part, Run) else [part.waiter]
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)

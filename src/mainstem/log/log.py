@@ -1,0 +1,304 @@
+"""The log: one commit log, its ledger, and everything that keeps the two together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem import limits
+from mainstem.errors import MainstemError, OffsetOutOfRange
+from mainstem.ledger.appends import Rows
+from mainstem.ledger.commands import Boot, Command, Halt, MarkLost
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.results import Booted
+from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
+from mainstem.log.committer import Committer
+from mainstem.log.ephemeral import EphemeralStreams
+from mainstem.log.extents import SealedExtents
+from mainstem.log.group import Placed
+from mainstem.log.reader import Chunk, Reader
+from mainstem.log.recovery import Recovered, recover
+from mainstem.log.tail import TailCache
+from mainstem.log.visibility import Visibility
+from mainstem.ports.clock import Clock
+from mainstem.ports.commitlog.port import CommitLog
+from mainstem.records.header import SliceFacts
+from mainstem.records.lookup import first_offset_at
+
+_log = logging.getLogger("mainstem.log")
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    broker: int = 1
+    node: str = "local"
+    boot_id: str = ""
+    checkpoint_every_bytes: int = limits.CHECKPOINT_EVERY_BYTES
+    tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
+    sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
+
+
+class Log:
+    """Use `Log.open`. Everything runs on the event loop that opened it."""
+
+    def __init__(
+        self,
+        port: CommitLog,
+        recovered: Recovered,
+        clock: Clock,
+        options: LogOptions,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._port = port
+        self._options = options
+        self._checkpoints = checkpoints
+        self._checkpointed_to = recovered.checkpoint_position
+        self._checkpoint_due_at = 0
+        self._seals: set[asyncio.Task[None]] = set()  # must be done before the log can close
+        self._chores: set[asyncio.Task[None]] = set()  # may be given up at any time
+        self._checkpointing = asyncio.Lock()
+        self._index = recovered.index
+        self.ledger: Ledger = recovered.ledger
+        self.visibility = Visibility()
+        self.visibility.grow(self.ledger)
+        tail = TailCache(options.tail_cache_bytes)
+        self._committer = Committer(
+            port,
+            self.ledger,
+            self._index,
+            tail,
+            self.visibility,
+            clock,
+            options.broker,
+            self._object_finished,
+        )
+        self._reader = Reader(port, self.ledger, self._index, tail, self.visibility, self._committer)
+        self._ephemeral = EphemeralStreams(self._committer, self.visibility)
+
+    @classmethod
+    async def open(
+        cls,
+        port: CommitLog,
+        clock: Clock,
+        options: LogOptions | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> Log:
+        """Recover the state from the commit log, then take it over as a new epoch of this broker."""
+        options = options or LogOptions()
+        recovered = await recover(port)
+        # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
+        await port.sync()
+        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port))
+        await log._take_over(recovered)
+        return log
+
+    async def _take_over(self, recovered: Recovered) -> None:
+        brokers = self.ledger.brokers
+        broker = self._options.broker
+        before = brokers.get(broker)
+        same_boot = before is not None and before.boot_id == self._options.boot_id != ""
+        jump = not (brokers.clean(broker) or same_boot)
+        self._committer.start()
+        boot = Boot(broker, self._options.boot_id, jump, self._options.node)
+        booted: Booted = await self._committer.propose(boot)
+        self._committer.take_epoch(booted.broker_epoch)
+        self.visibility.resume(self.ledger)
+        for extents in recovered.unsealed:
+            self._start(self._seal(extents, then_checkpoint=False), self._seals)
+        for stream, start, end in recovered.damaged:
+            _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
+            await self.propose(MarkLost(stream, start, end))
+        if self._options.sync_every_ms:
+            self._start(self._sync_often(self._options.sync_every_ms / 1000), self._chores)
+
+    # Writing
+
+    async def append(
+        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes = b""
+    ) -> Placed:
+        """Append checked batches. Returns their base offset once durable to the stream's class.
+
+        Takes ownership of the buffer. `size` is what caps count; `records` are packed RECORD rows, which
+        streams that track records one by one need."""
+        if self.ledger.streams.ephemeral(stream):
+            return await self._ephemeral.append(stream, slice, facts), False
+        return await self._committer.append(stream, slice, facts, size, records)
+
+    async def propose(self, command: Command) -> Any:
+        """Commit one command; returns its result once durable, raises what the ledger refused it with."""
+        return await self._committer.propose(command)
+
+    @property
+    def refusal(self) -> MainstemError | None:
+        """Why nothing is written any more, if so."""
+        return self._committer.refusal
+
+    async def sync(self) -> None:
+        """Make everything appended so far durable, whatever its class."""
+        await self._committer.sync()
+
+    # Reading
+
+    def bounds(self, stream: int) -> tuple[int, int]:
+        """The first offset still there and the visible end."""
+        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
+            return self._ephemeral.bounds(stream)
+        return self._reader.bounds(stream)
+
+    async def read(self, stream: int, offset: int, max_bytes: int, max_wait_s: float = 0.0) -> Chunk:
+        """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
+        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
+            return await self._read_ephemeral(stream, offset, max_bytes, max_wait_s)
+        return await self._reader.read(stream, offset, max_bytes, max_wait_s)
+
+    async def _read_ephemeral(self, stream: int, offset: int, max_bytes: int, max_wait_s: float) -> Chunk:
+        start, end = self._ephemeral.bounds(stream)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        if offset == end and max_wait_s > 0:
+            await self.visibility.changed(stream, max_wait_s)
+            start, end = self.bounds(stream)
+        slices, next_offset = self._ephemeral.read(stream, offset, max_bytes)
+        return Chunk(tuple(slices), next_offset) if offset < end else Chunk((), offset)
+
+    async def offset_at(self, stream: int, time_ms: int) -> int:
+        """The first offset whose record time is `time_ms` or later; the end if there is none."""
+        offset, end = self.bounds(stream)
+        while True:
+            extent = await self._reader.resolving(
+                lambda: self._index.first_at_time(stream, offset, time_ms)  # noqa: B023
+            )
+            if extent is None or extent.base >= end:
+                return end
+            chunk = await self.read(stream, max(offset, extent.base), max_bytes=1)
+            for slice in chunk.batches:
+                found = first_offset_at(slice, time_ms)
+                if found is not None:
+                    return max(offset, found)
+            offset = chunk.next_offset
+
+    def held_bytes(self, stream: int) -> int:
+        """Bytes an ephemeral stream holds in memory."""
+        return self._ephemeral.held_bytes(stream)
+
+    async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
+        """The offset below which time and size retention want the stream gone."""
+        start, end = self.bounds(stream)
+        floor = start
+        if keep_after_ms is not None:
+            extent = await self._reader.resolving(
+                lambda: self._index.first_at_time(stream, start, keep_after_ms)
+            )
+            floor = end if extent is None else max(floor, min(extent.base, end))
+        if keep_bytes is not None:
+            floor = max(
+                floor,
+                await self._reader.resolving(
+                    lambda: self._index.first_within_bytes(stream, start, keep_bytes)
+                ),
+            )
+        return min(floor, end)
+
+    def trim_ephemeral(self, stream: int, offset: int) -> int:
+        return self._ephemeral.trim(stream, offset)
+
+    def forget_ephemeral(self, stream: int) -> None:
+        self._ephemeral.forget(stream)
+
+    # Behind the head
+
+    def _object_finished(self, extents: SealedExtents) -> None:
+        """Runs while the ledger stands at the boundary between two objects."""
+        due = self._committer.written_bytes >= self._checkpoint_due_at + self._options.checkpoint_every_bytes
+        if due:
+            self._checkpoint_due_at = self._committer.written_bytes
+            self._checkpoints.reached(self.ledger)
+        self._start(self._seal(extents, then_checkpoint=due), self._seals)
+
+    async def _seal(self, extents: SealedExtents, *, then_checkpoint: bool) -> None:
+        await self._port.seal(extents.number, await asyncio.to_thread(extents.encode))
+        self._index.mark_sealed(extents.number)
+        if then_checkpoint:
+            self._start(self._checkpoint(), self._chores)
+
+    async def _checkpoint(self) -> None:
+        async with self._checkpointing:
+            self._checkpointed_to = await self._checkpoints.save()
+        await self.collect()
+
+    async def collect(self) -> int:
+        """Delete log objects that nothing needs: every record trimmed, and not needed for replay."""
+        ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
+        dead = [
+            number
+            for number in self._index.dead_objects(self._spans_dead)
+            if ends.get(number, self._checkpointed_to + 1) <= self._checkpointed_to
+        ]
+        for number in dead:
+            self._index.drop(number)
+            await self._port.drop(number)
+        return len(dead)
+
+    def _spans_dead(self, spans: Rows) -> npt.NDArray[np.bool_]:
+        streams = self.ledger.streams
+        numbers = spans["stream"]
+        floors = (streams.delete_floor, streams.evict_floor, streams.expiry_floor)
+        starts = np.maximum.reduce([floor[numbers] for floor in floors])
+        return np.asarray(~streams.alive[numbers] | (spans["end"] <= starts))
+
+    async def _sync_often(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            await self.sync()
+
+    def _start(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        among.add(task)
+        task.add_done_callback(among.discard)
+        task.add_done_callback(_report_failure)
+
+    # Ending
+
+    async def close(self) -> None:
+        """Write and sync what was proposed, leave a checkpoint, release the port."""
+        try:
+            if self._committer.refusal is None:
+                await self._leave_cleanly()
+        finally:
+            await _end(self._chores | self._seals)
+            self.visibility.wake_all()
+            await self._committer.stop()
+            await self._port.close()
+
+    async def _leave_cleanly(self) -> None:
+        halted = asyncio.ensure_future(self._committer.propose(Halt(self._options.broker)))
+        await asyncio.sleep(0)  # let it be proposed before new proposals are refused
+        await self._committer.drain()
+        await halted
+        await _end(self._chores)
+        await self._port.roll()
+        self._committer.finish_object()
+        while self._seals:
+            await asyncio.wait(self._seals)
+        await _end(self._chores)
+        final = InlineCheckpoints(self._port)
+        final.reached(self.ledger)
+        await final.save()
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _report_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        # The log is sound without it: an object that is not sealed is replayed, and sealed then.
+        _log.warning("background work failed", extra={"error": str(error)})

@@ -1,0 +1,110 @@
+"""What readers may see: the visible end of every stream, and who waits for it to move.
+
+The ledger's end runs ahead of it: an append is applied once written, but becomes visible when its durability
+class is met. Offsets of relaxed streams (acked before they are synced) are published only below a *ceiling*
+that is itself synced, so that a crash of the machine can never make an offset that was seen be given out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from mainstem import limits
+from mainstem.ledger.ledger import Ledger
+
+_CEILING_STEP_MAX = 1 << 32
+
+
+class Visibility:
+    """Per stream, by number: plain lists, since they are read and written one element at a time."""
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self.relaxed: list[bool] = []
+        self._ceilings: list[int] = []  # synced: offsets below may be published at once
+        self._proposed: list[int] = []  # the highest ceiling asked for so far
+        self._steps: list[int] = []
+        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+
+    def grow(self, ledger: Ledger) -> None:
+        """Take in streams that a command made."""
+        streams = ledger.streams
+        for stream in range(len(self.ends), streams.count):
+            self.ends.append(int(streams.end[stream]))
+            self._ceilings.append(int(streams.ceiling[stream]))
+            self._proposed.append(int(streams.ceiling[stream]))
+            self._steps.append(limits.CEILING_STEP_RECORDS)
+            self.relaxed.append(streams.relaxed(stream))
+
+    def resume(self, ledger: Ledger) -> None:
+        """Everything the ledger holds is durable: a fresh start, where ends may have jumped."""
+        count = ledger.streams.count
+        self.ends[:] = ledger.streams.end[:count].tolist()
+        self._ceilings[:] = ledger.streams.ceiling[:count].tolist()
+        self._proposed[:] = self._ceilings
+
+    def reclassify(self, ledger: Ledger, streams: Iterable[int]) -> None:
+        """Take in a changed durability class."""
+        for stream in streams:
+            self.relaxed[stream] = ledger.streams.relaxed(stream)
+
+    def below_ceiling(self, stream: int, end: int) -> bool:
+        return end <= self._ceilings[stream]
+
+    def next_ceiling(self, stream: int, end: int) -> int | None:
+        """The ceiling to propose now that the stream reaches `end`, if the room left is getting short.
+
+        A stream that used its room up quickly gets twice as much, so that a busy stream does not wait for a
+        sync every 64 Ki records. The price is a wider gap of unused offsets after a crash of the machine."""
+        proposed = self._proposed[stream]
+        step = self._steps[stream]
+        if end + step // 2 < proposed:
+            return None
+        if proposed:
+            step = self._steps[stream] = min(2 * step, _CEILING_STEP_MAX)
+        self._proposed[stream] = end + step
+        return end + step
+
+    def raise_ceiling(self, stream: int, ceiling: int) -> None:
+        """The ceiling is synced."""
+        if ceiling > self._ceilings[stream]:
+            self._ceilings[stream] = ceiling
+
+    def publish(self, stream: int, end: int) -> None:
+        """Readers may see offsets below `end`. Their wake-ups run after the caller is done."""
+        if end > self.ends[stream]:
+            self.ends[stream] = end
+            self.wake(stream)
+
+    def wake(self, stream: int) -> None:
+        """Let every waiter look again (an append, or the stream is gone)."""
+        waiters = self._waiters.pop(stream, None)
+        if waiters:
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def wake_all(self) -> None:
+        for stream in list(self._waiters):
+            self.wake(stream)
+
+    async def changed(self, stream: int, timeout_s: float) -> bool:
+        """Wait until something happens to the stream; False if nothing did in time."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(stream, []).append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            self._forget(stream, waiter)
+
+    def _forget(self, stream: int, waiter: asyncio.Future[None]) -> None:
+        waiters = self._waiters.get(stream)
+        if waiters and waiter in waiters:
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiters[stream]

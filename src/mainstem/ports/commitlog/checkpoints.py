@@ -1,0 +1,120 @@
+"""Checkpoint files: `checkpoints/<20 digits position>.ckpt`. Version 1, little-endian.
+
+| field    | type | meaning                                      |
+|----------|------|----------------------------------------------|
+| magic    | s8   | `MNSTMCKP`                                   |
+| version  | u4   | 1                                            |
+| flags    | u4   | bit 0: the state is compressed with zstd     |
+| position | u8   | the state holds every commit before this     |
+| length   | u8   | bytes of the state as stored                 |
+| size     | u8   | bytes of the state                           |
+| reserved | s16  | 0                                            |
+| body     | u4   | CRC32C of the state as stored                |
+| crc      | u4   | CRC32C of the 60 bytes before                |
+| state    |      | `length` bytes, up to the end of the file    |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from pathlib import Path
+
+import zstandard
+from crc32c import crc32c
+
+from mainstem.errors import NewerVersion
+from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.files import Files, read_up_to, write_whole
+
+HEADER = struct.Struct("<8sIIQQQ16sII")
+MAGIC = b"MNSTMCKP"
+VERSION = 1
+COMPRESSED = 1
+SUFFIX = ".ckpt"
+_DIGITS = 20
+_COMPRESSED_FROM_BYTES = 4096  # below this it saves nothing worth the call
+_LEVEL = 1  # the state is mostly arrays: level 1 takes nearly all there is to gain
+
+
+class Checkpoints:
+    """The checkpoints of one log."""
+
+    def __init__(self, files: Files, directory: Path, keep: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._keep = keep
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Store durably, then forget all but the newest few."""
+        name = f"{checkpoint.position:0{_DIGITS}d}{SUFFIX}"
+        write_whole(self._files, self._directory / name, _pack(checkpoint))
+        for position in self._positions()[: -self._keep]:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.unlink(self._directory / f"{position:0{_DIGITS}d}{SUFFIX}")
+
+    def load(self) -> Checkpoint | None:
+        """The newest one that is whole. Raises NewerVersion."""
+        for position in reversed(self._positions()):
+            found = self._read(position)
+            if found is not None:
+                return found
+        return None
+
+    def newest_position(self) -> int:
+        """The highest position a checkpoint was ever saved for, 0 if none: all before it was durable."""
+        return max(self._positions(), default=0)
+
+    def _positions(self) -> list[int]:
+        found = []
+        for name in self._files.listdir(self._directory):
+            stem = name.removesuffix(SUFFIX)
+            if stem != name and len(stem) == _DIGITS and stem.isascii() and stem.isdigit():
+                found.append(int(stem))
+        return sorted(found)
+
+    def _read(self, position: int) -> Checkpoint | None:
+        path = self._directory / f"{position:0{_DIGITS}d}{SUFFIX}"
+        try:
+            file = self._files.open(path)
+        except FileNotFoundError:  # a newer one took its place since it was listed
+            return None
+        try:
+            header = read_up_to(file, 0, HEADER.size)
+            if len(header) < HEADER.size:
+                return None
+            magic, version, flags, found, length, size, _, body, crc = HEADER.unpack(header)
+            if magic != MAGIC or crc32c(memoryview(header)[:-4]) != crc or found != position:
+                return None
+            if version > VERSION:
+                raise NewerVersion(f"{path} is of version {version}: upgrade this Mainstem to read it")
+            if length > file.size() - HEADER.size:
+                return None
+            stored = bytes(read_up_to(file, HEADER.size, length))
+        finally:
+            file.close()
+        if len(stored) != length or crc32c(stored) != body:
+            return None
+        if flags & COMPRESSED:
+            stored = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+        return Checkpoint(position, stored)
+
+
+def _pack(checkpoint: Checkpoint) -> list[bytes]:
+    stored, flags = checkpoint.state, 0
+    if len(stored) >= _COMPRESSED_FROM_BYTES:
+        packed = zstandard.ZstdCompressor(level=_LEVEL).compress(stored)
+        if len(packed) < len(stored):
+            stored, flags = packed, COMPRESSED
+    header = HEADER.pack(
+        MAGIC,
+        VERSION,
+        flags,
+        checkpoint.position,
+        len(stored),
+        len(checkpoint.state),
+        bytes(16),
+        crc32c(stored),
+        0,
+    )[:-4]
+    return [header + crc32c(header).to_bytes(4, "little"), stored]

@@ -1,0 +1,261 @@
+"""The local commit log: files in one directory, owned by one process.
+
+| path                              | what it is                                                     |
+|-----------------------------------|----------------------------------------------------------------|
+| FORMAT                            | format version and log id, see identity.py                     |
+| LOCK                              | held (flock) by the process that owns the directory; its pid   |
+| wal/<20 digits number>.wal        | segments, see segments.py and frames.py                        |
+| checkpoints/<20 digits>.ckpt      | checkpoints by position, see checkpoints.py                    |
+| quarantine/                       | copies of bytes that recovery had to cut; never read again     |
+
+Three threads: commits are written on one, fsyncs run on another beside it, and the third does what nobody
+waits for (seals, drops, checkpoints).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from mainstem import limits
+from mainstem.errors import LogDamaged, MainstemError, NoSpace, invariant
+from mainstem.ports.commitlog import identity, segments
+from mainstem.ports.commitlog.checkpoints import Checkpoints
+from mainstem.ports.commitlog.identity import LogId
+from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Placement
+from mainstem.ports.commitlog.reader import CHECKPOINTS, WAL, LogReader, open_reader
+from mainstem.ports.commitlog.recovery import Recovered, Recovery, RecoveryReport
+from mainstem.ports.commitlog.segments import Segment, segment_path
+from mainstem.ports.commitlog.writer import SegmentWriter
+from mainstem.ports.files import Files, Lock, OsFiles, make_directories
+from mainstem.ports.lanes import Lane
+
+__all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
+
+LOCK = "LOCK"
+
+
+class LocalCommitLog:
+    """A commit log in a local directory."""
+
+    def __init__(
+        self, files: Files, directory: Path, lock: Lock, log: LogId, found: Recovered, writer: SegmentWriter
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._wal = directory / WAL
+        self._lock = lock
+        self._log = log
+        self._recovered = found.report
+        self._segments = found.segments
+        self._reader = LogReader(files, directory, log, found.segments)
+        self._writer = writer
+        self._synced = found.end
+        self._write_lane = Lane("mainstem-write")
+        self._sync_lane = Lane("mainstem-sync")
+        self._chore_lane = Lane("mainstem-chores")
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        *,
+        files: Files | None = None,
+        segment_bytes: int = limits.SEGMENT_BYTES,
+        checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
+        prepare_ahead: bool = True,
+    ) -> LocalCommitLog:
+        """Take the directory, creating it if need be, and recover it.
+
+        Raises DirectoryLocked, DirectoryUnusable, NewerVersion, LogDamaged or NoSpace."""
+        return await asyncio.to_thread(
+            cls._open, directory, files or OsFiles(), segment_bytes, checkpoints_kept, prepare_ahead
+        )
+
+    @classmethod
+    def _open(
+        cls, directory: Path, files: Files, segment_bytes: int, checkpoints_kept: int, prepare_ahead: bool
+    ) -> LocalCommitLog:
+        make_directories(files, directory)
+        lock = files.lock(directory / LOCK)
+        try:
+            for folder in (WAL, CHECKPOINTS):
+                make_directories(files, directory / folder)
+            log = _identify(files, directory)
+            checkpoints = Checkpoints(files, directory / CHECKPOINTS, checkpoints_kept)
+            found = Recovery(files, directory, log, checkpoints.newest_position()).run()
+            writer = SegmentWriter(
+                files,
+                directory / WAL,
+                log,
+                found.segments,
+                current=found.current,
+                end=found.end,
+                segment_bytes=segment_bytes,
+                prepare_ahead=prepare_ahead,
+            )
+            opened = cls(files, directory, lock, log, found, writer)
+            opened._reader.checkpoints = checkpoints
+            return opened
+        except BaseException:
+            lock.release()
+            raise
+
+    @property
+    def end(self) -> int:
+        """The position the next commit will take."""
+        return self._writer.end
+
+    @property
+    def synced(self) -> int:
+        """The position below which all is known durable."""
+        return self._synced
+
+    @property
+    def recovered(self) -> RecoveryReport:
+        """What opening the log found and did."""
+        return self._recovered
+
+    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+        """Write one commit. Raises NoSpace (nothing was written) or ReadOnly.
+
+        If the caller is cancelled the commit may be written all the same."""
+        return await self._write_lane.run(lambda: self._writer.append(entry, slices, self._synced))
+
+    async def sync(self) -> int:
+        """Make everything written so far durable. Raises ReadOnly, from then on for good."""
+        return await self._sync_lane.run(self._sync)
+
+    def _sync(self) -> int:
+        self._synced = self._writer.sync()
+        return self._synced
+
+    def follow(self, position: int) -> AsyncIterator[list[Committed]]:
+        """The commits from `position` up to the tail, in chunks. Raises LogDamaged."""
+        return self._reader.follow(position)
+
+    def read(self, object: int, start: int, length: int) -> bytearray:
+        """Payload bytes, fresh and writable. Blocks: call it on a thread. FileNotFoundError if dropped."""
+        return self._reader.read(object, start, length)
+
+    async def roll(self) -> None:
+        """Finish the current object; the next append starts a new one. No-op on an empty object."""
+        await self._write_lane.run(self._writer.roll)
+
+    async def seal(self, object: int, index: bytes) -> None:
+        """Attach the index to a finished object, durably. Repeating it with the same index is a no-op.
+
+        Raises NoSpace (the object stays unsealed) or ReadOnly."""
+        segment = self._segment(object)
+        invariant(object != self._writer.current_number, "only a finished object is sealed: roll first")
+        if self._synced < segment.end:
+            # A sealed object says that all up to its end is durable, so all before it must be first.
+            await self.sync()
+        await self._chore_lane.run(lambda: self._seal(segment, index))
+
+    def _seal(self, segment: Segment, index: bytes) -> None:
+        if segment.sealed:
+            invariant(self.read_index(segment.number) == index, "a sealed object keeps its index")
+            return
+        self._writer.check()
+        file = self._files.open(segment_path(self._wal, segment.number), write=True)
+        try:
+            segments.write_seal(file, self._log, segment, index)
+        except NoSpace:
+            file.ftruncate(segment.data_end)
+            raise
+        except (MainstemError, OSError) as error:
+            raise self._writer.fail(error) from error
+        finally:
+            file.close()
+
+    def read_index(self, object: int) -> bytes:
+        """The index of a sealed object. Blocks: call it on a thread. LogDamaged if no copy is whole."""
+        return self._reader.read_index(object)
+
+    def objects(self) -> list[LogObject]:
+        """Every object that holds a commit, by number."""
+        return self._reader.objects()
+
+    async def drop(self, object: int) -> None:
+        """Delete a sealed object. Idempotent."""
+        segment = self._segments.get(object)
+        if segment is None:
+            return
+        invariant(segment.sealed, "only a sealed object is dropped")
+        await self._write_lane.run(lambda: self._leave_successor(segment))
+        await self._chore_lane.run(lambda: self._drop(segment))
+
+    def _leave_successor(self, segment: Segment) -> None:
+        """The newest segment tells the position the log goes on at: have a durable one after this."""
+        if segment.number == max(self._segments):
+            self._writer.check()
+            self._writer.start_segment()
+            self._synced = max(self._synced, self._writer.sync())
+
+    def _drop(self, segment: Segment) -> None:
+        self._reader.forget(segment.number)
+        if self._files.exists(segment_path(self._wal, segment.number)):
+            self._files.unlink(segment_path(self._wal, segment.number))
+            self._files.fsync_dir(self._wal)
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint durably and forget all but the newest few. It may hold synced commits only."""
+        invariant(checkpoint.position <= self._synced, "a checkpoint is never ahead of what is durable")
+        await self._chore_lane.run(lambda: self._reader.checkpoints.save(checkpoint))
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole."""
+        return self._reader.load_checkpoint()
+
+    async def close(self) -> None:
+        """Sync, give the space allocated ahead back and release the directory. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._writer.failure is None:
+                await self.sync()
+                await self._write_lane.run(self._writer.close)
+        finally:
+            await asyncio.to_thread(self._release)
+
+    def _release(self) -> None:
+        for lane in (self._write_lane, self._sync_lane, self._chore_lane):
+            lane.close()
+        self._reader._open.close()
+        self._lock.release()
+
+    def _segment(self, number: int) -> Segment:
+        segment = self._segments.get(number)
+        if segment is None:
+            raise FileNotFoundError(f"{segment_path(self._wal, number)} was dropped or never was")
+        return segment
+
+
+def _identify(files: Files, directory: Path) -> LogId:
+    """The log's id. A damaged FORMAT file is written again from what the segments say."""
+    log = identity.read_format(files, directory)
+    if log is not None:
+        return log
+    names = [name for name in files.listdir(directory / WAL) if segments.number_of(name)]
+    for name in names:
+        file = files.open(directory / WAL / name)
+        try:
+            header = segments.read_header(file)
+        finally:
+            file.close()
+        if header is not None:
+            log = LogId(header.log)
+            break
+    else:
+        if names:
+            raise LogDamaged(
+                f"{directory} has lost its {identity.FILE_NAME} file and every segment header: "
+                "restore the directory from a backup"
+            )
+        log = LogId.new()
+    identity.write_format(files, directory, log)
+    return log

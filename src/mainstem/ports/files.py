@@ -1,0 +1,332 @@
+"""The file port: every call the local backends make to the operating system.
+
+Tests replace it with `mainstem.testing.files.SimFiles`, which can crash, tear and run out of space. Errors that
+a user can act on are raised as Mainstem's own; the rest stay `OSError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mainstem import limits
+from mainstem.errors import DirectoryLocked, DirectoryUnusable, MainstemError, NoSpace, invariant
+from mainstem.ports.commitlog.port import Buffer
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_UNUSABLE = {
+    errno.EACCES: "give the user that runs Mainstem read and write access, or choose another directory",
+    errno.EPERM: "give the user that runs Mainstem read and write access, or choose another directory",
+    errno.ENOTDIR: "a part of this path is a file: move it away, or choose another directory",
+    errno.EISDIR: "a directory stands where a file should be: move it away, or choose another directory",
+    errno.EROFS: "the file system is mounted read-only: mount it writable, or choose another directory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What the file system says about a path."""
+
+    size_bytes: int
+    modified_ms: int
+    is_directory: bool
+
+
+class File(Protocol):
+    """One open file. Safe to use from several threads, except for `close`."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write at most `limits.IOVECS_MAX` buffers. Returns how many bytes went out: maybe not all."""
+        ...
+
+    def preadv(self, buffer: bytearray | memoryview, offset: int) -> int:
+        """Fill the buffer from `offset`. Returns how many bytes there were: 0 at the end of the file."""
+        ...
+
+    def fdatasync(self) -> None: ...
+
+    def ftruncate(self, size: int) -> None: ...
+
+    def posix_fallocate(self, offset: int, length: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None:
+        """Idempotent."""
+        ...
+
+
+class Lock(Protocol):
+    def release(self) -> None:
+        """Idempotent."""
+        ...
+
+
+class Files(Protocol):
+    """A file system. Creating, renaming and unlinking are durable once `fsync_dir` of the parent returned."""
+
+    def create(self, path: Path) -> File:
+        """A new empty file, readable and writable. What was there is emptied."""
+        ...
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """An existing file. Raises FileNotFoundError."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace `target` in one step."""
+        ...
+
+    def link(self, source: Path, target: Path) -> None:
+        """A second name for a file. Raises FileExistsError."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Raises FileNotFoundError."""
+        ...
+
+    def mkdir(self, path: Path) -> None:
+        """Raises FileExistsError."""
+        ...
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty directory. Raises OSError if it is not empty."""
+        ...
+
+    def fsync_dir(self, path: Path) -> None: ...
+
+    def listdir(self, path: Path) -> list[str]: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def facts(self, path: Path) -> FileFacts:
+        """Raises FileNotFoundError."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Own `path` until released or until this process ends. Raises DirectoryLocked."""
+        ...
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Raise what a user can act on as Mainstem's own error, with the path and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise NoSpace(f"no space left for {path}: free some; writes resume by themselves") from error
+        advice = _UNUSABLE.get(error.errno or 0)
+        if advice:
+            raise DirectoryUnusable(f"cannot use {path} ({error.strerror}): {advice}") from error
+        raise
+
+
+class OsFile:
+    """A file of the operating system. Python retries calls that a signal interrupts (PEP 475)."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        with _explained(self._path):
+            return os.pwritev(self._fd, buffers, offset)
+
+    def preadv(self, buffer: bytearray | memoryview, offset: int) -> int:
+        with _explained(self._path):
+            return os.preadv(self._fd, [buffer], offset)
+
+    def fdatasync(self) -> None:
+        with _explained(self._path):
+            os.fdatasync(self._fd)
+
+    def ftruncate(self, size: int) -> None:
+        with _explained(self._path):
+            os.ftruncate(self._fd, size)
+
+    def posix_fallocate(self, offset: int, length: int) -> None:
+        with _explained(self._path):
+            os.posix_fallocate(self._fd, offset, length)
+
+    def size(self) -> int:
+        with _explained(self._path):
+            return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class OsLock:
+    """An flock with the owner's pid in the file. The kernel releases it when the process ends, however."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class OsFiles:
+    """The file system of the operating system."""
+
+    def create(self, path: Path) -> File:
+        with _explained(path):
+            return OsFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640))
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        with _explained(path):
+            return OsFile(path, os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC))
+
+    def rename(self, source: Path, target: Path) -> None:
+        with _explained(target):
+            os.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        with _explained(target):
+            os.link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        with _explained(path):
+            os.unlink(path)
+
+    def mkdir(self, path: Path) -> None:
+        with _explained(path):
+            os.mkdir(path, 0o750)
+
+    def rmdir(self, path: Path) -> None:
+        with _explained(path):
+            os.rmdir(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        with _explained(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def listdir(self, path: Path) -> list[str]:
+        with _explained(path):
+            return sorted(os.listdir(path))
+
+    def exists(self, path: Path) -> bool:
+        try:
+            self.facts(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def facts(self, path: Path) -> FileFacts:
+        with _explained(path):
+            found = os.stat(path)
+        return FileFacts(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+
+    def lock(self, path: Path) -> Lock:
+        with _explained(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise DirectoryLocked(
+                f"{path.parent} is in use by process {owner}: stop it, or choose another directory"
+            ) from error
+        os.ftruncate(fd, 0)
+        # The pid is a courtesy to whoever is refused; the flock is the lock, so a full disk is no obstacle.
+        with contextlib.suppress(OSError):
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return OsLock(fd)
+
+
+def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
+    """Write every byte, in order, whatever the kernel takes at a time. Returns the offset after them."""
+    pending = list(buffers)
+    first = 0
+    while first < len(pending):
+        batch = pending[first : first + limits.IOVECS_MAX]
+        written = file.pwritev(batch, offset)
+        invariant(written > 0 or not any(map(len, batch)), "a write without an error moves forward")
+        offset += written
+        while first < len(pending) and written >= len(pending[first]):
+            written -= len(pending[first])
+            first += 1
+        if written:
+            pending[first] = memoryview(pending[first])[written:]
+    return offset
+
+
+def read_up_to(file: File, offset: int, length: int) -> bytearray:
+    """The bytes at `offset`, fewer if the file ends before."""
+    buffer = bytearray(length)
+    count = read_into(file, offset, memoryview(buffer))
+    del buffer[count:]
+    return buffer
+
+
+def read_into(file: File, offset: int, view: memoryview) -> int:
+    """Fill `view` as far as the file goes. Returns how many bytes there were."""
+    done = 0
+    while done < len(view):
+        count = file.preadv(view[done:], offset + done)
+        if count == 0:
+            break
+        done += count
+    return done
+
+
+def make_directories(files: Files, path: Path) -> None:
+    """Create a directory and its missing parents, durably."""
+    missing = []
+    while not files.exists(path):
+        missing.append(path)
+        path = path.parent
+    if not files.facts(path).is_directory:
+        raise DirectoryUnusable(f"cannot use {path}: it is a file; move it away, or choose another directory")
+    for directory in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another thread was faster, which is as good
+            files.mkdir(directory)
+        files.fsync_dir(directory.parent)
+
+
+def write_whole(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
+    """Write a file durably and whole, or not at all, replacing what was there."""
+    temporary = path.with_name(path.name + ".tmp")
+    write_temporary(files, temporary, buffers)
+    files.rename(temporary, path)
+    files.fsync_dir(path.parent)
+
+
+def write_temporary(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
+    """Write a file durably, yet under a name that is not. If it fails, nothing stays behind."""
+    file = files.create(path)
+    try:
+        write_all(file, buffers, 0)
+        file.fdatasync()
+    except (MainstemError, OSError):
+        with contextlib.suppress(MainstemError, OSError):  # the first error is the one to tell
+            files.unlink(path)
+        raise
+    finally:
+        file.close()

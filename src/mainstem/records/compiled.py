@@ -1,0 +1,60 @@
+"""Kernels made native on first use, so that nothing pays for numba before there is much to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from threading import Lock
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem.records import kernels
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Functions that kernels call; numba has to know them, and they stay plain functions for everybody else.
+_CALLED_BY_KERNELS = (
+    kernels.read_varint,
+    kernels.read_long_varint,
+    kernels.read_span,
+    kernels.read_header,
+    kernels.read_record,
+    kernels.copy,
+    kernels.matches,
+    kernels.zigzag_bytes,
+    kernels.write_varint,
+    kernels.span_bytes,
+    kernels.write_span,
+)
+_lock = Lock()
+
+
+def compiled(kernel: F) -> F:
+    """The kernel as native code that runs without the GIL. The first call ever compiles, later ones load."""
+    with _lock:
+        return cast(F, _compile(kernel))
+
+
+def octets(data: bytes | bytearray | memoryview) -> npt.NDArray[np.uint8]:
+    """Bytes for a compiled kernel, without a copy. Always read-only: another kind would be compiled apart."""
+    array = np.frombuffer(data, np.uint8)
+    array.flags.writeable = False
+    return array
+
+
+@cache
+def _compile(kernel: Callable[..., Any]) -> object:
+    import numba
+
+    _make_callable()
+    return numba.njit(nogil=True, cache=True, boundscheck=False)(kernel)
+
+
+@cache
+def _make_callable() -> None:
+    from numba.extending import register_jitable
+
+    for function in _CALLED_BY_KERNELS:
+        register_jitable(function)

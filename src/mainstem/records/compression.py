@@ -1,0 +1,185 @@
+"""Codecs of the record section, every one bounded when it unpacks.
+
+What a compressed section declares about its own size is never trusted: output is asked for in pieces, and the
+first byte past `max_bytes` raises TooLarge. (zstd alone may hold some 128 KiB blocks more until it notices.)
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Literal, cast
+
+from mainstem import limits
+from mainstem.errors import InvalidBatch, TooLarge
+
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")  # the place is the id in the attributes
+
+Bytes = bytes | bytearray | memoryview
+
+# Framing of Java's snappy streams: magic, version and least compatible version (u4 each, big-endian), then
+# blocks of a u4 length and a raw snappy block.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEAD_BYTES = len(_XERIAL_MAGIC) + 8
+_BLOCK_LENGTH = struct.Struct(">I")
+
+_GZIP_WBITS = 31  # a 32 KiB window, in a gzip wrapper
+_PIECE_BYTES_MIN = 64 * limits.KIB
+_ZSTD_BLOCK_BYTES = 128 * limits.KIB  # what one block can unpack to ...
+_ZSTD_BLOCK_STORED_BYTES_MIN = 4  # ... from as little as this
+
+
+def codec_id(codec: Codec) -> int:
+    """The codec's number in the batch attributes."""
+    if codec not in CODECS:
+        raise InvalidBatch(f"no codec named {codec!r}: the known ones are {', '.join(CODECS)}")
+    return CODECS.index(codec)
+
+
+def compress(codec: Codec, data: Bytes) -> bytes:
+    """Pack one record section."""
+    match codec:
+        case "none":
+            return bytes(data)
+        case "gzip":
+            packer = zlib.compressobj(wbits=_GZIP_WBITS)
+            return packer.compress(data) + packer.flush()
+        case "snappy":
+            import cramjam
+
+            return bytes(cramjam.snappy.compress_raw(data))
+        case "lz4":
+            import lz4.frame
+
+            return cast(bytes, lz4.frame.compress(data))
+        case "zstd":
+            import zstandard
+
+            return zstandard.ZstdCompressor().compress(data)
+
+
+def decompress(codec: Codec, data: Bytes, max_bytes: int) -> bytes:
+    """Unpack one record section. Raises TooLarge past `max_bytes`, InvalidBatch if it is damaged."""
+    unpack = _UNPACKERS[codec]
+    return unpack(memoryview(data).cast("B"), max_bytes)
+
+
+def _unpack_none(data: memoryview, max_bytes: int) -> bytes:
+    _check_room(len(data), max_bytes)
+    return bytes(data)
+
+
+def _unpack_gzip(data: memoryview, max_bytes: int) -> bytes:
+    out = bytearray()
+    rest: bytes | memoryview = data
+    stream = zlib.decompressobj(wbits=_GZIP_WBITS)
+    while not stream.eof:
+        try:
+            piece = stream.decompress(rest, _next_piece(len(data), max_bytes - len(out)))
+        except zlib.error as error:
+            raise InvalidBatch(f"gzip data is damaged: {error}") from error
+        rest = stream.unconsumed_tail
+        if not (piece or rest or stream.eof):
+            raise InvalidBatch("gzip data is cut short")
+        out += piece
+        _check_room(len(out), max_bytes)
+    _check_nothing_left(len(stream.unused_data))
+    return bytes(out)
+
+
+def _unpack_snappy(data: memoryview, max_bytes: int) -> bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _unpack_snappy_block(data, max_bytes)
+    out = bytearray()
+    at = _XERIAL_HEAD_BYTES
+    while at < len(data):
+        if len(data) - at < _BLOCK_LENGTH.size:
+            raise InvalidBatch("snappy data is cut short inside a block length")
+        (length,) = _BLOCK_LENGTH.unpack_from(data, at)
+        at += _BLOCK_LENGTH.size
+        if length > len(data) - at:
+            raise InvalidBatch(f"snappy block of {length} bytes, but only {len(data) - at} follow")
+        out += _unpack_snappy_block(data[at : at + length], max_bytes - len(out))
+        at += length
+    return bytes(out)
+
+
+def _unpack_snappy_block(block: memoryview, max_bytes: int) -> bytes:
+    import cramjam
+
+    try:
+        _check_room(cramjam.snappy.decompress_raw_len(block), max_bytes)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise InvalidBatch(f"snappy data is damaged: {error}") from error
+
+
+def _unpack_lz4(data: memoryview, max_bytes: int) -> bytes:
+    import lz4.frame
+
+    out = bytearray()
+    rest: bytes | memoryview = data
+    frame = lz4.frame.LZ4FrameDecompressor()
+    while not frame.eof:
+        try:
+            piece = frame.decompress(rest, max_length=_next_piece(len(data), max_bytes - len(out)))
+        except RuntimeError as error:
+            raise InvalidBatch(f"lz4 data is damaged: {error}") from error
+        rest = b""
+        if not piece and not frame.eof and frame.needs_input:
+            raise InvalidBatch("lz4 data is cut short")
+        out += piece
+        _check_room(len(out), max_bytes)
+    _check_nothing_left(len(frame.unused_data or b""))
+    return bytes(out)
+
+
+def _unpack_zstd(data: memoryview, max_bytes: int) -> bytes:
+    import zstandard
+
+    out = bytearray()
+    at = 0
+    frame = zstandard.ZstdDecompressor(max_window_size=limits.ZSTD_WINDOW_BYTES_MAX).decompressobj()
+    while not frame.eof:
+        if at >= len(data):
+            raise InvalidBatch("zstd data is cut short")
+        # A call takes no bound on its output, so its input is bounded: so many blocks may still come.
+        blocks = (max_bytes - len(out)) // _ZSTD_BLOCK_BYTES + 1
+        step = blocks * _ZSTD_BLOCK_STORED_BYTES_MIN
+        try:
+            out += frame.decompress(data[at : at + step])
+        except zstandard.ZstdError as error:
+            raise InvalidBatch(f"zstd data is damaged: {error}") from error
+        _check_room(len(out), max_bytes)
+        at += step
+    _check_nothing_left(len(frame.unused_data) + max(0, len(data) - at))
+    return bytes(out)
+
+
+_UNPACKERS: dict[Codec, Callable[[memoryview, int], bytes]] = {
+    "none": _unpack_none,
+    "gzip": _unpack_gzip,
+    "snappy": _unpack_snappy,
+    "lz4": _unpack_lz4,
+    "zstd": _unpack_zstd,
+}
+
+
+def _next_piece(stored_bytes: int, room: int) -> int:
+    """How much output to ask for: enough for usual data at once, and at most one byte past the room.
+
+    That byte tells "just full" from "too large"; and no codec takes a 0 for what it means."""
+    return min(room + 1, max(_PIECE_BYTES_MIN, 8 * stored_bytes))
+
+
+def _check_room(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise TooLarge(f"record section unpacks to more than {max_bytes} bytes")
+
+
+def _check_nothing_left(size: int) -> None:
+    # Every client packs a section as one frame; a run of millions of empty ones would only burn time.
+    if size:
+        raise InvalidBatch(f"{size} bytes follow the compressed frame of the record section")

@@ -1,0 +1,101 @@
+"""Batches to records, a few at a time, and the facts an append needs of each record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem import limits
+from mainstem.errors import InvalidBatch
+from mainstem.records import kernels
+from mainstem.records.header import BatchHeader, walk
+from mainstem.records.index import Buffer, index_slices, section
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_META = b"meta"
+
+
+class StoredRecord(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def decode_records(buf: Buffer, from_offset: int = 0) -> Iterator[StoredRecord]:
+    """The records of stamped batches from `from_offset` on, one by one: for a handful of them.
+
+    Header names that are not UTF-8 come with the bad bytes replaced. Raises InvalidBatch."""
+    data = memoryview(buf).cast("B")
+    for header in walk(data):
+        if header.control or header.next_offset <= from_offset:
+            continue
+        yield from _decode_batch(header, bytes(section(data, header)), from_offset)
+
+
+def check_records(buf: Buffer) -> int:
+    """Read every record of some batches and raise InvalidBatch at the first unsound one. Returns how many."""
+    return sum(len(index) for index in index_slices([buf], control=True))
+
+
+def record_sizes_and_times(buf: Buffer) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Of each record: its logical size (value, and the value of its "meta" header) and its time, ms."""
+    sizes, times = [], []
+    for index in index_slices([buf], control=True):
+        size = np.maximum(index.fields[kernels.VALUE_LENGTH], 0)
+        if index.headers:
+            index.run(kernels.add_header_sizes, index.fields, _META, size)
+        sizes.append(size.astype(np.uint32))
+        times.append(index.fields[kernels.TIMESTAMP])
+    if len(sizes) == 1:
+        return sizes[0], times[0]
+    if not sizes:
+        return np.empty(0, np.uint32), np.empty(0, np.int64)
+    return np.concatenate(sizes), np.concatenate(times)
+
+
+def _decode_batch(header: BatchHeader, data: bytes, from_offset: int) -> Iterator[StoredRecord]:
+    at, end, least_delta = 0, len(data), 0
+    for _ in range(header.count):
+        at, delta, timestamp, key_at, key_length, value_at, value_length, headers_at, headers = (
+            kernels.read_record(
+                data,
+                at,
+                end,
+                least_delta,
+                header.last_offset_delta,
+                header.base_timestamp,
+                limits.HEADERS_PER_RECORD_MAX,
+            )
+        )
+        if at < 0:
+            raise InvalidBatch(f"{kernels.FAULTS[at]} (in the batch at offset {header.base_offset})")
+        least_delta = delta + 1
+        if header.base_offset + delta < from_offset:
+            continue
+        yield StoredRecord(
+            header.base_offset + delta,
+            header.max_timestamp if header.log_append_time else timestamp,
+            None if key_length < 0 else data[key_at : key_at + key_length],
+            None if value_length < 0 else data[value_at : value_at + value_length],
+            _decode_headers(data, headers_at, at, headers) if headers else (),
+        )
+    if at != end:
+        raise InvalidBatch(
+            f"{kernels.FAULTS[kernels.BYTES_LEFT]} (in the batch at offset {header.base_offset})"
+        )
+
+
+def _decode_headers(data: bytes, at: int, end: int, count: int) -> Headers:
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name_at, name_length, content_at, content_length, at = kernels.read_header(data, at, end)
+        name = data[name_at : name_at + name_length].decode("utf-8", "replace")
+        content = None if content_length < 0 else data[content_at : content_at + content_length]
+        headers.append((name, content))
+    return tuple(headers)

@@ -1,0 +1,130 @@
+"""Where every record of some batches stands, as arrays: what decoding, lookup and rewriting start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem import limits
+from mainstem.errors import InvalidBatch, TooLarge
+from mainstem.records import kernels
+from mainstem.records.compiled import compiled, octets
+from mainstem.records.compression import CODECS, decompress
+from mainstem.records.header import RECORD_BYTES_MIN, BatchHeader, walk
+
+Buffer = bytes | bytearray | memoryview
+Integers = npt.NDArray[np.int64]
+R = TypeVar("R")
+
+
+@dataclass
+class RecordIndex:
+    """Records of some batches: rows as named in `kernels`, one column a record."""
+
+    data: memoryview  # what the positions point into: record sections, unpacked
+    fields: Integers
+    headers: int  # in all records together
+
+    @cached_property
+    def octets(self) -> npt.NDArray[np.uint8]:
+        return octets(self.data)
+
+    def run(self, kernel: Callable[..., R], *arguments: object) -> R:
+        """Call a kernel on the data: as it is for a handful of records, compiled for more."""
+        if len(self) <= limits.INTERPRETED_RECORDS_MAX:
+            return kernel(self.data, *arguments)
+        return compiled(kernel)(self.octets, *arguments)
+
+    def __len__(self) -> int:
+        return int(self.fields.shape[1])
+
+
+def section(data: memoryview, header: BatchHeader) -> memoryview:
+    """The records of a batch, unpacked."""
+    stored = data[header.records_at : header.end]
+    if header.codec_id:
+        codec = CODECS[header.codec_id]
+        stored = memoryview(decompress(codec, stored, limits.BATCH_DECODED_BYTES_MAX))
+    # Checked before anything is allocated for the records, since the count alone can claim anything.
+    if header.count * RECORD_BYTES_MIN > len(stored):
+        raise InvalidBatch(f"recordsCount is {header.count}, too many for {len(stored)} bytes")
+    return stored
+
+
+def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterator[RecordIndex]:
+    """Index the batches of some buffers, a bounded amount at a time. Markers only with `control`."""
+    batches: list[_Batch] = []
+    size = records = 0
+    for buffer in buffers:
+        data = memoryview(buffer).cast("B")
+        for header in walk(data):
+            if header.control and not control:
+                continue
+            unpacked = section(data, header)
+            if batches and (
+                size + len(unpacked) > limits.DECODE_CALL_BYTES
+                or records + header.count > limits.DECODE_CALL_RECORDS
+            ):
+                yield _index(batches)
+                batches, size, records = [], 0, 0
+            batches.append(_Batch(data, header, unpacked))
+            size += len(unpacked)
+            records += header.count
+    if batches:
+        yield _index(batches)
+
+
+def index_batch(data: memoryview, header: BatchHeader) -> RecordIndex:
+    """Index one batch."""
+    return _index([_Batch(data, header, section(data, header))])
+
+
+class _Batch(NamedTuple):
+    data: memoryview  # the buffer it stands in
+    header: BatchHeader
+    section: memoryview  # its records, unpacked
+
+
+def _index(batches: list[_Batch]) -> RecordIndex:
+    data, table = _lay_out(batches)
+    count = sum(batch.header.count for batch in batches)
+    index = RecordIndex(data, np.empty((kernels.RECORD_FIELDS, count), np.int64), 0)
+    status, detail = index.run(kernels.index_records, table, index.fields, limits.HEADERS_PER_RECORD_MAX)
+    if status < 0:
+        offset = batches[detail].header.base_offset
+        raise InvalidBatch(f"{kernels.FAULTS[status]} (in the batch at offset {offset})")
+    if detail > limits.HEADERS_PER_DECODE_MAX:
+        raise TooLarge(f"{detail} record headers at once: the limit is {limits.HEADERS_PER_DECODE_MAX}")
+    index.headers = detail
+    return index
+
+
+def _lay_out(batches: list[_Batch]) -> tuple[memoryview, Integers]:
+    """The record sections as one run of bytes, and the batch table that points into it."""
+    buffer = batches[0].data
+    in_place = all(batch.data is buffer and not batch.header.codec_id for batch in batches)
+    rows = []
+    at = 0
+    for _, header, unpacked in batches:
+        if in_place:
+            at = header.records_at
+        rows.append(
+            (
+                at,
+                at + len(unpacked),
+                header.count,
+                header.base_offset,
+                header.last_offset_delta,
+                header.base_timestamp,
+                header.max_timestamp,
+                header.log_append_time,
+            )
+        )
+        at += len(unpacked)
+    data = buffer if in_place else memoryview(b"".join(batch.section for batch in batches))
+    return data, np.array(rows, np.int64)

@@ -1,0 +1,91 @@
+"""A stored batch, changed: records taken out, or another time. Offsets of the other records never change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem.errors import InvalidBatch
+from mainstem.records import kernels
+from mainstem.records.compression import CODECS, compress
+from mainstem.records.header import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, seal, walk
+from mainstem.records.index import RecordIndex, index_batch
+
+Offsets = npt.NDArray[np.int64]
+Ranges = Sequence[tuple[int, int]]  # half-open, sorted, not overlapping
+
+
+def without_offsets(batch: memoryview, offsets: Offsets | Ranges) -> bytearray | None:
+    """The batch without the records at these sorted offsets, or in these sorted ranges. None if none is left.
+
+    baseOffset and lastOffsetDelta stay, so the batch takes the same offsets and now has holes."""
+    header = _only_header(batch)
+    index = index_batch(batch, header)
+    stored = index.fields[kernels.OFFSET]
+    kept = ~(_listed(stored, offsets) if isinstance(offsets, np.ndarray) else _in_ranges(stored, offsets))
+    if not kept.any():
+        return None
+    if kept.all():
+        return bytearray(batch)
+    return _repack(header, _kept_bytes(index, kept), header.attributes, header.max_timestamp, int(kept.sum()))
+
+
+def with_append_time(batch: memoryview, timestamp_ms: int) -> bytearray:
+    """The batch with this as the time of every record (LogAppendTime). The records are not touched."""
+    header = _only_header(batch)
+    attributes = header.attributes | LOG_APPEND_TIME
+    return _seal_as(header, bytearray(batch), attributes, timestamp_ms, header.count)
+
+
+def _only_header(batch: memoryview) -> BatchHeader:
+    headers = list(walk(batch))
+    if len(headers) != 1:
+        raise InvalidBatch(f"{len(headers)} batches to rewrite: it is done one at a time")
+    return headers[0]
+
+
+def _listed(stored: Offsets, offsets: Offsets) -> npt.NDArray[np.bool_]:
+    if not len(offsets):
+        return np.zeros(len(stored), np.bool_)
+    at = np.minimum(np.searchsorted(offsets, stored), len(offsets) - 1)
+    return np.asarray(offsets[at] == stored)
+
+
+def _in_ranges(stored: Offsets, ranges: Ranges) -> npt.NDArray[np.bool_]:
+    if not len(ranges):
+        return np.zeros(len(stored), np.bool_)
+    starts, ends = np.array(ranges, np.int64).T
+    at = np.searchsorted(starts, stored, side="right") - 1
+    return np.asarray((at >= 0) & (stored < ends[at]))
+
+
+def _kept_bytes(index: RecordIndex, kept: npt.NDArray[np.bool_]) -> bytes:
+    """Records hold only deltas to the header, which stays: so they are copied, in runs of neighbours."""
+    edges = np.flatnonzero(np.diff(kept.astype(np.int8), prepend=0, append=0))
+    starts = index.fields[kernels.START][edges[::2]]
+    ends = index.fields[kernels.END][edges[1::2] - 1]
+    return b"".join(index.data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _repack(header: BatchHeader, records: bytes, attributes: int, latest: int, count: int) -> bytearray:
+    batch = bytearray(HEADER_BYTES)
+    batch += compress(CODECS[header.codec_id], records)
+    return _seal_as(header, batch, attributes, latest, count)
+
+
+def _seal_as(header: BatchHeader, batch: bytearray, attributes: int, latest: int, count: int) -> bytearray:
+    return seal(
+        batch,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        attributes=attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=latest,
+        producer=header.producer,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        count=count,
+    )

@@ -1,0 +1,149 @@
+"""What `mainstem serve` runs: one broker behind its doors, from the first recovery to the last checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Protocol
+
+from mainstem import events, limits
+from mainstem.address import Address
+from mainstem.broker.broker import Broker
+from mainstem.broker.options import broker_options
+from mainstem.config import Config
+from mainstem.doors.text.door import TextDoor
+from mainstem.errors import CannotListen, InvalidConfig
+
+_log = events.named("server")
+
+_BIND_REASONS = {
+    errno.EADDRINUSE: "another process listens there",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "this user may not use that port",
+}
+
+
+class Door(Protocol):
+    async def start(self, address: Address) -> Address:
+        """Listen. Returns the address as bound. Raises OSError."""
+        ...
+
+    async def stop(self, drain_s: float) -> int:
+        """Accept nobody, drain, close. Returns how many connections were cut off after `drain_s`."""
+        ...
+
+
+def run(config: Config) -> None:
+    """Serve until SIGINT or SIGTERM. Raises MainstemError when it cannot start."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(config))
+
+
+async def serve(config: Config, stop: asyncio.Event | None = None) -> None:
+    """Serve until `stop` is set, by the caller or by a signal."""
+    stop = stop or asyncio.Event()
+    _stop_on_signals(stop)
+    _forget_ports(config.ports_file)  # so that nobody takes an earlier run's ports for ours
+    opening = time.monotonic()
+    broker = await Broker.open(broker_options(config))
+    _log.info("opened", data_dir=config.data_dir, seconds=round(time.monotonic() - opening, 3))
+    try:
+        await _serve_doors(config, broker, stop)
+    finally:
+        closing = time.monotonic()
+        await broker.close()
+        _log.info("closed", seconds=round(time.monotonic() - closing, 3))
+
+
+async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> None:
+    started: dict[str, Door] = {}
+    ports: dict[str, str] = {}
+    try:
+        for name, door, address in _doors(config, broker):
+            bound = await _start(name, door, address)
+            started[name] = door
+            ports[name] = str(bound)
+        if config.ports_file is not None:
+            write_ports(config.ports_file, ports)
+        _log.info("ready", pid=os.getpid(), **ports)
+        await stop.wait()
+    finally:
+        # Doors share the time to drain: they finish side by side.
+        cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in started.values()))
+        for name, count in zip(started, cut_off, strict=True):
+            if count:
+                _log.warning("connections cut off", door=name, count=count, after_s=limits.SHUTDOWN_DRAIN_S)
+        _forget_ports(config.ports_file)
+
+
+def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
+    """Every door that is not off: its name (also of its flag), the door, where it shall listen."""
+    doors: list[tuple[str, Door, Address]] = []
+    if config.text is not None:
+        text = TextDoor(
+            broker,
+            broker_id=config.broker_id,
+            node=config.node,
+            segment_entries=config.text_segment_entries,
+            connections_max=config.text_connections,
+        )
+        doors.append(("text", text, config.text))
+    return doors
+
+
+async def _start(name: str, door: Door, address: Address) -> Address:
+    try:
+        bound = await door.start(address)
+    except OSError as error:
+        reason = _BIND_REASONS.get(error.errno or 0, error.strerror or str(error))
+        raise CannotListen(
+            f"the {name} door cannot listen on {address}: {reason}; give another address with --{name}, "
+            f"or turn the door off with --{name} off"
+        ) from None
+    _log.info("listening", door=name, address=bound)
+    if not bound.loopback:
+        _log.warning(
+            "no authentication",
+            door=name,
+            address=bound,
+            message=f"whoever reaches {bound} can read and write every topic through the {name} door",
+        )
+    return bound
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            _log.warning("stopping at once", signal=number.name)
+            os._exit(128 + number)
+        _log.info("stopping", signal=number.name)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def write_ports(path: Path, ports: dict[str, str]) -> None:
+    """Write the map whole: a reader sees all of it or no file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(ports) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InvalidConfig(f"--ports-file {path} cannot be written: {error.strerror}") from None
+
+
+def _forget_ports(path: Path | None) -> None:
+    if path is not None:
+        with contextlib.suppress(OSError):  # writing it will say what is wrong, in full
+            path.unlink(missing_ok=True)
