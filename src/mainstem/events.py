@@ -90,7 +90,7 @@ class _JsonLine(logging.Formatter):
             "part": _part(record),
             "event": record.getMessage(),
         }
-        return json.dumps(_fields(record) | head, default=str, ensure_ascii=False)
+        return json.dumps(head | (_fields(record) | head), default=str, ensure_ascii=False)
 
 
 class _TextLine(logging.Formatter):

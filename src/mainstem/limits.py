@@ -20,8 +20,9 @@ BATCH_RECORDS_MAX = 1 << 20  # records in one batch
 BATCH_DECODED_BYTES_MAX = 256 * MIB  # what one compressed batch may unpack to
 HEADERS_PER_RECORD_MAX = 10_000
 HEADERS_PER_DECODE_MAX = 8 * MIB  # headers decoded by one call, which bounds its memory
-DECODE_CALL_BYTES = 256 * MIB  # record bytes decoded by one kernel call, a larger batch alone excepted
-DECODE_CALL_RECORDS = 1 << 20  # records decoded by one kernel call, a larger batch alone excepted
+DECODE_CALL_BYTES = 4 * MIB  # record bytes decoded by one kernel call; a larger batch goes alone
+DECODE_CALL_RECORDS = 64 * KIB  # records decoded by one kernel call; a larger batch goes alone
+DECODE_CALL_BATCHES = 16 * KIB  # batches decoded by one kernel call
 INTERPRETED_RECORDS_MAX = 48  # up to here plain Python beats the cost of calling a compiled kernel
 ZSTD_WINDOW_BYTES_MAX = 128 * MIB  # memory a zstd frame may ask for
 
@@ -68,6 +69,7 @@ TEXT_CONNECTIONS_MAX = 10_000
 TEXT_SEGMENT_ENTRIES = 1_000_000
 TEXT_PIPELINE_REQUESTS_MAX = 4096  # received and unanswered on one connection; beyond it nothing is read
 TEXT_PIPELINE_BYTES_MAX = 512 * KIB  # the same in bytes
+TEXT_BATCH_RECORDS_MAX = 64  # pipelined PUTs in one batch: a GET unpacks the batch up to its record
 TEXT_TAKES_PER_RUN_MAX = 64  # pipelined GETs served by one commit
 TEXT_WRITE_BUFFER_BYTES = 256 * KIB  # answers a client has not read; beyond it no request is served
 TEXT_STALL_S = 60.0  # a client that reads nothing for this long is cut off
@@ -77,3 +79,6 @@ SHUTDOWN_DRAIN_S = 10.0
 
 # Retention
 RETENTION_EVERY_S = 30.0
+
+# Inspection
+CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted

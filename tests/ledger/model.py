@@ -72,7 +72,8 @@ class ModelStream:
     def append(self, sizes: list[int], time: int) -> int | None:
         caps = (self.config.cap_records, self.config.cap_bytes)
         if self.config.discard == "reject" and (
-            (caps[0] and self.records + len(sizes) > caps[0]) or (caps[1] and self.bytes + sum(sizes) > caps[1])
+            (caps[0] and self.records + len(sizes) > caps[0])
+            or (caps[1] and self.bytes + sum(sizes) > caps[1])
         ):
             return None
         base = len(self.cells)

@@ -31,6 +31,7 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
 from mainstem.ledger.results import Taken
 from mainstem.ledger.topics import Topic
+
 from .model import DELETED, Model, ModelStream
 from .writer import Writer, run, slice_row
 
@@ -142,9 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
             max_size=12,
         )
     )
-    def append(
-        self, rows: list[tuple[int, list[int], int, int, int, str, bool]]
-    ) -> None:
+    def append(self, rows: list[tuple[int, list[int], int, int, int, str, bool]]) -> None:
         packed, records, expected = [], [], []
         self.model.time_ms = max(self.model.time_ms, self.writer.time_ms)
         for pick, sizes, time, producer, epoch, how, tracked in rows:
@@ -328,7 +327,7 @@ def split_again(log: list[Entry], rng: random.Random) -> Ledger:
 
 TestLedgerAgainstModel = LedgerMachine.TestCase
 TestLedgerAgainstModel.settings = settings(
-    max_examples=300,
+    max_examples=400,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

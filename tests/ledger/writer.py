@@ -1,4 +1,4 @@
-"""A broker for tests: wraps commands and slices in entries with rising commit ids, and keeps them as a log."""
+"""A broker for tests: wraps commands in entries with rising commit ids, and keeps them as a log."""
 
 from __future__ import annotations
 

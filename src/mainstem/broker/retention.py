@@ -62,10 +62,14 @@ class Retention:
         if config.ttl_ms:
             moved |= await self._trim(stream, self._expired_to(stream, now - config.ttl_ms), "ttl")
         if config.retention_ms >= 0 and "delete" in config.cleanup_policy:
-            floor = await self._log.retention_floor(stream, keep_after_ms=now - config.retention_ms, keep_bytes=None)
+            floor = await self._log.retention_floor(
+                stream, keep_after_ms=now - config.retention_ms, keep_bytes=None
+            )
             moved |= await self._trim(stream, floor, "ttl")
         if config.retention_bytes >= 0 and "delete" in config.cleanup_policy:
-            floor = await self._log.retention_floor(stream, keep_after_ms=None, keep_bytes=config.retention_bytes)
+            floor = await self._log.retention_floor(
+                stream, keep_after_ms=None, keep_bytes=config.retention_bytes
+            )
             moved |= await self._trim(stream, floor, "cap")
         return moved
 

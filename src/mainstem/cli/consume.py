@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -44,7 +44,8 @@ def _time_ms(text: str) -> int:
     if text.isdigit():
         return int(text)
     time = datetime.fromisoformat(text)
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    since_epoch = (time if time.tzinfo else time.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
+    return since_epoch // timedelta(milliseconds=1)
 
 
 def _format(ctx: click.Context, param: click.Parameter, text: str) -> Formatter:

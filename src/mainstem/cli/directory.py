@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +18,9 @@ def with_broker(config: Config, work: Callable[[Broker], Awaitable[T]], *, creat
     """Open the log, do the work, close it. Without `create` the directory must be there already."""
     if not create and not config.data_dir.is_dir():
         raise DirectoryUnusable(f"there is no log at {config.data_dir}: name its directory with --data-dir")
+    # Here and not above, so that help and usage errors come at once.
+    import asyncio
+
     import uvloop
 
     from mainstem import events

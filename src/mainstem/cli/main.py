@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it could not be done (one line on stderr says why), 2 wron
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import click
@@ -21,6 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("mainstem.cli.topic:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("mainstem.cli.produce:produce", "Append records from arguments or standard input."),
     "consume": ("mainstem.cli.consume:consume", "Print records."),
+    "check": ("mainstem.cli.check:check", "Look for damage in a data directory, changing nothing."),
+    "dump": ("mainstem.cli.dump:dump", "Show what is in a log or checkpoint file."),
 }
 
 
@@ -59,10 +62,10 @@ def main() -> None:
     sys.exit(run())
 
 
-def run() -> int:
-    """Run the command line; returns the exit code."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, this process's own by default; returns the exit code."""
     try:
-        code = cli.main(prog_name="mainstem", standalone_mode=False)
+        code = cli.main(arguments, prog_name="mainstem", standalone_mode=False)
     except click.ClickException as error:  # wrong usage
         error.show()
         return error.exit_code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -111,6 +110,8 @@ async def _send_lines(producer: Producer, parse: Parse) -> None:
 
 async def _lines() -> AsyncIterator[list[bytes]]:
     """Whole lines as they arrive, without waiting for more than one."""
+    import asyncio
+
     rest = b""
     while chunk := await asyncio.to_thread(os.read, sys.stdin.fileno(), _CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")

@@ -11,8 +11,8 @@ from mainstem.client.loop import LoopThread
 from mainstem.client.reading import read_on
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 
-# Decoded in one go, so that reading one by one neither decodes nor waits for each. The bytes are the bound: to
-# leave decoded records of a fetched batch out would mean fetching it again for them.
+# Decoded in one go, so that reading one by one neither decodes nor waits for each. The bytes are the bound:
+# to leave out records of a fetched batch would mean fetching it again for them.
 _AHEAD_BYTES = 256 * limits.KIB
 _AHEAD_RECORDS = limits.BATCH_RECORDS_MAX
 

@@ -75,11 +75,8 @@ class Columns:
 
     def cut(self, floor: int) -> int:
         """Drop the rows below `floor`. Returns their live bytes."""
-        index = self._head
-        stop = index + int(np.searchsorted(self.offsets, floor))
-        removed = (
-            int(self._sizes[index:stop].sum(dtype=np.int64)) if stop - index != 1 else int(self._sizes[index])
-        )
+        stop = self._head + int(self.offsets.searchsorted(floor))
+        removed = int(self._sizes[self._head : stop].sum(dtype=np.int64))
         self._head = stop
         self.bytes -= removed
         if self._head == self._tail:
@@ -99,6 +96,8 @@ class Columns:
     def floor_freeing(self, excess: int) -> int:
         """The lowest floor whose cut frees at least `excess` (> 0) bytes."""
         invariant(0 < excess <= self.bytes, "no more is freed than the rows hold")
+        if self._sizes[self._head] >= excess:
+            return int(self._offsets[self._head]) + 1
         at, step = self._head, 64
         while True:
             freed = np.cumsum(self._sizes[at : min(at + step, self._tail)], dtype=np.int64)

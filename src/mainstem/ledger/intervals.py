@@ -88,8 +88,8 @@ class Holes:
 
     def deleted_prefix(self, start: int) -> int:
         """Where the deleted records that begin right at `start` end; `start` if there are none."""
-        if self._starts and self._starts[0] <= start and self._reasons[0] == DELETED:
-            return max(start, self._ends[0])
+        if self._starts and self._starts[0] == start and self._reasons[0] == DELETED:
+            return self._ends[0]
         return start
 
     def covered(self, start: int, end: int) -> int:

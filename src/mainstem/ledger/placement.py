@@ -132,14 +132,15 @@ class Placement:
         """Place one slice of any kind: (first offset, code)."""
         stream, count, _, _, max_timestamp, producer, sequence, epoch, flags, size, _ = fields
         streams = self._streams
-        if not streams.exists(stream) or streams.ephemeral(stream):
+        plain = stream < streams.count and streams.plain_view[stream]
+        if not plain and (not streams.exists(stream) or streams.ephemeral(stream)):
             # Offsets of an ephemeral stream are handed out in memory: in the log there is no such stream.
             return -1, _NO_STREAM
         if producer >= 0:
             code, base = self._producers.judge(producer, stream, epoch, sequence, count)
             if code:
                 return base, code
-        if streams.plain[stream]:
+        if plain:
             base = streams.append_plain(stream, count, size, max_timestamp)
         else:
             base = streams.append(

@@ -73,6 +73,8 @@ class Streams:
         self._bytes = memoryview(self.bytes)  # type: ignore[arg-type]
         self._max_timestamp = memoryview(self.max_timestamp)  # type: ignore[arg-type]
         self.plain_view = memoryview(self.plain)  # type: ignore[arg-type]
+        floors = (self.delete_floor, self.evict_floor, self.expiry_floor)
+        self._floors: list[memoryview[int]] = [memoryview(floor) for floor in floors]  # type: ignore[arg-type]
 
     # Life
 
@@ -135,7 +137,8 @@ class Streams:
 
     def start(self, stream: int) -> int:
         """The first offset that may hold a record."""
-        return int(max(self.delete_floor[stream], self.evict_floor[stream], self.expiry_floor[stream]))
+        floors = self._floors
+        return max(floors[0][stream], floors[1][stream], floors[2][stream])
 
     def relaxed(self, stream: int) -> bool:
         """Acked before it is synced."""
@@ -318,13 +321,14 @@ class Streams:
         if holes is None:
             return
         start = self.start(stream)
+        holes.cut(start)
         reached = holes.deleted_prefix(start)
         if reached > start:
-            self.delete_floor[stream] = start = reached
+            self.delete_floor[stream] = reached
+            holes.cut(reached)
             columns = self._columns.get(stream)
             if columns is not None:
-                columns.cut(start)
-        holes.cut(start)
+                columns.cut(reached)
         if not holes:
             del self._holes[stream]
 

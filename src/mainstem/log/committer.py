@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from crc32c import crc32c
 
@@ -22,6 +22,7 @@ from mainstem.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     ReadOnly,
+    TooLarge,
     TopicFull,
     Unavailable,
 )
@@ -51,9 +52,13 @@ LEADER_EPOCH = 0
 _REFUSALS: dict[int, Callable[[], MainstemError]] = {
     AppendCode.NO_STREAM: lambda: NotFound("the topic was deleted meanwhile"),
     AppendCode.FULL: lambda: TopicFull("the topic's cap is reached and it rejects what exceeds it"),
-    AppendCode.OUT_OF_ORDER: lambda: OutOfOrderSequence("the batch does not continue its producer's sequence"),
+    AppendCode.OUT_OF_ORDER: lambda: OutOfOrderSequence(
+        "the batch does not continue its producer's sequence"
+    ),
     AppendCode.PRODUCER_FENCED: lambda: ProducerFenced("a newer epoch of this producer has taken over"),
-    AppendCode.BROKER_FENCED: lambda: BrokerFenced("this broker was replaced: it must rejoin before it writes"),
+    AppendCode.BROKER_FENCED: lambda: BrokerFenced(
+        "this broker was replaced: it must rejoin before it writes"
+    ),
     AppendCode.PRODUCER_UNKNOWN: lambda: OutOfOrderSequence(
         "nothing is known of this producer here, so its first batch must have sequence 0"
     ),
@@ -88,15 +93,14 @@ class Committer:
 
         self._filling = Group()
         self._full: deque[Group] = deque()
+        self._writing: Group | None = None
         self._pending_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
         self._refusal: MainstemError | None = None
 
-        self._unsynced: deque[tuple[int, Callable[[], None]]] = deque()
+        self._unsynced: deque[tuple[int, _WhenSynced]] = deque()
         self._sync_wanted = asyncio.Event()
         self._work = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._tasks: list[asyncio.Task[None]] = []
         self._digest_sent = 0
         self.written_bytes = 0
@@ -118,40 +122,57 @@ class Committer:
 
     # Proposing
 
-    async def append(
+    def append(
         self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes = b""
-    ) -> Placed:
+    ) -> Awaitable[Placed]:
         """Append checked batches to a stream. Takes ownership of the buffer and stamps it with its offsets.
 
         `records` are packed RECORD rows, for streams whose records the ledger tracks one by one."""
-        if self._pending_bytes >= limits.PENDING_BYTES_MAX:
-            await self._wait_for_room()
+        if self._pending_bytes >= limits.PENDING_BYTES_MAX or self._room:
+            return self._append_later(stream, slice, facts, size, records)
+        return self._append_now(stream, slice, facts, size, records)
+
+    def _append_now(
+        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+    ) -> asyncio.Future[Placed]:
         if self._refusal is not None:
             raise self._refusal
         waiter: asyncio.Future[Placed] = self._loop.create_future()
         flags = (SLICE_TRACKED if records else 0) | (SLICE_TRANSACTIONAL if facts.transactional else 0)
-        group = self._filling
-        group.add_slice(
-            (
-                stream,
-                facts.count,
-                len(slice),
-                crc32c(slice),
-                facts.max_timestamp,
-                facts.producer,
-                facts.base_sequence,
-                facts.producer_epoch,
-                flags,
-                size,
-                facts.batches,
-            ),
-            records,
-            slice,
-            waiter,
+        length = len(slice)
+        row = SLICE_PACK.pack(
+            stream,
+            facts.count,
+            length,
+            crc32c(slice),
+            facts.max_timestamp,
+            facts.producer,
+            facts.base_sequence,
+            facts.producer_epoch,
+            flags,
+            size,
+            facts.batches,
         )
-        self._pending_bytes += len(slice)
+        group = self._filling
+        group.add_slice(row, records, slice, waiter)
+        self._pending_bytes += length
         self._proposed(group)
-        return await waiter
+        return waiter
+
+    async def _append_later(
+        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+    ) -> Placed:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._room.append(turn)
+        try:
+            await turn
+            placed = self._append_now(stream, slice, facts, size, records)
+        finally:
+            # Only now: as long as it stands in the line, nobody who comes later gets in before it.
+            if turn in self._room:
+                self._room.remove(turn)
+            self._admit()
+        return await placed
 
     async def propose(self, command: Command) -> Any:
         """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
@@ -174,13 +195,11 @@ class Committer:
             self._filling = Group()
         if not self._work.is_set():
             self._work.set()
-            self._idle.clear()
 
-    async def _wait_for_room(self) -> None:
-        while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
-            turn: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(turn)
-            await turn
+    def _admit(self) -> None:
+        """Tell the first in the line that there is room."""
+        if self._room and self._pending_bytes < limits.PENDING_BYTES_MAX and not self._room[0].done():
+            self._room[0].set_result(None)
 
     # Writing
 
@@ -190,11 +209,11 @@ class Committer:
             group = self._next_group()
             if group is None:
                 self._work.clear()
-                self._idle.set()
                 continue
+            self._writing = group
             try:
                 await self._commit(group)
-            except Unavailable as error:
+            except (Unavailable, TooLarge) as error:
                 # Refused whole: a full disk may have room for the next group, a failed fsync never will.
                 group.fail(error)
                 if isinstance(error, ReadOnly):
@@ -203,7 +222,12 @@ class Committer:
                 group.fail(error)
                 self._stop_writing(ReadOnly(f"the commit path failed, so nothing more is written: {error!r}"))
             finally:
-                self._release(group.payload_bytes)
+                self._writing = None
+                for waiter in group.written:
+                    if not waiter.done():
+                        waiter.set_result(None)
+                self._pending_bytes -= group.payload_bytes
+                self._admit()
 
     def _next_group(self) -> Group | None:
         if self._full:
@@ -225,9 +249,10 @@ class Committer:
             parts=[part.part() if type(part) is Run else part.command for part in group.parts],  # type: ignore[union-attr]
             digest=self._digest_to_send(),
         )
-        placement = await self._port.append(entry.encode(), group.slices())
+        encoded = entry.encode()
+        placement = await self._port.append(encoded, group.slices())
         self._commit_id += 1
-        self.written_bytes += group.payload_bytes
+        self.written_bytes += group.payload_bytes + 2 * len(encoded)
         if self._index.open_number not in (None, placement.object):
             # Before the apply: now the ledger stands exactly at the end of the finished object.
             self.finish_object()
@@ -247,21 +272,14 @@ class Committer:
         self._digest_sent = digest[0]
         return digest
 
-    def _release(self, size: int) -> None:
-        self._pending_bytes -= size
-        while self._room and self._pending_bytes < limits.PENDING_BYTES_MAX:
-            turn = self._room.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                break  # one at a time: whoever is let in makes the next one wait or lets it in
-        if self._room and self._pending_bytes < limits.PENDING_BYTES_MAX:
-            self._loop.call_soon(self._release, 0)
-
     def _stop_writing(self, error: MainstemError) -> None:
         self._refusal = error
         for group in (*self._full, self._filling):
             group.fail(error)
             self._pending_bytes -= group.payload_bytes
+            for waiter in group.written:
+                if not waiter.done():
+                    waiter.set_result(None)
         self._full.clear()
         self._filling = Group()
         for turn in self._room:
@@ -273,6 +291,8 @@ class Committer:
 
     def _deliver(self, group: Group, placement: Placement, outcomes: list[Any]) -> None:
         start = placement.start
+        if group.payload_bytes:
+            self._tail.put(placement.object, start, group.slices(), group.payload_bytes)
         for part, outcome in zip(group.parts, outcomes, strict=True):
             if type(part) is Run:
                 start = self._deliver_run(part, outcome, placement, start)
@@ -280,41 +300,74 @@ class Committer:
                 self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
 
     def _deliver_run(self, run: Run, outcome: AppendOutcome, placement: Placement, start: int) -> int:
-        visibility = self._visibility
-        extents = self._index.open_object(placement.object)
-        object = placement.object
-        ceilings: list[tuple[int, int]] = []
-        rows = SLICE_PACK.iter_unpack(run.rows)
-        for row, base, code, slice, waiter in zip(
-            rows, outcome.base.tolist(), outcome.code.tolist(), run.slices, run.waiters, strict=True
+        """Index and stamp the slices, publish what may be seen now, leave the rest to the next sync."""
+        add_extent = self._index.open_object(placement.object).add
+        ends: dict[int, int] = {}
+        for row, base, code, slice in zip(
+            SLICE_PACK.iter_unpack(run.rows),
+            outcome.base.tolist(),
+            outcome.code.tolist(),
+            run.slices,
+            strict=True,
         ):
-            stream, count, length, crc, time = row[0], row[1], row[2], row[3], row[4]
-            if code == 0:
-                end = base + count
-                extents.add(stream, count, base, start, length, crc, time)
+            stream, count, length = row[0], row[1], row[2]
+            if not code:
+                add_extent(stream, count, base, start, length, row[3], row[4])
                 stamp(slice, base, LEADER_EPOCH)
-                self._tail.put(object, start, slice)
-                relaxed = visibility.relaxed[stream]
-                if relaxed:
-                    ceiling = visibility.next_ceiling(stream, end)
-                    if ceiling is not None:
-                        ceilings.append((stream, ceiling))
-                if relaxed and visibility.below_ceiling(stream, end):
-                    visibility.publish(stream, end)
-                    if not waiter.done():
-                        waiter.set_result((base, False))
-                else:
-                    self._when_synced(placement.position, _Publication(visibility, stream, end, base, waiter))
-            elif code == AppendCode.DUPLICATE:
-                # The original may itself be waiting for its sync, so the retry waits for one as well.
-                self._when_synced(placement.position, _Answer(waiter, (base, True)))
-            elif not waiter.done():
-                waiter.set_exception(_REFUSALS[code]())
+                ends[stream] = base + count
             start += length
+        late = self._publish_relaxed(ends)
+        if not late and not outcome.code.any():
+            for waiter, base in zip(run.waiters, outcome.base.tolist(), strict=True):
+                if not waiter.done():
+                    waiter.set_result((base, False))
+        else:
+            self._answer_each(run, outcome, placement.position, late)
+        return start
+
+    def _publish_relaxed(self, ends: dict[int, int]) -> dict[int, int]:
+        """Show what needs no sync. Returns the ends of the other streams."""
+        visibility = self._visibility
+        late: dict[int, int] = {}
+        ceilings: list[tuple[int, int]] = []
+        for stream, end in ends.items():
+            if not visibility.relaxed[stream]:
+                late[stream] = end
+                continue
+            ceiling = visibility.next_ceiling(stream, end)
+            if ceiling is not None:
+                ceilings.append((stream, ceiling))
+            if visibility.below_ceiling(stream, end):
+                visibility.publish(stream, end)
+            else:
+                late[stream] = end
         if ceilings:
             # Nobody awaits it; if it fails, the appends that need it fail with the same error.
             self._enqueue(RaiseCeilings(tuple(ceilings))).add_done_callback(_seen)
-        return start
+        return late
+
+    def _answer_each(self, run: Run, outcome: AppendOutcome, position: int, late: dict[int, int]) -> None:
+        answers: list[tuple[asyncio.Future[Placed], Placed]] = []
+        for row, base, code, waiter in zip(
+            SLICE_PACK.iter_unpack(run.rows),
+            outcome.base.tolist(),
+            outcome.code.tolist(),
+            run.waiters,
+            strict=True,
+        ):
+            if code == AppendCode.DUPLICATE:
+                # The original may itself be waiting for its sync, so the retry waits for one as well.
+                answers.append((waiter, (base, True)))
+            elif not code and row[0] in late:
+                answers.append((waiter, (base, False)))
+            elif waiter.done():
+                continue
+            elif code:
+                waiter.set_exception(_REFUSALS[code]())
+            else:
+                waiter.set_result((base, False))
+        if answers:
+            self._when_synced(position, _Publication(self._visibility, late, answers))
 
     def _deliver_command(self, single: Single, outcome: Any, position: int) -> None:
         command = single.command
@@ -334,13 +387,17 @@ class Committer:
 
     # Syncing
 
-    def _when_synced(self, position: int, action: Callable[[], None]) -> None:
+    def _when_synced(self, position: int, action: _WhenSynced) -> None:
         self._unsynced.append((position, action))
         self._sync_wanted.set()
 
     async def sync(self) -> None:
         """Wait until everything proposed so far is durable."""
-        await self._idle.wait()
+        last = self._filling if self._filling.parts else self._full[-1] if self._full else self._writing
+        if last is not None:
+            written: asyncio.Future[None] = self._loop.create_future()
+            last.written.append(written)
+            await written
         if self._port.end == self._port.synced and not self._unsynced:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -365,10 +422,7 @@ class Committer:
 
     def _fail_unsynced(self, error: MainstemError) -> None:
         while self._unsynced:
-            action = self._unsynced.popleft()[1]
-            waiter = getattr(action, "waiter", None)
-            if waiter is not None and not waiter.done():
-                waiter.set_exception(error)
+            self._unsynced.popleft()[1].fail(error)
 
     # Ending
 
@@ -385,6 +439,16 @@ class Committer:
         closed = Closed("the log is closed")
         self._stop_writing(self._refusal or closed)
         self._fail_unsynced(closed)
+
+
+class _WhenSynced(Protocol):
+    """What is left to do for a commit once it is durable."""
+
+    def __call__(self) -> None: ...
+
+    def fail(self, error: MainstemError) -> None:
+        """The sync failed, so it never will be."""
+        ...
 
 
 def _seen(done: asyncio.Future[Any]) -> None:
@@ -405,25 +469,37 @@ class _Answer:
         if not self.waiter.done():
             self.waiter.set_result(self.value)
 
+    def fail(self, error: MainstemError) -> None:
+        if not self.waiter.done():
+            self.waiter.set_exception(error)
+
 
 class _Publication:
-    """Let readers see an append, and answer its caller."""
+    """Let readers see appends, and answer their callers."""
 
-    __slots__ = ("base", "end", "stream", "visibility", "waiter")
+    __slots__ = ("_answers", "_ends", "_visibility")
 
     def __init__(
-        self, visibility: Visibility, stream: int, end: int, base: int, waiter: asyncio.Future[Placed]
+        self,
+        visibility: Visibility,
+        ends: dict[int, int],
+        answers: list[tuple[asyncio.Future[Placed], Placed]],
     ) -> None:
-        self.visibility = visibility
-        self.stream = stream
-        self.end = end
-        self.base = base
-        self.waiter = waiter
+        self._visibility = visibility
+        self._ends = ends
+        self._answers = answers
 
     def __call__(self) -> None:
-        self.visibility.publish(self.stream, self.end)
-        if not self.waiter.done():
-            self.waiter.set_result((self.base, False))
+        for stream, end in self._ends.items():
+            self._visibility.publish(stream, end)
+        for waiter, placed in self._answers:
+            if not waiter.done():
+                waiter.set_result(placed)
+
+    def fail(self, error: MainstemError) -> None:
+        for waiter, _ in self._answers:
+            if not waiter.done():
+                waiter.set_exception(error)
 
 
 class _RaisedCeilings:
@@ -436,3 +512,6 @@ class _RaisedCeilings:
     def __call__(self) -> None:
         for stream, ceiling in self.command.ceilings:
             self.visibility.raise_ceiling(stream, ceiling)
+
+    def fail(self, error: MainstemError) -> None:
+        """Nothing waits for a ceiling itself."""

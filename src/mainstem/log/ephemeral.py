@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from mainstem import limits
 from mainstem.ledger.commands import RaiseCeilings
 from mainstem.log.committer import LEADER_EPOCH, Committer
+from mainstem.log.group import Placed
 from mainstem.log.visibility import Visibility
 from mainstem.records.header import SliceFacts, stamp
 
@@ -38,7 +39,7 @@ class EphemeralStreams:
             held = self._held[stream] = _Held(end, end)
         return held
 
-    async def append(self, stream: int, slice: bytearray, facts: SliceFacts) -> int:
+    async def append(self, stream: int, slice: bytearray, facts: SliceFacts) -> Placed:
         """Keep a slice; the oldest give way past the stream's share of memory."""
         base = await self._reserve(stream, facts.count)
         held = self._stream(stream)
@@ -50,7 +51,7 @@ class EphemeralStreams:
         if held.bytes > limits.EPHEMERAL_STREAM_BYTES_MAX:
             self._evict(held)
         self._visibility.publish(stream, held.end)
-        return base
+        return base, False
 
     async def _reserve(self, stream: int, count: int) -> int:
         """The base offset of the next `count` records, once a synced ceiling covers them."""

@@ -107,6 +107,8 @@ class OpenExtents:
 
     def extend(self, rows: Rows) -> None:
         """Add many rows, given in log order."""
+        if not len(rows):
+            return
         if self._used + len(rows) > len(self._rows):
             self._grow(len(rows))
         self._rows[self._used : self._used + len(rows)] = rows

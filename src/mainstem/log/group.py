@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mainstem import limits
-from mainstem.ledger.appends import RECORD, SLICE, SLICE_PACK, AppendRun
+from mainstem.ledger.appends import RECORD, SLICE, AppendRun
 from mainstem.ledger.commands import Command
 
 Placed = tuple[int, bool]  # base offset, and whether it is an idempotent retry's original one
@@ -42,28 +42,26 @@ class Single:
 class Group:
     """Fills while the group before it is written."""
 
-    __slots__ = ("commands", "parts", "payload_bytes")
+    __slots__ = ("commands", "parts", "payload_bytes", "record_bytes", "written")
 
     def __init__(self) -> None:
         self.parts: list[Run | Single] = []
         self.payload_bytes = 0
+        self.record_bytes = 0  # of the RECORD rows, which go into the entry
         self.commands = 0
+        self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
 
-    def add_slice(
-        self,
-        row: tuple[int, int, int, int, int, int, int, int, int, int, int],
-        records: bytes,
-        slice: bytearray,
-        waiter: asyncio.Future[Placed],
-    ) -> None:
+    def add_slice(self, row: bytes, records: bytes, slice: bytearray, waiter: asyncio.Future[Placed]) -> None:
+        """`row` is a packed SLICE row, `records` packed RECORD rows."""
         if self.parts and type(self.parts[-1]) is Run:
             run = self.parts[-1]
         else:
             run = Run()
             self.parts.append(run)
-        run.rows += SLICE_PACK.pack(*row)
+        run.rows += row
         if records:
             run.records += records
+            self.record_bytes += len(records)
         run.slices.append(slice)
         run.waiters.append(waiter)
         self.payload_bytes += len(slice)
@@ -78,6 +76,7 @@ class Group:
         return (
             self.payload_bytes >= limits.GROUP_COMMIT_BYTES_MAX
             or self.commands >= limits.GROUP_COMMIT_COMMANDS_MAX
+            or self.record_bytes >= limits.GROUP_COMMIT_BYTES_MAX
         )
 
     def slices(self) -> list[bytearray]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,11 +59,13 @@ class Log:
         self._port = port
         self._options = options
         self._checkpoints = checkpoints
-        self._checkpointed_to = recovered.checkpoint_position
-        self._checkpoint_due_at = 0
+        # Positions of the checkpoints that may be started from; an older one than the first may exist as well.
+        self._checkpoints_kept = deque([recovered.checkpoint_position], maxlen=limits.CHECKPOINTS_KEPT)
+        self._checkpoint_pending = False
+        self._checkpoint_due_at = -recovered.replayed_bytes
         self._seals: set[asyncio.Task[None]] = set()  # must be done before the log can close
         self._chores: set[asyncio.Task[None]] = set()  # may be given up at any time
-        self._checkpointing = asyncio.Lock()
+        self._collecting = asyncio.Lock()
         self._index = recovered.index
         self.ledger: Ledger = recovered.ledger
         self.visibility = Visibility()
@@ -95,7 +98,11 @@ class Log:
         # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
         await port.sync()
         log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port))
-        await log._take_over(recovered)
+        try:
+            await log._take_over(recovered)
+        except BaseException:
+            await log._stop_tasks()
+            raise
         return log
 
     async def _take_over(self, recovered: Recovered) -> None:
@@ -112,23 +119,24 @@ class Log:
         for extents in recovered.unsealed:
             self._start(self._seal(extents, then_checkpoint=False), self._seals)
         for stream, start, end in recovered.damaged:
-            _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
-            await self.propose(MarkLost(stream, start, end))
+            if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
+                _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
+                await self.propose(MarkLost(stream, start, end))
         if self._options.sync_every_ms:
             self._start(self._sync_often(self._options.sync_every_ms / 1000), self._chores)
 
     # Writing
 
-    async def append(
+    def append(
         self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes = b""
-    ) -> Placed:
+    ) -> Awaitable[Placed]:
         """Append checked batches. Returns their base offset once durable to the stream's class.
 
         Takes ownership of the buffer. `size` is what caps count; `records` are packed RECORD rows, which
         streams that track records one by one need."""
-        if self.ledger.streams.ephemeral(stream):
-            return await self._ephemeral.append(stream, slice, facts), False
-        return await self._committer.append(stream, slice, facts, size, records)
+        if self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream):
+            return self._ephemeral.append(stream, slice, facts)
+        return self._committer.append(stream, slice, facts, size, records)
 
     async def propose(self, command: Command) -> Any:
         """Commit one command; returns its result once durable, raises what the ledger refused it with."""
@@ -215,35 +223,49 @@ class Log:
 
     def _object_finished(self, extents: SealedExtents) -> None:
         """Runs while the ledger stands at the boundary between two objects."""
-        due = self._committer.written_bytes >= self._checkpoint_due_at + self._options.checkpoint_every_bytes
+        written = self._committer.written_bytes - self._checkpoint_due_at
+        # One at a time: a checkpoint waits for its object's seal, and must not take in a later object's end.
+        due = not self._checkpoint_pending and written >= self._options.checkpoint_every_bytes
         if due:
+            self._checkpoint_pending = True
             self._checkpoint_due_at = self._committer.written_bytes
             self._checkpoints.reached(self.ledger)
         self._start(self._seal(extents, then_checkpoint=due), self._seals)
 
     async def _seal(self, extents: SealedExtents, *, then_checkpoint: bool) -> None:
-        await self._port.seal(extents.number, await asyncio.to_thread(extents.encode))
+        try:
+            await self._port.seal(extents.number, await asyncio.to_thread(extents.encode))
+        except BaseException:
+            self._checkpoint_pending &= not then_checkpoint
+            raise
         self._index.mark_sealed(extents.number)
         if then_checkpoint:
             self._start(self._checkpoint(), self._chores)
 
     async def _checkpoint(self) -> None:
-        async with self._checkpointing:
-            self._checkpointed_to = await self._checkpoints.save()
+        try:
+            self._checkpoints_kept.append(await self._checkpoints.save())
+        finally:
+            self._checkpoint_pending = False
         await self.collect()
 
     async def collect(self) -> int:
-        """Delete log objects that nothing needs: every record trimmed, and not needed for replay."""
-        ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
-        dead = [
-            number
-            for number in self._index.dead_objects(self._spans_dead)
-            if ends.get(number, self._checkpointed_to + 1) <= self._checkpointed_to
-        ]
-        for number in dead:
-            self._index.drop(number)
-            await self._port.drop(number)
-        return len(dead)
+        """Delete log objects that nothing needs: every record trimmed, and not needed for replay.
+
+        Replay may have to start at the oldest checkpoint kept, should the newer ones be damaged."""
+        known = len(self._checkpoints_kept) == limits.CHECKPOINTS_KEPT
+        replayable_from = self._checkpoints_kept[0] if known else 0
+        async with self._collecting:
+            ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
+            dead = [
+                number
+                for number in self._index.dead_objects(self._spans_dead)
+                if ends.get(number, replayable_from + 1) <= replayable_from
+            ]
+            for number in dead:
+                self._index.drop(number)
+                await self._port.drop(number)
+            return len(dead)
 
     def _spans_dead(self, spans: Rows) -> npt.NDArray[np.bool_]:
         streams = self.ledger.streams
@@ -271,25 +293,31 @@ class Log:
             if self._committer.refusal is None:
                 await self._leave_cleanly()
         finally:
-            await _end(self._chores | self._seals)
-            self.visibility.wake_all()
-            await self._committer.stop()
+            await self._stop_tasks()
             await self._port.close()
+
+    async def _stop_tasks(self) -> None:
+        await _end(self._chores | self._seals)
+        self.visibility.wake_all()
+        await self._committer.stop()
 
     async def _leave_cleanly(self) -> None:
         halted = asyncio.ensure_future(self._committer.propose(Halt(self._options.broker)))
         await asyncio.sleep(0)  # let it be proposed before new proposals are refused
-        await self._committer.drain()
-        await halted
+        for outcome in await asyncio.gather(halted, self._committer.drain(), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
         await _end(self._chores)
         await self._port.roll()
         self._committer.finish_object()
         while self._seals:
             await asyncio.wait(self._seals)
         await _end(self._chores)
-        final = InlineCheckpoints(self._port)
-        final.reached(self.ledger)
-        await final.save()
+        if all(object.sealed for object in self._port.objects()):  # what a checkpoint covers is not replayed
+            final = InlineCheckpoints(self._port)
+            final.reached(self.ledger)
+            self._checkpoints_kept.append(await final.save())
+            await self.collect()
 
 
 async def _end(tasks: set[asyncio.Task[None]]) -> None:

@@ -164,7 +164,9 @@ class Reader:
         found: list[memoryview] = []
         for run in _coalesced(extents):
             origin = run[0].start
-            block = memoryview(self._port.read(run[0].object, origin, run[-1].start + run[-1].length - origin))
+            block = memoryview(
+                self._port.read(run[0].object, origin, run[-1].start + run[-1].length - origin)
+            )
             for extent in run:
                 slice = block[extent.start - origin : extent.start - origin + extent.length]
                 if len(slice) != extent.length or crc32c(slice) != extent.crc:

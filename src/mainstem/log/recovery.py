@@ -5,7 +5,7 @@ Small plain commits are joined before they are applied, so a million single appe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,6 +43,7 @@ class Recovered:
     ledger: Ledger
     index: ExtentIndex
     checkpoint_position: int
+    replayed_bytes: int = 0  # of the objects that hold commits past the checkpoint
     unsealed: list[SealedExtents] = field(default_factory=list)  # finished objects that lack their index
     damaged: list[tuple[int, int, int]] = field(default_factory=list)  # (stream, start, end) of lost offsets
 
@@ -77,11 +78,28 @@ async def replay(port: Followed, ledger: Ledger, until: int | None = None) -> As
     async for chunk in port.follow(ledger.position):
         if until is not None and ledger.position + len(chunk) > until:
             chunk = chunk[: until - ledger.position]
-        for commits in _by_object(chunk):
-            for replayed in _apply(commits, ledger):
-                yield replayed
+        for replayed in apply_commits(chunk, ledger):
+            yield replayed
         if ledger.position == until:
             return
+
+
+def apply_commits(commits: list[Committed], ledger: Ledger) -> Iterator[Replayed]:
+    """Apply commits that continue the ledger's position, and tell where their slices are."""
+    for run in _by_object(commits):
+        yield from _apply(run, ledger)
+
+
+def extents_of(replayed: Replayed) -> Rows:
+    """The extents of the slices that were taken, in log order."""
+    accepted = replayed.outcome.code == 0
+    rows = replayed.rows[accepted]
+    extents = np.empty(len(rows), EXTENT)
+    for name in ("stream", "count", "length", "crc", "max_timestamp"):
+        extents[name] = rows[name]
+    extents["base"] = replayed.outcome.base[accepted]
+    extents["start"] = replayed.starts[accepted]
+    return extents
 
 
 def _by_object(commits: list[Committed]) -> list[list[Committed]]:
@@ -154,12 +172,19 @@ async def recover(port: CommitLog) -> Recovered:
             sealed.add(object.number)
         if object.end_position <= ledger.position:
             recovered.index.add_sealed(SealedExtents.decode(object.number, port.read_index(object.number)))
+        else:
+            recovered.replayed_bytes += object.size_bytes
     async for replayed in replay(port, ledger):
         if recovered.index.open_number not in (None, replayed.object):
             _finish(recovered, sealed)
         _take_extents(port, recovered, replayed)
     if recovered.index.open_number in sealed:
         _finish(recovered, sealed)
+    if ledger.position != port.end:
+        raise LogDamaged(
+            f"the log ends at position {port.end}, but its commits are there only up to {ledger.position}: "
+            "restore the missing files from a backup"
+        )
     return recovered
 
 
@@ -174,13 +199,7 @@ def _finish(recovered: Recovered, sealed: set[int]) -> None:
 
 
 def _take_extents(port: CommitLog, recovered: Recovered, replayed: Replayed) -> None:
-    accepted = replayed.outcome.code == 0
-    rows = replayed.rows[accepted]
-    extents = np.empty(len(rows), EXTENT)
-    for name in ("stream", "count", "length", "crc", "max_timestamp"):
-        extents[name] = rows[name]
-    extents["base"] = replayed.outcome.base[accepted]
-    extents["start"] = replayed.starts[accepted]
+    extents = extents_of(replayed)
     recovered.index.open_object(replayed.object).extend(extents)
     if not replayed.intact:
         recovered.damaged += _damaged(port, replayed.object, extents)

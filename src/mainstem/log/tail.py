@@ -1,34 +1,73 @@
-"""The tail cache: slices of the last commits, as they came in, already stamped."""
+"""The tail cache: payloads of the last commits, as they came in, already stamped."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate
 
-# What an entry costs beside its bytes, measured: buffer object, key tuple, dict and deque slots.
-_ENTRY_OVERHEAD_BYTES = 300
+# What a slice costs beside its bytes, measured: the buffer object, its place in a list, its start.
+_SLICE_OVERHEAD_BYTES = 120
+
+
+class _Payload:
+    """The slices of one commit, by the byte they start at."""
+
+    __slots__ = ("bytes", "slices", "start", "starts")
+
+    def __init__(self, start: int, slices: list[bytearray], size: int) -> None:
+        self.start = start
+        self.slices = slices
+        self.bytes = size + len(slices) * _SLICE_OVERHEAD_BYTES
+        self.starts: list[int] | None = None  # made when first read: most payloads never are
+
+    def slice_at(self, start: int) -> bytearray | None:
+        if self.starts is None:
+            self.starts = list(accumulate(map(len, self.slices), initial=self.start))
+        at = bisect_right(self.starts, start) - 1
+        return self.slices[at] if 0 <= at < len(self.slices) and self.starts[at] == start else None
 
 
 class TailCache:
-    """Slices by (object, start), oldest out first, bounded in bytes."""
+    """Slices by (object, start), oldest commits out first, bounded in bytes."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
-        self._slices: dict[tuple[int, int], bytearray] = {}
-        self._ages: deque[tuple[int, int]] = deque()
         self._held = 0
+        self._ages: deque[tuple[int, _Payload]] = deque()
+        self._payloads: dict[int, deque[_Payload]] = {}  # by object; starts rise
 
     @property
     def held_bytes(self) -> int:
         return self._held
 
-    def put(self, object: int, start: int, slice: bytearray) -> None:
-        key = (object, start)
-        self._slices[key] = slice
-        self._ages.append(key)
-        self._held += len(slice) + _ENTRY_OVERHEAD_BYTES
+    def put(self, object: int, start: int, slices: list[bytearray], size: int) -> None:
+        """Keep the payload of a commit: `slices` one after another from byte `start`, `size` bytes in all."""
+        payload = _Payload(start, slices, size)
+        self._ages.append((object, payload))
+        self._payloads.setdefault(object, deque()).append(payload)
+        self._held += payload.bytes
         while self._held > self._capacity:
-            oldest = self._slices.pop(self._ages.popleft())
-            self._held -= len(oldest) + _ENTRY_OVERHEAD_BYTES
+            self._evict()
+
+    def _evict(self) -> None:
+        object, payload = self._ages.popleft()
+        payloads = self._payloads[object]
+        payloads.popleft()
+        if not payloads:
+            del self._payloads[object]
+        self._held -= payload.bytes
 
     def get(self, object: int, start: int) -> bytearray | None:
-        return self._slices.get((object, start))
+        payloads = self._payloads.get(object)
+        if payloads is None or start < payloads[0].start:
+            return None
+        return self._last_from(payloads, start).slice_at(start)
+
+    @staticmethod
+    def _last_from(payloads: deque[_Payload], start: int) -> _Payload:
+        # Readers at the tail want the newest: look there first, and halve the rest only if it is not there.
+        newest = payloads[-1]
+        if newest.start <= start:
+            return newest
+        return payloads[bisect_right(payloads, start, key=lambda payload: payload.start) - 1]

@@ -1,7 +1,7 @@
 """The file port: every call the local backends make to the operating system.
 
-Tests replace it with `mainstem.testing.files.SimFiles`, which can crash, tear and run out of space. Errors that
-a user can act on are raised as Mainstem's own; the rest stay `OSError`.
+Tests replace it with `mainstem.testing.files.SimFiles`, which can crash, tear and run out of space. Errors
+that a user can act on are raised as Mainstem's own; the rest stay `OSError`.
 """
 
 from __future__ import annotations
@@ -97,10 +97,6 @@ class Files(Protocol):
 
     def mkdir(self, path: Path) -> None:
         """Raises FileExistsError."""
-        ...
-
-    def rmdir(self, path: Path) -> None:
-        """Remove an empty directory. Raises OSError if it is not empty."""
         ...
 
     def fsync_dir(self, path: Path) -> None: ...
@@ -213,10 +209,6 @@ class OsFiles:
     def mkdir(self, path: Path) -> None:
         with _explained(path):
             os.mkdir(path, 0o750)
-
-    def rmdir(self, path: Path) -> None:
-        with _explained(path):
-            os.rmdir(path)
 
     def fsync_dir(self, path: Path) -> None:
         with _explained(path):

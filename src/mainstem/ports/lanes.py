@@ -1,7 +1,7 @@
 """A lane: one thread that runs what it is handed, in order.
 
-Commit writes and fsyncs each have their own, so neither waits behind the other nor behind other blocking work,
-as both could on the event loop's shared executor.
+Commit writes and fsyncs each have their own, so neither waits behind the other nor behind other blocking
+work, as both could on the event loop's shared executor.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mainstem.records import kernels
+from mainstem.records import kernels, writing_kernels
 from mainstem.records.compiled import compiled
 from mainstem.records.index import Buffer, Integers, RecordIndex, index_slices
 
@@ -47,8 +47,8 @@ def _record_batch(index: RecordIndex) -> pa.RecordBatch:
 
     fields = index.fields
     columns = [
-        pa.array(fields[kernels.OFFSET]),
-        pa.array(fields[kernels.TIMESTAMP]),
+        pa.array(fields[kernels.OFFSET].copy()),  # copied, or the whole index would live on with the column
+        pa.array(fields[kernels.TIMESTAMP].copy()),
         _binary(index, fields[kernels.KEY_AT], fields[kernels.KEY_LENGTH], pa.binary()),
         _binary(index, fields[kernels.VALUE_AT], fields[kernels.VALUE_LENGTH], pa.binary()),
         _headers(index),
@@ -77,7 +77,7 @@ def _binary(index: RecordIndex, starts: Integers, lengths: Integers, kind: pa.Da
     offsets = _arrow_offsets(np.maximum(lengths, 0))
     blob = pa.allocate_buffer(int(offsets[-1]))  # from Arrow's pool, which keeps freed pages at hand
     if blob.size:
-        compiled(kernels.gather)(index.octets, starts, lengths, np.frombuffer(blob, np.uint8))
+        compiled(writing_kernels.gather)(index.octets, starts, lengths, np.frombuffer(blob, np.uint8))
     nulls = len(present) - int(np.count_nonzero(present))
     validity = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(

@@ -20,7 +20,7 @@ from mainstem.records.columns import (
 from mainstem.records.compiled import octets
 from mainstem.records.compression import Codec, codec_id, compress
 from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
-from mainstem.records.kernels import write_varint
+from mainstem.records.writing_kernels import write_varint
 
 Value = bytes | None
 Headers = Sequence[tuple[str, Value]]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import InvalidBatch, TooLarge, invariant
-from mainstem.records import kernels
+from mainstem.records import writing_kernels
 from mainstem.records.compiled import compiled
 from mainstem.records.compression import Codec, codec_id, compress
 from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
@@ -67,17 +67,17 @@ def encode_columns(
     first, latest = _time_range(columns.timestamps_ms)
     arguments = _kernel_arguments(columns, first)
     body_lengths = np.empty(count, np.int64)
-    size = compiled(kernels.measure_records)(
+    size = compiled(writing_kernels.measure_records)(
         limits.HEADERS_PER_RECORD_MAX, limits.RECORD_BYTES_MAX, body_lengths, *arguments
     )
-    if size == kernels.RECORD_TOO_LARGE:
+    if size == writing_kernels.RECORD_TOO_LARGE:
         raise TooLarge(f"a record is over the limit of {limits.RECORD_BYTES_MAX} bytes")
     if size < 0:
-        raise InvalidBatch(kernels.FAULTS[size])
+        raise InvalidBatch(writing_kernels.FAULTS[size])
     check_section(size)
     batch = bytearray(HEADER_BYTES + size)
     out = np.frombuffer(batch, np.uint8)
-    end = compiled(kernels.write_records)(out, HEADER_BYTES, body_lengths, *arguments)
+    end = compiled(writing_kernels.write_records)(out, HEADER_BYTES, body_lengths, *arguments)
     invariant(end == len(batch), "records take the room that was measured for them")
     if codec != "none":
         batch = batch[:HEADER_BYTES] + compress(codec, memoryview(batch)[HEADER_BYTES:])

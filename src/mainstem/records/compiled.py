@@ -10,9 +10,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.records import kernels
+from mainstem.records import kernels, writing_kernels
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# Kernels only borrow arrays: they make none and keep none. Without this, every call of an inner function
+# counts references to the arrays it is handed, atomically, and that took two thirds of the time. The option
+# has no public name in numba; were it ever to go, compiling would raise.
+_BORROWING: dict[str, Any] = {"_nrt": False}
 
 # Functions that kernels call; numba has to know them, and they stay plain functions for everybody else.
 _CALLED_BY_KERNELS = (
@@ -21,12 +26,13 @@ _CALLED_BY_KERNELS = (
     kernels.read_span,
     kernels.read_header,
     kernels.read_record,
-    kernels.copy,
+    kernels.read_int,
     kernels.matches,
-    kernels.zigzag_bytes,
-    kernels.write_varint,
-    kernels.span_bytes,
-    kernels.write_span,
+    writing_kernels.copy,
+    writing_kernels.zigzag_bytes,
+    writing_kernels.write_varint,
+    writing_kernels.span_bytes,
+    writing_kernels.write_span,
 )
 _lock = Lock()
 
@@ -49,7 +55,7 @@ def _compile(kernel: Callable[..., Any]) -> object:
     import numba
 
     _make_callable()
-    return numba.njit(nogil=True, cache=True, boundscheck=False)(kernel)
+    return numba.njit(nogil=True, cache=True, boundscheck=False, **_BORROWING)(kernel)
 
 
 @cache
@@ -57,4 +63,4 @@ def _make_callable() -> None:
     from numba.extending import register_jitable
 
     for function in _CALLED_BY_KERNELS:
-        register_jitable(function)
+        register_jitable(**_BORROWING)(function)

@@ -16,7 +16,7 @@ from mainstem.records.index import Buffer, index_slices, section
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_META = b"meta"
+_META = "meta"  # the header that counts as data
 
 
 class StoredRecord(NamedTuple):
@@ -45,50 +45,83 @@ def check_records(buf: Buffer) -> int:
 
 def record_sizes_and_times(buf: Buffer) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
     """Of each record: its logical size (value, and the value of its "meta" header) and its time, ms."""
+    data = memoryview(buf).cast("B")
+    headers = list(walk(data))
+    if sum(header.count for header in headers) <= limits.INTERPRETED_RECORDS_MAX:
+        few = [
+            facts for header in headers for facts in _sizes_and_times(header, bytes(section(data, header)))
+        ]
+        return np.array([size for size, _ in few], np.uint32), np.array([time for _, time in few], np.int64)
     sizes, times = [], []
-    for index in index_slices([buf], control=True):
+    for index in index_slices([data], control=True):
         size = np.maximum(index.fields[kernels.VALUE_LENGTH], 0)
         if index.headers:
-            index.run(kernels.add_header_sizes, index.fields, _META, size)
+            index.run(kernels.add_header_sizes, index.fields, _META.encode(), size)
         sizes.append(size.astype(np.uint32))
         times.append(index.fields[kernels.TIMESTAMP])
-    if len(sizes) == 1:
-        return sizes[0], times[0]
-    if not sizes:
-        return np.empty(0, np.uint32), np.empty(0, np.int64)
     return np.concatenate(sizes), np.concatenate(times)
 
 
-def _decode_batch(header: BatchHeader, data: bytes, from_offset: int) -> Iterator[StoredRecord]:
+class _Place(NamedTuple):
+    """Where a record and its parts stand in its section; lengths of -1 are nulls."""
+
+    end: int
+    delta: int
+    timestamp_ms: int
+    key_at: int
+    key_length: int
+    value_at: int
+    value_length: int
+    headers_at: int
+    headers: int
+
+
+def _read_batch(header: BatchHeader, data: bytes) -> Iterator[_Place]:
     at, end, least_delta = 0, len(data), 0
+    last_delta, base_timestamp, headers_max = (
+        header.last_offset_delta,
+        header.base_timestamp,
+        limits.HEADERS_PER_RECORD_MAX,
+    )
     for _ in range(header.count):
-        at, delta, timestamp, key_at, key_length, value_at, value_length, headers_at, headers = (
-            kernels.read_record(
-                data,
-                at,
-                end,
-                least_delta,
-                header.last_offset_delta,
-                header.base_timestamp,
-                limits.HEADERS_PER_RECORD_MAX,
-            )
+        place = _Place._make(
+            kernels.read_record(data, at, end, least_delta, last_delta, base_timestamp, headers_max)
         )
+        at = place.end
         if at < 0:
             raise InvalidBatch(f"{kernels.FAULTS[at]} (in the batch at offset {header.base_offset})")
-        least_delta = delta + 1
-        if header.base_offset + delta < from_offset:
-            continue
-        yield StoredRecord(
-            header.base_offset + delta,
-            header.max_timestamp if header.log_append_time else timestamp,
-            None if key_length < 0 else data[key_at : key_at + key_length],
-            None if value_length < 0 else data[value_at : value_at + value_length],
-            _decode_headers(data, headers_at, at, headers) if headers else (),
-        )
+        least_delta = place.delta + 1
+        yield place
     if at != end:
         raise InvalidBatch(
             f"{kernels.FAULTS[kernels.BYTES_LEFT]} (in the batch at offset {header.base_offset})"
         )
+
+
+def _decode_batch(header: BatchHeader, data: bytes, from_offset: int) -> Iterator[StoredRecord]:
+    fixed_time = header.max_timestamp if header.log_append_time else None
+    for end, delta, timestamp, key_at, key_length, value_at, value_length, headers_at, headers in _read_batch(
+        header, data
+    ):
+        if header.base_offset + delta < from_offset:
+            continue
+        yield StoredRecord(
+            header.base_offset + delta,
+            timestamp if fixed_time is None else fixed_time,
+            None if key_length < 0 else data[key_at : key_at + key_length],
+            None if value_length < 0 else data[value_at : value_at + value_length],
+            _decode_headers(data, headers_at, end, headers) if headers else (),
+        )
+
+
+def _sizes_and_times(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int]]:
+    fixed_time = header.max_timestamp if header.log_append_time else None
+    for place in _read_batch(header, data):
+        size = max(place.value_length, 0)
+        if place.headers:
+            named = _decode_headers(data, place.headers_at, place.end, place.headers)
+            size += len(next((content for name, content in named if name == _META), None) or b"")
+        yield size, place.timestamp_ms if fixed_time is None else fixed_time
 
 
 def _decode_headers(data: bytes, at: int, end: int, count: int) -> Headers:

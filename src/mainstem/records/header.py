@@ -172,9 +172,9 @@ def stamp(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> i
     return base_offset
 
 
-def walk(buf: bytes | bytearray | memoryview) -> Iterator[BatchHeader]:
+def walk(buf: bytes | bytearray | memoryview, at: int = 0) -> Iterator[BatchHeader]:
     """The headers of consecutive stored batches. Records may have been removed; the CRC is not read."""
-    at, size = 0, len(buf)
+    size = len(buf)
     while at < size:
         if size - at < HEADER_BYTES:
             raise InvalidBatch(f"{size - at} bytes are left at byte {at}: a batch header has {HEADER_BYTES}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,8 @@ from mainstem.records.header import RECORD_BYTES_MIN, BatchHeader, walk
 Buffer = bytes | bytearray | memoryview
 Integers = npt.NDArray[np.int64]
 R = TypeVar("R")
+
+_MANY_BATCHES = 32
 
 
 @dataclass
@@ -58,25 +60,59 @@ def section(data: memoryview, header: BatchHeader) -> memoryview:
 
 def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterator[RecordIndex]:
     """Index the batches of some buffers, a bounded amount at a time. Markers only with `control`."""
-    batches: list[_Batch] = []
+    pending: list[_Batch] = []
     size = records = 0
     for buffer in buffers:
         data = memoryview(buffer).cast("B")
-        for header in walk(data):
+        at = 0
+        if not control and _has_many_batches(data):
+            if pending:
+                yield _index(pending)
+                pending, size, records = [], 0, 0
+            at = yield from _index_plain_run(data)
+        for header in walk(data, at):
             if header.control and not control:
                 continue
             unpacked = section(data, header)
-            if batches and (
+            if pending and (
                 size + len(unpacked) > limits.DECODE_CALL_BYTES
                 or records + header.count > limits.DECODE_CALL_RECORDS
             ):
-                yield _index(batches)
-                batches, size, records = [], 0, 0
-            batches.append(_Batch(data, header, unpacked))
+                yield _index(pending)
+                pending, size, records = [], 0, 0
+            pending.append(_Batch(data, header, unpacked))
             size += len(unpacked)
             records += header.count
-    if batches:
-        yield _index(batches)
+    if pending:
+        yield _index(pending)
+
+
+def _has_many_batches(data: memoryview) -> bool:
+    """Whether, by the size of the first one, listing the batches is worth a compiled kernel."""
+    first = next(walk(data), None)
+    return first is not None and first.length * _MANY_BATCHES < len(data)
+
+
+def _index_plain_run(data: memoryview) -> Generator[RecordIndex, None, int]:
+    """Index the uncompressed batches that the buffer begins with. Returns the position after them."""
+    array = octets(data)
+    at = 0
+    while True:
+        table = np.empty((limits.DECODE_CALL_BATCHES, kernels.BATCH_FIELDS), np.int64)
+        rows, records, end = compiled(kernels.list_plain_batches)(
+            array,
+            at,
+            len(data),
+            table,
+            limits.BATCH_RECORDS_MAX,
+            limits.DECODE_CALL_RECORDS,
+            limits.DECODE_CALL_BYTES,
+        )
+        if rows:
+            yield _index_table(data, table[:rows], records)
+        if end == at:
+            return at
+        at = end
 
 
 def index_batch(data: memoryview, header: BatchHeader) -> RecordIndex:
@@ -92,11 +128,14 @@ class _Batch(NamedTuple):
 
 def _index(batches: list[_Batch]) -> RecordIndex:
     data, table = _lay_out(batches)
-    count = sum(batch.header.count for batch in batches)
+    return _index_table(data, table, sum(batch.header.count for batch in batches))
+
+
+def _index_table(data: memoryview, table: Integers, count: int) -> RecordIndex:
     index = RecordIndex(data, np.empty((kernels.RECORD_FIELDS, count), np.int64), 0)
     status, detail = index.run(kernels.index_records, table, index.fields, limits.HEADERS_PER_RECORD_MAX)
     if status < 0:
-        offset = batches[detail].header.base_offset
+        offset = table[detail, kernels.BASE_OFFSET]
         raise InvalidBatch(f"{kernels.FAULTS[status]} (in the batch at offset {offset})")
     if detail > limits.HEADERS_PER_DECODE_MAX:
         raise TooLarge(f"{detail} record headers at once: the limit is {limits.HEADERS_PER_DECODE_MAX}")

@@ -1,4 +1,4 @@
-"""Records as bytes: the loops over every record, in the part of Python that numba can compile.
+"""Reading records: the loops over every one, in the part of Python that numba can compile.
 
 Plain functions of integers and indexable buffers: `compiled.py` compiles them when there is much to do, and
 for a handful of records they run as they are. Both must agree, so arithmetic stays inside 64 signed bits, and
@@ -6,8 +6,8 @@ bytes are bounds-checked before they are read: a record that lies gives a fault,
 `int(...)` around what comes out of an array is free when compiled; interpreted, it keeps out numpy scalars,
 which are slow and overflow.
 
-All kernels stand in this one file, and limits come as arguments: numba's cache of compiled code notices a
-change of the file that a kernel stands in, and of nothing else.
+Nothing but types is imported, and limits come as arguments: numba's cache of compiled code notices a change
+of the file that a kernel stands in, and of nothing else.
 
 A record, version 2 (varints are zigzag-encoded, at most 10 bytes):
 
@@ -33,7 +33,6 @@ Column = Any  # a 1-D integer array
 
 _I64_MAX = (1 << 63) - 1
 _I64_MIN = -(1 << 63)
-_SHIFT_7_MASK = (1 << 57) - 1  # clears the copies of the sign that a right shift by 7 brings in
 
 # Faults are negative, so that they can stand in for a position.
 CUT_SHORT = -1
@@ -43,8 +42,6 @@ BAD_OFFSET = -4
 BAD_TIMESTAMP = -5
 BAD_HEADERS = -6
 BYTES_LEFT = -7
-BAD_COLUMN = -8
-RECORD_TOO_LARGE = -9
 
 FAULTS = {
     CUT_SHORT: "a record runs past the end of its batch",
@@ -54,8 +51,6 @@ FAULTS = {
     BAD_TIMESTAMP: "a record time does not fit 64 bits",
     BAD_HEADERS: "a record has a negative number of headers, or over the limit",
     BYTES_LEFT: "bytes are left over after the last record or inside one",
-    BAD_COLUMN: "a column points outside its bytes",
-    RECORD_TOO_LARGE: "a record is over the size limit",
 }
 
 # Columns of the batch table: what a kernel has to know of each batch, one row a batch.
@@ -223,6 +218,55 @@ def index_records(data: Octets, batches: Table, index: Table, headers_max: int) 
     return 0, total_headers
 
 
+def read_int(data: Octets, at: int, size: int) -> int:
+    """A big-endian signed number."""
+    value = int(data[at])
+    if value > 127:
+        value -= 256
+    for i in range(1, size):
+        value = (value << 8) | int(data[at + i])
+    return value
+
+
+def list_plain_batches(
+    data: Octets, at: int, size: int, batches: Table, batch_records_max: int, records_max: int, bytes_max: int
+) -> tuple[int, int, int]:
+    """Fill the batch table from consecutive uncompressed batches (laid out as in header.py) without markers.
+
+    Stops at the bounds, and before any batch that is compressed or in any way unsound. Returns (rows,
+    records, position reached)."""
+    row = 0
+    records = 0
+    start = at
+    while size - at >= 61 and row < len(batches):
+        end = at + 12 + read_int(data, at + 8, 4)
+        base_offset = read_int(data, at, 8)
+        attributes = read_int(data, at + 21, 2)
+        last_delta = read_int(data, at + 23, 4)
+        count = read_int(data, at + 57, 4)
+        if data[at + 16] != 2 or attributes & 0x07 or end < at + 61 or end > size:
+            break
+        if count < 0 or count > last_delta + 1 or count > batch_records_max or count * 7 > end - at - 61:
+            break
+        if base_offset < 0 or base_offset > _I64_MAX - 1 - last_delta:
+            break
+        if row > 0 and (records + count > records_max or end - start > bytes_max):
+            break
+        if not attributes & 0x20:
+            batches[row, SECTION_START] = at + 61
+            batches[row, SECTION_END] = end
+            batches[row, COUNT] = count
+            batches[row, BASE_OFFSET] = base_offset
+            batches[row, LAST_DELTA] = last_delta
+            batches[row, BASE_TIMESTAMP] = read_int(data, at + 27, 8)
+            batches[row, FIXED_TIMESTAMP] = read_int(data, at + 35, 8)
+            batches[row, TIME_IS_FIXED] = attributes & 0x08
+            records += count
+            row += 1
+        at = end
+    return row, records, at
+
+
 def index_headers(data: Octets, index: Table, header_index: Table) -> None:
     """Fill the header index of records that `index_records` found sound."""
     row = 0
@@ -236,25 +280,6 @@ def index_headers(data: Octets, index: Table, header_index: Table) -> None:
             header_index[CONTENT_AT, row] = content_at
             header_index[CONTENT_LENGTH, row] = content_length
             row += 1
-
-
-def copy(out: Octets, to: int, data: Octets, start: int, length: int) -> None:
-    """Copy bytes between arrays."""
-    # Counting from 0 inside two slices shows the compiler that no index is negative: 20 times faster.
-    source = data[start : start + length]
-    target = out[to : to + length]
-    for i in range(length):
-        target[i] = source[i]
-
-
-def gather(data: Octets, starts: Column, lengths: Column, out: Octets) -> None:
-    """Copy spans, one after another; nulls take no room."""
-    to = 0
-    for i in range(len(starts)):
-        length = int(lengths[i])
-        if length > 0:
-            copy(out, to, data, int(starts[i]), length)
-            to += length
 
 
 def matches(data: Octets, at: int, length: int, wanted: Octets) -> bool:
@@ -291,134 +316,3 @@ def add_header_sizes(data: Octets, index: Table, wanted: Octets, sizes: Column) 
                 if content_length > 0:
                     sizes[record] += content_length
                 break
-
-
-# Columns to records. A column of spans is three arrays: bytes, starts and lengths (-1 = null). Without starts
-# it is null in every record; without header counts there are no headers.
-
-
-def zigzag_bytes(value: int) -> int:
-    """How many bytes the varint of `value` takes."""
-    raw = (value << 1) ^ (value >> 63)
-    size = 1
-    while raw & -128:
-        raw = (raw >> 7) & _SHIFT_7_MASK
-        size += 1
-    return size
-
-
-def write_varint(out: Octets, at: int, value: int) -> int:
-    """Returns the position after it."""
-    raw = (value << 1) ^ (value >> 63)
-    while raw & -128:
-        out[at] = (raw & 0x7F) | 0x80
-        raw = (raw >> 7) & _SHIFT_7_MASK
-        at += 1
-    out[at] = raw
-    return at + 1
-
-
-def span_bytes(data: Octets, starts: Column, lengths: Column, i: int) -> int:
-    """What a span takes with its length in front, or BAD_COLUMN."""
-    if len(starts) == 0 or lengths[i] == -1:
-        return 1
-    start = int(starts[i])
-    length = int(lengths[i])
-    if length < -1 or start < 0 or length > len(data) or start > len(data) - length:
-        return BAD_COLUMN
-    return zigzag_bytes(length) + length
-
-
-def write_span(out: Octets, at: int, data: Octets, starts: Column, lengths: Column, i: int) -> int:
-    """Returns the position after it."""
-    if len(starts) == 0 or lengths[i] == -1:
-        out[at] = 1  # the varint of -1
-        return at + 1
-    length = int(lengths[i])
-    at = write_varint(out, at, length)
-    copy(out, at, data, int(starts[i]), length)
-    return at + length
-
-
-def measure_records(
-    headers_max: int,
-    record_bytes_max: int,
-    body_lengths: Column,
-    elapsed: Column,
-    keys: Octets,
-    key_starts: Column,
-    key_lengths: Column,
-    values: Octets,
-    value_starts: Column,
-    value_lengths: Column,
-    header_counts: Column,
-    names: Octets,
-    name_starts: Column,
-    name_lengths: Column,
-    contents: Octets,
-    content_starts: Column,
-    content_lengths: Column,
-) -> int:
-    """Fill in each record's length field. Returns the bytes of all records, or a fault."""
-    total = 0
-    header = 0
-    for i in range(len(elapsed)):
-        key = span_bytes(keys, key_starts, key_lengths, i)
-        value = span_bytes(values, value_starts, value_lengths, i)
-        headers = header_counts[i] if len(header_counts) > 0 else 0
-        if key < 0 or value < 0:
-            return BAD_COLUMN
-        if headers < 0 or headers > headers_max:
-            return BAD_HEADERS
-        if headers > len(name_starts) - header:
-            return BAD_COLUMN
-        body = 1 + zigzag_bytes(elapsed[i]) + zigzag_bytes(i) + key + value + zigzag_bytes(headers)
-        for _ in range(headers):
-            name = span_bytes(names, name_starts, name_lengths, header)
-            content = span_bytes(contents, content_starts, content_lengths, header)
-            if name < 0 or content < 0 or name_lengths[header] < 0:
-                return BAD_COLUMN
-            body += name + content
-            header += 1
-        if body > record_bytes_max:
-            return RECORD_TOO_LARGE
-        body_lengths[i] = body
-        total += zigzag_bytes(body) + body
-    return total
-
-
-def write_records(
-    out: Octets,
-    at: int,
-    body_lengths: Column,
-    elapsed: Column,
-    keys: Octets,
-    key_starts: Column,
-    key_lengths: Column,
-    values: Octets,
-    value_starts: Column,
-    value_lengths: Column,
-    header_counts: Column,
-    names: Octets,
-    name_starts: Column,
-    name_lengths: Column,
-    contents: Octets,
-    content_starts: Column,
-    content_lengths: Column,
-) -> int:
-    """Write records that `measure_records` measured. Returns the position after them."""
-    header = 0
-    for i in range(len(elapsed)):
-        at = write_varint(out, at, body_lengths[i])
-        out[at] = 0
-        at = write_varint(out, at + 1, elapsed[i])
-        at = write_varint(out, at, i)
-        at = write_span(out, at, keys, key_starts, key_lengths, i)
-        at = write_span(out, at, values, value_starts, value_lengths, i)
-        headers = header_counts[i] if len(header_counts) > 0 else 0
-        at = write_varint(out, at, headers)
-        for _ in range(headers):
-            at = write_span(out, at, names, name_starts, name_lengths, header)
-            at = write_span(out, at, contents, content_starts, content_lengths, header)
-            header += 1
-    return at

@@ -35,6 +35,7 @@ class TextConnection(asyncio.Protocol):
         self._writable.set()
         self._reading = True  # False: nothing that arrives from now on counts
         self._paused = False
+        self._ended = False  # the client has closed its side
         self._lingering = False
         self._lost = False
 
@@ -55,6 +56,7 @@ class TextConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client may close its side early and still read its answers."""
         self._reading = False
+        self._ended = True
         return self._worker is not None and not self._lingering
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -161,6 +163,9 @@ class TextConnection(asyncio.Protocol):
         and the client might never get to read its last answers."""
         self._reading = False
         if self._lost or self._lingering:
+            return
+        if self._ended:
+            self._transport.close()
             return
         self._lingering = True
         if self._transport.can_write_eof():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
+from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.cursors import SHARED_CURSOR
 from mainstem.doors.text import status
@@ -14,6 +15,9 @@ from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, i
 
 OK = b"OK"
 EMPTY = b"EMPTY"
+
+_BATCH_OVERHEAD_BYTES = 61  # the header of a record batch
+_RECORD_OVERHEAD_BYTES = 24  # at most what a batch adds to a value without key and headers
 
 
 class TextService:
@@ -71,6 +75,20 @@ class TextService:
         return answers
 
     async def _put(self, topic: str, payloads: list[bytes]) -> list[bytes]:
+        """Small batches, under way together: the commit is shared, and a GET need not unpack a large one."""
+        try:
+            config = self._broker.topic(topic).config
+        except MainstemError as error:
+            return [refusal(error)] * len(payloads)
+        batches = _batches(payloads, config.max_message_bytes)
+        if config.discard == "reject":
+            # What fits depends on what came before, so a batch is settled before the next one starts.
+            served = [await self._append(topic, batch) for batch in batches]
+        else:
+            served = await asyncio.gather(*(self._append(topic, batch) for batch in batches))
+        return [answer for answers in served for answer in answers]
+
+    async def _append(self, topic: str, payloads: list[bytes]) -> list[bytes]:
         try:
             await self._broker.append_values(topic, payloads)
         except (TooLarge, TopicFull) as error:
@@ -78,7 +96,7 @@ class TextService:
             if len(payloads) == 1:
                 return [refusal(error)]
             half = len(payloads) // 2
-            return await self._put(topic, payloads[:half]) + await self._put(topic, payloads[half:])
+            return await self._append(topic, payloads[:half]) + await self._append(topic, payloads[half:])
         except MainstemError as error:
             return [refusal(error)] * len(payloads)
         return [OK] * len(payloads)
@@ -101,6 +119,20 @@ class TextService:
     async def _take(self, topic: str, partition: int, limit: int) -> list[bytes]:
         records = await self._broker.take(topic, SHARED_CURSOR, partition=partition, limit=limit)
         return [b"OK " + (record.value or b"") for record in records]
+
+
+def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:
+    """Batches under the topic's limit; a payload that is over it comes alone, to be refused alone."""
+    batch: list[bytes] = []
+    size = _BATCH_OVERHEAD_BYTES
+    for payload in payloads:
+        size += len(payload) + _RECORD_OVERHEAD_BYTES
+        if batch and (size > max_bytes or len(batch) == limits.TEXT_BATCH_RECORDS_MAX):
+            yield batch
+            batch = []
+            size = _BATCH_OVERHEAD_BYTES + len(payload) + _RECORD_OVERHEAD_BYTES
+        batch.append(payload)
+    yield batch
 
 
 def refusal(error: MainstemError) -> bytes:

@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 from mainstem.errors import NewerVersion
 from mainstem.ports.commitlog.port import Checkpoint
-from mainstem.ports.files import Files, read_up_to, write_whole
+from mainstem.ports.files import File, Files, read_up_to, write_whole
 
 HEADER = struct.Struct("<8sIIQQQ16sII")
 MAGIC = b"MNSTMCKP"
@@ -47,25 +47,25 @@ class Checkpoints:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Store durably, then forget all but the newest few."""
-        name = f"{checkpoint.position:0{_DIGITS}d}{SUFFIX}"
-        write_whole(self._files, self._directory / name, _pack(checkpoint))
-        for position in self._positions()[: -self._keep]:
+        write_whole(self._files, self.path(checkpoint.position), _pack(checkpoint))
+        for position in self.positions()[: -self._keep]:
             with contextlib.suppress(FileNotFoundError):
-                self._files.unlink(self._directory / f"{position:0{_DIGITS}d}{SUFFIX}")
+                self._files.unlink(self.path(position))
 
     def load(self) -> Checkpoint | None:
         """The newest one that is whole. Raises NewerVersion."""
-        for position in reversed(self._positions()):
-            found = self._read(position)
+        for position in reversed(self.positions()):
+            found = self.read(position)
             if found is not None:
                 return found
         return None
 
     def newest_position(self) -> int:
         """The highest position a checkpoint was ever saved for, 0 if none: all before it was durable."""
-        return max(self._positions(), default=0)
+        return max(self.positions(), default=0)
 
-    def _positions(self) -> list[int]:
+    def positions(self) -> list[int]:
+        """Of every checkpoint file there is, whole or not, rising."""
         found = []
         for name in self._files.listdir(self._directory):
             stem = name.removesuffix(SUFFIX)
@@ -73,31 +73,40 @@ class Checkpoints:
                 found.append(int(stem))
         return sorted(found)
 
-    def _read(self, position: int) -> Checkpoint | None:
-        path = self._directory / f"{position:0{_DIGITS}d}{SUFFIX}"
+    def read(self, position: int) -> Checkpoint | None:
+        """The checkpoint of that position if it is whole. Raises NewerVersion."""
         try:
-            file = self._files.open(path)
+            file = self._files.open(self.path(position))
         except FileNotFoundError:  # a newer one took its place since it was listed
             return None
         try:
-            header = read_up_to(file, 0, HEADER.size)
-            if len(header) < HEADER.size:
-                return None
-            magic, version, flags, found, length, size, _, body, crc = HEADER.unpack(header)
-            if magic != MAGIC or crc32c(memoryview(header)[:-4]) != crc or found != position:
-                return None
-            if version > VERSION:
-                raise NewerVersion(f"{path} is of version {version}: upgrade this Mainstem to read it")
-            if length > file.size() - HEADER.size:
-                return None
-            stored = bytes(read_up_to(file, HEADER.size, length))
+            found = read_checkpoint(file)
         finally:
             file.close()
-        if len(stored) != length or crc32c(stored) != body:
-            return None
-        if flags & COMPRESSED:
-            stored = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
-        return Checkpoint(position, stored)
+        return found if found is not None and found.position == position else None
+
+    def path(self, position: int) -> Path:
+        return self._directory / f"{position:0{_DIGITS}d}{SUFFIX}"
+
+
+def read_checkpoint(file: File) -> Checkpoint | None:
+    """What a checkpoint file holds if it is whole. Raises NewerVersion."""
+    header = read_up_to(file, 0, HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    magic, version, flags, position, length, size, _, body, crc = HEADER.unpack(header)
+    if magic != MAGIC or crc32c(memoryview(header)[:-4]) != crc:
+        return None
+    if version > VERSION:
+        raise NewerVersion(f"{file.path} is of version {version}: upgrade this Mainstem to read it")
+    if length > file.size() - HEADER.size:
+        return None
+    stored = bytes(read_up_to(file, HEADER.size, length))
+    if len(stored) != length or crc32c(stored) != body:
+        return None
+    if flags & COMPRESSED:
+        stored = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+    return Checkpoint(position, stored)
 
 
 def _pack(checkpoint: Checkpoint) -> list[bytes]:

@@ -10,9 +10,9 @@ import msgspec
 from crc32c import crc32c
 
 from mainstem.errors import NewerVersion
+from mainstem.ports.commitlog.layout import FORMAT
 from mainstem.ports.files import Files, read_up_to, write_whole
 
-FILE_NAME = "FORMAT"
 VERSION = 1
 _BYTES_MAX = 4096
 _ID_BYTES = 16
@@ -43,12 +43,12 @@ def write_format(files: Files, directory: Path, log: LogId) -> None:
     """Durably and whole, or not at all."""
     text = log.whole.hex()
     body = msgspec.json.encode(_Format(VERSION, text, _crc(VERSION, text)))
-    write_whole(files, directory / FILE_NAME, [body + b"\n"])
+    write_whole(files, directory / FORMAT, [body + b"\n"])
 
 
 def read_format(files: Files, directory: Path) -> LogId | None:
     """The log id, None if the file is missing or damaged. Raises NewerVersion."""
-    path = directory / FILE_NAME
+    path = directory / FORMAT
     try:
         file = files.open(path)
     except FileNotFoundError:

@@ -23,8 +23,9 @@ from mainstem.errors import LogDamaged, MainstemError, NoSpace, invariant
 from mainstem.ports.commitlog import identity, segments
 from mainstem.ports.commitlog.checkpoints import Checkpoints
 from mainstem.ports.commitlog.identity import LogId
+from mainstem.ports.commitlog.layout import CHECKPOINTS, FORMAT, LOCK, TEMPORARY_SUFFIX, WAL
 from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Placement
-from mainstem.ports.commitlog.reader import CHECKPOINTS, WAL, LogReader, open_reader
+from mainstem.ports.commitlog.reader import LogReader, open_reader
 from mainstem.ports.commitlog.recovery import Recovered, Recovery, RecoveryReport
 from mainstem.ports.commitlog.segments import Segment, segment_path
 from mainstem.ports.commitlog.writer import SegmentWriter
@@ -33,14 +34,19 @@ from mainstem.ports.lanes import Lane
 
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
 
-LOCK = "LOCK"
-
 
 class LocalCommitLog:
     """A commit log in a local directory."""
 
     def __init__(
-        self, files: Files, directory: Path, lock: Lock, log: LogId, found: Recovered, writer: SegmentWriter
+        self,
+        files: Files,
+        directory: Path,
+        lock: Lock,
+        log: LogId,
+        found: Recovered,
+        writer: SegmentWriter,
+        checkpoints: Checkpoints,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -49,7 +55,8 @@ class LocalCommitLog:
         self._log = log
         self._recovered = found.report
         self._segments = found.segments
-        self._reader = LogReader(files, directory, log, found.segments)
+        self._checkpoints = checkpoints
+        self._reader = LogReader(files, directory, log, found.segments, checkpoints)
         self._writer = writer
         self._synced = found.end
         self._write_lane = Lane("mainstem-write")
@@ -84,6 +91,7 @@ class LocalCommitLog:
             for folder in (WAL, CHECKPOINTS):
                 make_directories(files, directory / folder)
             log = _identify(files, directory)
+            _remove_temporaries(files, directory / CHECKPOINTS)
             checkpoints = Checkpoints(files, directory / CHECKPOINTS, checkpoints_kept)
             found = Recovery(files, directory, log, checkpoints.newest_position()).run()
             writer = SegmentWriter(
@@ -96,9 +104,7 @@ class LocalCommitLog:
                 segment_bytes=segment_bytes,
                 prepare_ahead=prepare_ahead,
             )
-            opened = cls(files, directory, lock, log, found, writer)
-            opened._reader.checkpoints = checkpoints
-            return opened
+            return cls(files, directory, lock, log, found, writer, checkpoints)
         except BaseException:
             lock.release()
             raise
@@ -185,15 +191,9 @@ class LocalCommitLog:
         if segment is None:
             return
         invariant(segment.sealed, "only a sealed object is dropped")
-        await self._write_lane.run(lambda: self._leave_successor(segment))
+        await self._write_lane.run(lambda: self._writer.leave(segment.number))
+        await self.sync()
         await self._chore_lane.run(lambda: self._drop(segment))
-
-    def _leave_successor(self, segment: Segment) -> None:
-        """The newest segment tells the position the log goes on at: have a durable one after this."""
-        if segment.number == max(self._segments):
-            self._writer.check()
-            self._writer.start_segment()
-            self._synced = max(self._synced, self._writer.sync())
 
     def _drop(self, segment: Segment) -> None:
         self._reader.forget(segment.number)
@@ -204,7 +204,7 @@ class LocalCommitLog:
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Store a checkpoint durably and forget all but the newest few. It may hold synced commits only."""
         invariant(checkpoint.position <= self._synced, "a checkpoint is never ahead of what is durable")
-        await self._chore_lane.run(lambda: self._reader.checkpoints.save(checkpoint))
+        await self._chore_lane.run(lambda: self._checkpoints.save(checkpoint))
 
     def load_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that is whole."""
@@ -218,14 +218,16 @@ class LocalCommitLog:
         try:
             if self._writer.failure is None:
                 await self.sync()
-                await self._write_lane.run(self._writer.close)
         finally:
-            await asyncio.to_thread(self._release)
+            try:
+                await self._write_lane.run(self._writer.close)
+            finally:
+                await asyncio.to_thread(self._release)
 
     def _release(self) -> None:
         for lane in (self._write_lane, self._sync_lane, self._chore_lane):
             lane.close()
-        self._reader._open.close()
+        self._reader.close_files()
         self._lock.release()
 
     def _segment(self, number: int) -> Segment:
@@ -233,6 +235,13 @@ class LocalCommitLog:
         if segment is None:
             raise FileNotFoundError(f"{segment_path(self._wal, number)} was dropped or never was")
         return segment
+
+
+def _remove_temporaries(files: Files, directory: Path) -> None:
+    """Files that were being written when the process ended; they never got their name."""
+    for name in files.listdir(directory):
+        if name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(directory / name)
 
 
 def _identify(files: Files, directory: Path) -> LogId:
@@ -253,7 +262,7 @@ def _identify(files: Files, directory: Path) -> LogId:
     else:
         if names:
             raise LogDamaged(
-                f"{directory} has lost its {identity.FILE_NAME} file and every segment header: "
+                f"{directory} has lost its {FORMAT} file and every segment header: "
                 "restore the directory from a backup"
             )
         log = LogId.new()

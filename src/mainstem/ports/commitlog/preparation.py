@@ -53,12 +53,16 @@ class Preparation:
             self._taken = True
             return (self._file, self._durable) if self._file is not None else None
 
+    def finish(self) -> None:
+        """Wait until the file is let go of; only then may the taker close it."""
+        self._thread.join()
+
     def discard(self) -> None:
         """Give the file up if nobody took it."""
         with self._step:
             unwanted = not self._taken
             self._taken = True
-        self._thread.join()
+        self.finish()
         if unwanted:
             self._remove()
 
@@ -79,20 +83,25 @@ class Preparation:
         write_all(self._file, [segments.pack_header(self._log, self.number, segments.UNUSED)], 0)
         self._created.set()
         with self._step:
-            if self._taken:
+            if self._is_taken():
                 return
             self._file.posix_fallocate(0, self._segment_bytes)
         zeros = memoryview(bytes(limits.SEGMENT_ZEROING_STEP_BYTES))
         at = segments.HEADER_BYTES
         while at < self._segment_bytes:
             with self._step:
-                if self._taken:
+                if self._is_taken():
                     return
                 at = write_all(self._file, [zeros[: self._segment_bytes - at]], at)
         self._make_durable(self._file)
 
+    def _is_taken(self) -> bool:
+        return self._taken
+
     def _make_durable(self, file: File) -> None:
         """Without the lock: an append may take the file meanwhile and write to it."""
+        if self._is_taken():
+            return
         try:
             file.fdatasync()
             self._files.fsync_dir(self._wal)

@@ -11,25 +11,30 @@ from mainstem.errors import DirectoryUnusable, LogDamaged
 from mainstem.ports.commitlog import identity, segments
 from mainstem.ports.commitlog.checkpoints import Checkpoints
 from mainstem.ports.commitlog.identity import LogId
+from mainstem.ports.commitlog.layout import CHECKPOINTS, FORMAT, WAL
 from mainstem.ports.commitlog.open_files import OpenFiles
 from mainstem.ports.commitlog.port import Checkpoint, Committed, LogObject
 from mainstem.ports.commitlog.segments import HEADER_BYTES, Segment
 from mainstem.ports.commitlog.walks import SegmentWalk
 from mainstem.ports.files import Files, OsFiles, read_up_to
 
-WAL = "wal"
-CHECKPOINTS = "checkpoints"
-
 
 class LogReader:
     """The segments of a log as far as they are known; never writes to them."""
 
-    def __init__(self, files: Files, directory: Path, log: LogId, found: dict[int, Segment]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        log: LogId,
+        found: dict[int, Segment],
+        checkpoints: Checkpoints,
+    ) -> None:
         self._directory = directory
         self._log = log
         self._segments = found
         self._open = OpenFiles(files, directory / WAL)
-        self.checkpoints = Checkpoints(files, directory / CHECKPOINTS, limits.CHECKPOINTS_KEPT)
+        self._checkpoints = checkpoints
 
     @property
     def end(self) -> int:
@@ -50,7 +55,7 @@ class LogReader:
                     limit=segment.data_end,
                 )
                 while walk.position < end:
-                    chunk = await asyncio.to_thread(self._chunk, walk, position, end)
+                    chunk = await asyncio.to_thread(self._chunk, segment, walk, position, end)
                     if chunk:
                         position = chunk[-1].placement.position + 1
                         yield chunk
@@ -85,13 +90,16 @@ class LogReader:
 
     def load_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that is whole."""
-        return self.checkpoints.load()
+        return self._checkpoints.load()
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Store a checkpoint durably and forget all but the newest few."""
-        await asyncio.to_thread(self.checkpoints.save, checkpoint)
+        await asyncio.to_thread(self._checkpoints.save, checkpoint)
 
     async def close(self) -> None:
+        self.close_files()
+
+    def close_files(self) -> None:
         self._open.close()
 
     def forget(self, number: int) -> None:
@@ -112,17 +120,15 @@ class LogReader:
             )
         return segment
 
-    def _chunk(self, walk: SegmentWalk, position: int, end: int) -> list[Committed]:
+    def _chunk(self, segment: Segment, walk: SegmentWalk, position: int, end: int) -> list[Committed]:
         """The next commits at or past `position`. Empty while the walk is still below it."""
         found = walk.run(position if walk.position < position else end)
         if not found:
-            at = walk.at
             seen = walk.examine()
             if seen is None:
                 raise LogDamaged(
-                    f"the log is damaged in both copies of position {walk.position}, byte {at} of a file in "
-                    f"{self._directory / WAL}: run `mainstem check {self._directory}`, and restore the file "
-                    "from a backup"
+                    f"{self._path(segment.number)} is damaged from byte {walk.at} on in both copies of position "
+                    f"{walk.position}: run `mainstem check {self._directory}`, and restore the file from a backup"
                 )
             walk.step(seen[0])
             found = [seen[1]]
@@ -139,9 +145,7 @@ def open_reader(directory: Path, *, files: Files | None = None) -> LogReader:
     files = files or OsFiles()
     log = identity.read_format(files, directory)
     if log is None:
-        raise DirectoryUnusable(
-            f"{directory} holds no log: its {identity.FILE_NAME} file is missing or damaged"
-        )
+        raise DirectoryUnusable(f"{directory} holds no log: its {FORMAT} file is missing or damaged")
     found: dict[int, Segment] = {}
     for name in files.listdir(directory / WAL):
         number = segments.number_of(name)
@@ -151,7 +155,8 @@ def open_reader(directory: Path, *, files: Files | None = None) -> LogReader:
         if segment is None:
             break
         found[number] = segment
-    return LogReader(files, directory, log, found)
+    checkpoints = Checkpoints(files, directory / CHECKPOINTS, limits.CHECKPOINTS_KEPT)
+    return LogReader(files, directory, log, found, checkpoints)
 
 
 def _sealed(files: Files, wal: Path, log: LogId, number: int) -> Segment | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mainstem import limits
 from mainstem.errors import LogDamaged, invariant
-from mainstem.ports.commitlog import frames, searches, segments
+from mainstem.ports.commitlog import searches, segments
+from mainstem.ports.commitlog.frames import Frame
 from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.segments import HEADER_BYTES, Segment, segment_path
+from mainstem.ports.commitlog.layout import QUARANTINE, WAL
+from mainstem.ports.commitlog.segments import FIRST_NUMBER, HEADER_BYTES, Segment, segment_path
 from mainstem.ports.commitlog.surveys import SegmentSurvey, survey
 from mainstem.ports.commitlog.writer import WritableSegment
 from mainstem.ports.files import File, Files, read_up_to, write_all, write_temporary
@@ -52,8 +53,8 @@ class Recovery:
     def __init__(self, files: Files, directory: Path, log: LogId, checkpoint_position: int) -> None:
         self._files = files
         self._directory = directory
-        self._wal = directory / "wal"
-        self._quarantine = directory / "quarantine"
+        self._wal = directory / WAL
+        self._quarantine = directory / QUARANTINE
         self._log = log
         self._checkpoint_position = checkpoint_position  # all before it was durable
         self._report = RecoveryReport()
@@ -67,6 +68,7 @@ class Recovery:
             found = self._cut(found, gap)
         end = self._end_of(found)
         kept = [one for one in found if not one.empty]
+        self._report.cut_bytes += sum(one.litter_bytes for one in found)
         for one in kept:
             self._report.damaged_positions += one.damaged
             self._repair(one)
@@ -78,7 +80,7 @@ class Recovery:
         return Recovered(known, current, end, self._report)
 
     def _link(self, found: list[SegmentSurvey]) -> _Break | None:
-        """Check that positions go on from file to file; settle the frames that only their followers decide."""
+        """Check that positions go on from file to file; settle frames that only their followers decide."""
         present = {one.number for one in found}
         previous: SegmentSurvey | None = None
         previous_index = 0
@@ -91,31 +93,30 @@ class Recovery:
                 dropped = any(n not in present for n in range(previous.number + 1, one.number))
                 if one.first < previous.end:
                     raise LogDamaged(
-                        f"{self._path(one)} starts at position {one.first}, though {self._path(previous)} ends at "
-                        f"{previous.end}: is it a file of another log? {self._advice()}"
+                        f"{self._path(one)} starts at position {one.first}, though the file before ends at "
+                        f"{previous.end}: {self._advice()}"
                     )
                 if one.first > previous.end and not dropped:
                     return _Break(previous_index, previous.data_end, previous.end)
             if one.doubtful is not None:
-                self._settle(one, followed=any(not later.empty for later in found[index + 1 :]))
+                self._settle(one, one.doubtful, followed=any(not later.empty for later in found[index + 1 :]))
             if one.beyond:
                 return _Break(index, one.data_end, one.end)
             previous, previous_index = one, index
         return None
 
     def _start_of(self, one: SegmentSurvey, previous: SegmentSurvey | None) -> int:
+        if previous is None and one.number == FIRST_NUMBER:
+            return 0
         if previous is None:
+            # The segment before was dropped, and that waits until this one's header is durable.
             raise LogDamaged(
                 f"{self._path(one)} is damaged from its start to byte {one.beyond[0].start}: {self._advice()}"
             )
         return previous.end
 
-    def _settle(self, one: SegmentSurvey, *, followed: bool) -> None:
-        """A frame with a whole entry and a damaged payload: torn if it is the last ever written, else damaged."""
-        frame = one.doubtful
-        invariant(frame is not None, "only doubtful frames are settled")
-        if frame is None:
-            return
+    def _settle(self, one: SegmentSurvey, frame: Frame, *, followed: bool) -> None:
+        """A whole entry, a damaged payload and no second copy: torn if it was written last, else damaged."""
         one.doubtful = None
         if not followed and self._checkpoint_position <= frame.position:
             return
@@ -157,12 +158,12 @@ class Recovery:
             if not one.empty:
                 ends = [frame.end for frame in one.beyond]
                 self._set_aside(one, 0, max([one.data_end, *ends]))
+                self._report.cut_bytes += one.litter_end
         for one in reversed(later):
             self._files.unlink(self._path(one))
         self._files.fsync_dir(self._wal)
         if not broken.sealed:
             broken.beyond = []
-            broken.littered = True
             broken.first = gap.position if broken.first is None else broken.first
             broken.end = max(broken.end, broken.first)
         return found[: gap.index + 1]
@@ -181,7 +182,6 @@ class Recovery:
         write_temporary(self._files, target, [content])
         self._files.fsync_dir(self._quarantine)
         self._report.quarantined.append(target)
-        self._report.cut_bytes += len(content)
 
     def _unused_name(self, stem: str) -> Path:
         taken = set(self._files.listdir(self._quarantine))
@@ -191,14 +191,14 @@ class Recovery:
         return self._quarantine / f"{stem}-{copy}.wal"
 
     def _end_of(self, found: list[SegmentSurvey]) -> int:
-        """The position after the last commit. Raises LogDamaged if commits before a checkpoint are missing."""
+        """The position after the last commit. Raises LogDamaged if a checkpoint is ahead of it."""
         kept = [one for one in found if not one.empty]
         named = [one.first for one in found if one.empty and one.first is not None]
         if kept:
             end = kept[-1].end
         elif named:
             end = named[-1]
-        elif found and found[-1].number > 1:
+        elif found and found[-1].number > FIRST_NUMBER:
             # The files before were dropped, which only a checkpoint of all in them allows.
             return self._checkpoint_position
         else:
@@ -236,9 +236,7 @@ class Recovery:
 
     def _clear_after(self, file: File, one: SegmentSurvey) -> None:
         """Nothing may stand after the last frame that could be taken for one later."""
-        if one.littered:
-            if not self._report.quarantined:
-                self._report.cut_bytes += max(0, file.size() - one.data_end)
+        if one.litter_bytes:
             file.ftruncate(one.data_end)
 
     def _current(

@@ -35,7 +35,12 @@ class SegmentSurvey:
     repairs: list[tuple[int, bytes]] = field(
         default_factory=list
     )  # entry copies to write again: (byte, copy)
-    littered: bool = False  # bytes other than zeros after the run
+    litter_end: int = HEADER_BYTES  # after the last byte other than zero
+
+    @property
+    def litter_bytes(self) -> int:
+        """What stands after the run and is neither zeros nor an index."""
+        return 0 if self.sealed or self.index is not None else max(0, self.litter_end - self.data_end)
 
     @property
     def empty(self) -> bool:
@@ -55,7 +60,8 @@ class SegmentSurvey:
 
 def survey(files: Files, wal: Path, log: LogId) -> list[SegmentSurvey]:
     """Every WAL file, by number."""
-    numbers = sorted(filter(None, map(segments.number_of, files.listdir(wal))))
+    named = map(segments.number_of, files.listdir(wal))
+    numbers = sorted(number for number in named if number is not None)
     return [survey_file(files, wal, log, number) for number in numbers]
 
 
@@ -81,6 +87,7 @@ def survey_file(files: Files, wal: Path, log: LogId, number: int) -> SegmentSurv
         found = SegmentSurvey(number, file.size(), first, header is not None and header.first == first)
         if first is None:
             found.beyond = _beyond(file, HEADER_BYTES, found.size, log, -1)
+            found.litter_end = _litter_end(file, HEADER_BYTES, found.size)
         else:
             found.end = first
             _read_through(file, log, found, first)
@@ -97,8 +104,6 @@ def _first_position(file: File, log: LogId) -> int | None:
     for frame in searches.find_frames(file, HEADER_BYTES, file.size(), log.low, -1):
         if frame.start == HEADER_BYTES:
             return frame.position
-        if frame.start > HEADER_BYTES:
-            break
     return None
 
 
@@ -117,10 +122,10 @@ def _read_through(file: File, log: LogId, found: SegmentSurvey, first: int) -> N
             break
         frame, last = seen
         second = frames.read_trailing(file, frame.tail_start, log.low)
-        if not last.payload_intact and (second is None or second[0] != frame):
-            if not _beyond(file, walk.at, found.size, log, walk.position):
-                found.doubtful = frame
-                break
+        alone = second is None or second[0] != frame
+        if not last.payload_intact and alone and not _beyond(file, walk.at, found.size, log, walk.position):
+            found.doubtful = frame
+            break
         if not last.payload_intact:
             found.damaged.append(frame.position)
         if frames.read_leading(file, frame.start, found.size, log.low) is None:
@@ -130,8 +135,8 @@ def _read_through(file: File, log: LogId, found: SegmentSurvey, first: int) -> N
     found.data_end = walk.at
     if last is not None and found.end > first and last.placement.position == found.end - 1:
         _check_last_tail(file, log, found, last)
-    found.littered = _is_littered(file, found.data_end, found.size)
-    if found.littered and not found.beyond:
+    found.litter_end = _litter_end(file, found.data_end, found.size)
+    if found.litter_end > found.data_end and not found.beyond:
         found.index = _index_after(file, log, found)
 
 
@@ -162,13 +167,15 @@ def _index_after(file: File, log: LogId, found: SegmentSurvey) -> bytes | None:
     return None
 
 
-def _is_littered(file: File, start: int, size: int) -> bool:
+def _litter_end(file: File, start: int, size: int) -> int:
+    """After the last byte from `start` on that is not zero; `start` if there is none."""
+    end = start
     zeros = bytes(limits.FOLLOW_WINDOW_BYTES)
     while start < size:
-        window = read_up_to(file, start, min(limits.FOLLOW_WINDOW_BYTES, size - start))
+        window = read_up_to(file, start, min(len(zeros), size - start))
         if not window:
-            return False
+            break
         if not zeros.startswith(window):
-            return True
+            end = start + len(window.rstrip(b"\0"))
         start += len(window)
-    return False
+    return end

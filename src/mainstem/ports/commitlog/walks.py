@@ -8,7 +8,7 @@ from mainstem import limits
 from mainstem.ports.commitlog import frames, searches
 from mainstem.ports.commitlog.frames import HEAD, HEAD_BYTES, HEAD_MAGIC, TAIL_BYTES, VERSION, Frame
 from mainstem.ports.commitlog.port import Committed, Placement
-from mainstem.ports.files import File, read_into
+from mainstem.ports.files import File, read_up_to
 
 
 class SegmentWalk:
@@ -23,9 +23,8 @@ class SegmentWalk:
         self._number = number
         self._log = log
         self._limit = limit  # no frame lies past this byte
-        self._window = bytearray(min(limits.FOLLOW_WINDOW_BYTES, max(0, limit - at)))
+        self._window = b""
         self._base = at  # where the window starts in the file
-        self._filled = 0
 
     def run(self, end_position: int) -> list[Committed]:
         """Whole and intact frames from here on, up to a chunk of them. Empty: look closer (`examine`)."""
@@ -55,11 +54,12 @@ class SegmentWalk:
 
     def _parse(self, found: list[Committed], budget: int) -> bool:
         """Parse what the window holds. False if the frame here needs a closer look or is not there."""
-        window, filled, base = self._window, self._filled, self._base
+        window, filled, base = self._window, len(self._window), self._base
         view = memoryview(window)
         number, log, position = self._number, self._log, self.position
         place = self.at - base  # in the window
         unpack, crc_of = HEAD.unpack_from, crc32c
+        new = tuple.__new__  # the classes' own constructors cost more than all else here together
         wanted = 0  # bytes the frame here needs in the window; 0 = it is in the window and odd
         while len(found) < budget:
             entry_start = place + HEAD_BYTES
@@ -78,14 +78,10 @@ class SegmentWalk:
                 break
             if crc_of(view[place + 8 : start]) != crc or crc_of(view[start:end]) != payload_crc:
                 break
-            found.append(
-                Committed(
-                    Placement(position, number, base + start), bytes(view[entry_start:start]), length, True
-                )
-            )
+            placement = new(Placement, (position, number, base + start))
+            found.append(new(Committed, (placement, window[entry_start:start], length, True)))
             position += 1
             place = ((end + entry_length + 7) & -8) + TAIL_BYTES
-        view.release()
         self.position = position
         self.at = base + place
         return len(found) >= budget or (wanted > 0 and self._refill(wanted))
@@ -94,9 +90,7 @@ class SegmentWalk:
         """Move the window to the frame here. False if the file does not hold that much."""
         if self.at + wanted > self._limit:
             return False
-        if wanted > len(self._window):
-            self._window = bytearray(wanted)
-        with memoryview(self._window) as view:
-            self._base = self.at
-            self._filled = read_into(self._file, self.at, view[: self._limit - self.at])
-        return self._filled >= wanted
+        size = min(max(wanted, limits.FOLLOW_WINDOW_BYTES), self._limit - self.at)
+        self._base = self.at
+        self._window = bytes(read_up_to(self._file, self.at, size))
+        return len(self._window) >= wanted

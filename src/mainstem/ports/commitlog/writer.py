@@ -16,7 +16,7 @@ from mainstem.ports.commitlog import frames, segments
 from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.ports.commitlog.preparation import Preparation
-from mainstem.ports.commitlog.segments import HEADER_BYTES, Segment
+from mainstem.ports.commitlog.segments import FIRST_NUMBER, HEADER_BYTES, Segment
 from mainstem.ports.files import File, Files, write_all
 
 
@@ -27,6 +27,12 @@ class WritableSegment:
     segment: Segment
     file: File
     named: bool  # its directory entry is durable
+    preparation: Preparation | None = None  # what made the file, and may still be syncing it
+
+    def close(self) -> None:
+        if self.preparation is not None:
+            self.preparation.finish()
+        self.file.close()
 
 
 class SegmentWriter:
@@ -54,7 +60,7 @@ class SegmentWriter:
         self._unsynced = [current] if current else []
         self._lock = threading.Lock()
         self._next: Preparation | None = None
-        self._last_number = max(known, default=0)
+        self._last_number = max(known, default=FIRST_NUMBER - 1)
 
     @property
     def current_number(self) -> int | None:
@@ -82,6 +88,12 @@ class SegmentWriter:
             self._next = self._prepare()
         return Placement(frame.position, segment.number, frame.payload_start)
 
+    def leave(self, number: int) -> None:
+        """Before a segment goes: the newest tells where the log goes on, so have one after it."""
+        if number == self._last_number:
+            self.check()
+            self.start_segment()
+
     def roll(self) -> None:
         """The next append starts a new segment. No-op if the current one is empty."""
         if self._current is not None and self._current.segment.end > self._current.segment.first:
@@ -90,20 +102,20 @@ class SegmentWriter:
     def start_segment(self) -> WritableSegment:
         """Make the next segment the current one, named by the position it starts at."""
         number = self._last_number + 1
-        taken = self._next.take() if self._next else None
-        self._next = None
         path = segments.segment_path(self._wal, number)
+        preparation, self._next = self._next, None
+        taken = preparation.take() if preparation else None
         file, named = taken or (self._files.create(path), False)
+        segment = Segment(number, self.end, self.end, HEADER_BYTES)
+        current = WritableSegment(segment, file, named, preparation if taken else None)
         try:
             write_all(file, [segments.pack_header(self._log, number, self.end)], 0)
         except (MainstemError, OSError):
-            file.close()
+            current.close()
             with contextlib.suppress(MainstemError, OSError):  # recovery removes it as well
                 self._files.unlink(path)
             raise
         self._last_number = number
-        segment = Segment(number, self.end, self.end, HEADER_BYTES)
-        current = WritableSegment(segment, file, named)
         with self._lock:
             self._unsynced.append(current)
         self._known[number] = segment
@@ -129,7 +141,7 @@ class SegmentWriter:
         with self._lock:
             del self._unsynced[: len(dirty) - 1]
         for finished in dirty[:-1]:
-            finished.file.close()
+            finished.close()
         return end
 
     def fail(self, error: Exception) -> ReadOnly:
@@ -153,7 +165,7 @@ class SegmentWriter:
                 self._current.file.ftruncate(self._current.segment.data_end)
         finally:
             for one in self._unsynced:
-                one.file.close()
+                one.close()
 
     def _take_back(self, current: WritableSegment, error: Exception) -> None:
         """After a failed write: remove what went out of it, or it could pass for a commit after a restart."""

@@ -1,0 +1,118 @@
+"""`mainstem check`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstem.cli.settings import takes_settings
+from mainstem.config import Resolved
+from mainstem.errors import DirectoryUnusable
+
+if TYPE_CHECKING:
+    from mainstem.log.verification.directory import Report
+    from mainstem.log.verification.problems import Problem
+
+Progress = Callable[[int], Callable[[int], None]]
+
+
+@click.command()
+@takes_settings("data_dir")
+@click.option("--quick", is_flag=True, help="Leave the bytes of the records out: structure and state only.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_context
+def check(ctx: click.Context, resolved: Resolved, quick: bool, as_json: bool) -> None:
+    """Look for damage in a data directory, changing nothing.
+
+    Each problem is one line: how bad it is, the file and bytes, what it means, what to do.
+
+    \b
+      damaged     records are lost, or the log cannot be opened
+      repairable  one of two copies is bad and the other one serves
+      torn        a write that was cut off; the next start removes it
+      harmless    damaged bytes that nobody can read any more
+
+    Exits with 1 if anything is damaged, else with 0. Beside a running server only the files that it writes no
+    more are checked.
+    """
+    from mainstem.log.verification.directory import DirectoryCheck
+    from mainstem.ports.commitlog.standstill import standstill
+
+    directory = resolved.config.data_dir
+    if not directory.is_dir():
+        raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+    with standstill(directory) as still, _progress() as progress:
+        report = DirectoryCheck(directory, owned=not still, quick=quick).run(progress)
+    if as_json:
+        click.echo(json.dumps(_as_json(report), indent=2))
+    else:
+        _print(report)
+    if not report.sound:
+        ctx.exit(1)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on the terminal, since a large log takes a while."""
+    with contextlib.ExitStack() as stack:
+
+        def start(total: int) -> Callable[[int], None]:
+            bar = click.progressbar(
+                length=total, label="checking", file=sys.stderr, hidden=not sys.stderr.isatty()
+            )
+            return stack.enter_context(bar).update
+
+        yield start
+
+
+def _print(report: Report) -> None:
+    for problem in report.problems:
+        click.echo(problem.line)
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    click.echo(
+        f"{report.segments:,} segments, {report.commits:,} commits, {report.records:,} records, "
+        f"{report.bytes:,} bytes, {report.topics:,} topics"
+        + (" (record bytes not read)" if report.quick else "")
+    )
+    counts = [f"{count:,} {severity.value}" for severity, count in report.counts.items() if count]
+    verdict = "sound" if report.sound else "damaged"
+    click.echo(f"{verdict}: {', '.join(counts) or 'no problems'}")
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "directory": str(report.directory),
+        "sound": report.sound,
+        "whole": report.whole,
+        "quick": report.quick,
+        "segments": report.segments,
+        "commits": report.commits,
+        "records": report.records,
+        "bytes": report.bytes,
+        "topics": report.topics,
+        "counts": {severity.value: count for severity, count in report.counts.items()},
+        "problems": [_problem(problem) for problem in report.problems],
+        "notes": report.notes,
+    }
+
+
+def _problem(problem: Problem) -> dict[str, object]:
+    return {
+        "severity": problem.severity.value,
+        "file": problem.file,
+        "start": problem.start,
+        "end": problem.end,
+        "what": problem.what,
+        "meaning": problem.meaning,
+        "advice": problem.advice,
+        "lost": [
+            {"partition": name, "stream": lost.stream, "start": lost.start, "end": lost.end}
+            for name, lost in zip(problem.topics, problem.lost, strict=True)
+        ],
+    }

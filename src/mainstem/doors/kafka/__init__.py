@@ -1,0 +1,1 @@
+"""The Kafka door: the Kafka wire protocol, so that unmodified Kafka clients work. One file an API."""

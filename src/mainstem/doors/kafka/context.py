@@ -1,0 +1,25 @@
+"""What the door's handlers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.groups import Groups
+from mainstem.broker.transactions import Transactions
+from mainstem.ports.clock import Clock
+
+
+@dataclass(slots=True)
+class KafkaContext:
+    broker: Broker
+    groups: Groups
+    transactions: Transactions
+    clock: Clock
+    node_id: int
+    cluster_id: str  # 22 characters, base64 of 16 bytes
+    advertised_host: str
+    advertised_port: int
+    rack: str | None = None
+    auto_create: bool = True  # topics that a client asks for by name are made
+    default_partitions: int = 1

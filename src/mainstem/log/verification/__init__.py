@@ -1,0 +1,1 @@
+"""Checking a data directory as it lies on disk, without changing a byte of it."""

@@ -1,0 +1,237 @@
+"""Whether the log's positions go on from file to file, and what stands after its last commit.
+
+The verdicts are those of the next start (ports/commitlog/recovery.py), told beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mainstem.log.verification.problems import Problem, Problems, Severity
+from mainstem.ports.commitlog import searches
+from mainstem.ports.commitlog.identity import LogId
+from mainstem.ports.commitlog.layout import WAL
+from mainstem.ports.commitlog.segments import FOOTER_BYTES, HEADER_BYTES, file_name, segment_path
+from mainstem.ports.commitlog.surveys import SegmentSurvey
+from mainstem.ports.files import Files
+
+RESTORE = "restore the file from a backup"
+_CANNOT_OPEN = "the log cannot be opened"
+
+
+def name_of(number: int) -> str:
+    """A segment's file, relative to the data directory."""
+    return f"{WAL}/{file_name(number)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """What is known to have been durable."""
+
+    base: int  # position of the newest whole checkpoint: a start replays from here
+    named: int  # position of the newest checkpoint file, whole or not
+
+
+class Chain:
+    def __init__(
+        self, files: Files, directory: Path, log: LogId, durable: Durable, problems: Problems
+    ) -> None:
+        self._files = files
+        self._wal = directory / WAL
+        self._log = log
+        self._durable = durable
+        self._problems = problems
+
+    def check(self, found: list[SegmentSurvey], unread: set[int]) -> list[SegmentSurvey]:
+        """Returns the files that stay part of the log. `unread` are files that a live owner still changes."""
+        kept: list[SegmentSurvey] = []
+        for index, one in enumerate(found):
+            if one.empty:
+                continue
+            previous = kept[-1] if kept else None
+            if one.first is None:
+                start = previous.end if previous else self._durable.base
+                self._break(found, index, HEADER_BYTES, start)
+                return kept
+            if not self._follows(one, previous, found, unread):
+                return kept
+            if one.doubtful is not None:
+                self._settle(one, followed=any(not later.empty for later in found[index + 1 :]))
+            kept.append(one)
+            if one.beyond:
+                if self._break(found, index, one.data_end, one.end):
+                    return kept
+                last = max(one.beyond)
+                one.end, one.data_end = last.position + 1, last.end  # what follows is checked all the same
+            else:
+                self._check_tail(one)
+        if not unread:
+            self._check_end(kept, found)
+        return kept
+
+    def _follows(
+        self,
+        one: SegmentSurvey,
+        previous: SegmentSurvey | None,
+        found: list[SegmentSurvey],
+        unread: set[int],
+    ) -> bool:
+        """Whether the log goes on into this file, whatever may be missing before it."""
+        first = one.first or 0
+        number, end = (previous.number, previous.end) if previous else (0, 0)
+        if unread & set(range(number + 1, one.number)):
+            return True
+        present = {other.number for other in found}
+        missing = [absent for absent in range(number + 1, one.number) if absent not in present]
+        if first < end:
+            self._report_overlap(one, first, end)
+        elif first > end and (missing or previous is None):
+            self._check_hole(max(end, self._durable.base), first, missing)
+        elif first > end and previous is not None:
+            return not self._break(found, found.index(previous), previous.data_end, end)
+        return True
+
+    def _check_hole(self, start: int, end: int, missing: list[int]) -> None:
+        """Files dropped by retention are normal: a checkpoint holds what was in them."""
+        if end <= start:
+            return
+        self._problems.add(
+            Problem(
+                Severity.DAMAGED,
+                name_of(missing[-1]) if missing else WAL,
+                0,
+                0,
+                f"the file with positions {start} to {end - 1} is missing, and no checkpoint holds them",
+                _CANNOT_OPEN,
+                RESTORE,
+            )
+        )
+
+    def _report_overlap(self, one: SegmentSurvey, first: int, end: int) -> None:
+        self._problems.add(
+            Problem(
+                Severity.DAMAGED,
+                name_of(one.number),
+                0,
+                HEADER_BYTES,
+                f"it starts at position {first}, though the file before ends at {end}",
+                _CANNOT_OPEN,
+                "remove the file that does not belong here",
+            )
+        )
+
+    def _settle(self, one: SegmentSurvey, *, followed: bool) -> None:
+        """A whole entry, a damaged payload and no second copy: torn if it was written last, else damaged."""
+        frame, one.doubtful = one.doubtful, None
+        if frame is not None and (followed or self._durable.named > frame.position):
+            one.end, one.data_end = frame.position + 1, frame.end
+
+    def _break(self, found: list[SegmentSurvey], index: int, at: int, position: int) -> bool:
+        """The positions are broken though whole frames follow. True if a start cuts the log here."""
+        broken = found[index]
+        following = min(broken.beyond, default=None)
+        end = following.start if following else broken.size
+        durable = self._durable_after(found, index)
+        if durable <= position:
+            last = max([frame.end for frame in broken.beyond], default=broken.litter_end)
+            self._problems.add(
+                Problem(
+                    Severity.TORN,
+                    name_of(broken.number),
+                    at,
+                    max(at, last, broken.litter_end),
+                    f"position {position} was never written whole, though later ones were",
+                    "none of it was durable",
+                    "the next start moves it to quarantine",
+                )
+            )
+            return True
+        lost_end = following.position if following else durable
+        self._problems.add(
+            Problem(
+                Severity.DAMAGED,
+                name_of(broken.number),
+                at,
+                end,
+                f"both copies of positions {position} to {lost_end - 1} are damaged",
+                f"they were durable, so {_CANNOT_OPEN}",
+                RESTORE,
+            )
+        )
+        return False
+
+    def _durable_after(self, found: list[SegmentSurvey], index: int) -> int:
+        synced = [frame.synced for frame in found[index].beyond]
+        for one in found[index + 1 :]:
+            synced.append(one.end if one.sealed else self._highest_synced(one))
+        return max([self._durable.named, *synced])
+
+    def _highest_synced(self, one: SegmentSurvey) -> int:
+        file = self._files.open(segment_path(self._wal, one.number))
+        try:
+            whole = searches.find_frames(file, HEADER_BYTES, one.size, self._log.low, -1)
+            return max((frame.synced for frame in whole), default=0)
+        finally:
+            file.close()
+
+    def _check_tail(self, one: SegmentSurvey) -> None:
+        """What stands after the last commit of a file that carries no footer."""
+        if one.sealed:
+            return
+        name = name_of(one.number)
+        if one.index is not None:
+            self._problems.add(
+                Problem(
+                    Severity.REPAIRABLE,
+                    name,
+                    max(one.data_end, one.size - FOOTER_BYTES),
+                    one.size,
+                    "the footer is damaged",
+                    "a whole index stands before it, so nothing is lost",
+                    "the next start writes it again",
+                )
+            )
+        elif one.end <= self._durable.base:
+            self._problems.add(
+                Problem(
+                    Severity.DAMAGED,
+                    name,
+                    one.data_end,
+                    max(one.data_end, one.size),
+                    "the index is missing or damaged, and the newest checkpoint stands after this file",
+                    f"its commits are whole, but {_CANNOT_OPEN}",
+                    RESTORE,
+                )
+            )
+        elif one.litter_bytes:
+            self._problems.add(
+                Problem(
+                    Severity.TORN,
+                    name,
+                    one.data_end,
+                    one.litter_end,
+                    "bytes after the last commit that are no whole commit",
+                    "a write was cut off here",
+                    "the next start cuts them",
+                )
+            )
+
+    def _check_end(self, kept: list[SegmentSurvey], found: list[SegmentSurvey]) -> None:
+        """The log must reach its newest checkpoint."""
+        if not kept and found and found[-1].number > 1:
+            return  # all before was dropped, which a checkpoint of all of it allows
+        end = kept[-1].end if kept else max((one.first or 0 for one in found), default=0)
+        if end < self._durable.named:
+            self._problems.add(
+                Problem(
+                    Severity.DAMAGED,
+                    name_of(kept[-1].number) if kept else WAL,
+                    kept[-1].data_end if kept else 0,
+                    kept[-1].size if kept else 0,
+                    f"the log ends at position {end}, though a checkpoint was made of all before "
+                    f"{self._durable.named}",
+                    f"positions {end} to {self._durable.named - 1} are missing, so {_CANNOT_OPEN}",
+                    RESTORE,
+                )
+            )

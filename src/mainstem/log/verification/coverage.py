@@ -1,0 +1,80 @@
+"""Whether every offset that should be readable is in some file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from mainstem.ledger.ledger import Ledger
+from mainstem.log.extents import Rows
+from mainstem.log.verification.problems import Lost, Problem, Problems, Severity, readable
+from mainstem.ports.commitlog.layout import WAL
+from mainstem.ports.commitlog.segments import file_name
+
+
+class Coverage:
+    """Follows each stream from file to file. Holds one row a stream, and the gaps that may matter."""
+
+    def __init__(self, known: Ledger) -> None:
+        self._known = known  # an earlier state: what was gone by then is gone for good
+        self._reached: dict[int, tuple[int, int]] = {}  # stream → covered up to, and in which file
+        self._gaps: dict[tuple[int, int], list[Lost]] = defaultdict(list)  # by the files before and after
+        self._seen: set[int] = set()
+
+    def add(self, number: int, spans: Rows) -> None:
+        """Take in what the next file holds."""
+        self._seen.add(number)
+        for stream, base, end in zip(
+            spans["stream"].tolist(), spans["base"].tolist(), spans["end"].tolist(), strict=True
+        ):
+            reached, before = self._reached.get(stream, (0, 0))
+            if base > reached:
+                self._note(Lost(stream, reached, base), before, number)
+            self._reached[stream] = (max(end, reached), number)
+
+    def finish(self, ledger: Ledger, problems: Problems) -> None:
+        """Report what readers of the last state would miss."""
+        streams = ledger.streams
+        after = max(self._seen, default=0) + 1
+        for stream in range(streams.count):
+            reached, before = self._reached.get(stream, (0, 0))
+            end = int(streams.end[stream])
+            if reached < end and streams.exists(stream):
+                self._note(Lost(stream, reached, end), before, after)
+        for (before, after), gaps in sorted(self._gaps.items()):
+            missed = [part for gap in gaps for part in _unexplained(gap, ledger)]
+            if missed:
+                problems.add(self._problem(before, after, missed))
+
+    def _note(self, gap: Lost, before: int, after: int) -> None:
+        streams = self._known.streams
+        if gap.stream < streams.count and (
+            not streams.exists(gap.stream) or gap.end <= streams.start(gap.stream)
+        ):
+            return
+        self._gaps[before, after].append(gap)
+
+    def _problem(self, before: int, after: int, missed: list[Lost]) -> Problem:
+        absent = [number for number in range(before + 1, after) if number not in self._seen]
+        if absent:
+            names = [file_name(number) for number in absent]
+            file = f"{WAL}/{names[0]}" if len(names) == 1 else f"{WAL}/{{{names[0]} to {names[-1]}}}"
+            what = "the file is missing or has no usable index"
+        else:
+            file, what = f"{WAL}/{file_name(after)}", "the offsets before those in this file are in no file"
+        return Problem(
+            Severity.DAMAGED,
+            file,
+            0,
+            0,
+            what,
+            advice="restore the missing files from a backup, before a start if you can",
+            lost=missed,
+        )
+
+
+def _unexplained(gap: Lost, ledger: Ledger) -> list[Lost]:
+    """The part of a gap that no crash or loss on record accounts for."""
+    streams = ledger.streams
+    if gap.stream < streams.count and streams.ephemeral(gap.stream):
+        return []
+    return readable(gap, ledger, [(start, end) for start, end, _ in streams.holes(gap.stream)])

@@ -1,0 +1,10 @@
+"""Names inside a local log's directory; local.py says what each is."""
+
+from __future__ import annotations
+
+FORMAT = "FORMAT"
+LOCK = "LOCK"
+WAL = "wal"
+CHECKPOINTS = "checkpoints"
+QUARANTINE = "quarantine"
+TEMPORARY_SUFFIX = ".tmp"

@@ -1,0 +1,145 @@
+"""Objects as files of a local directory: whole and durable, or not there.
+
+A key's parts are folders, so a key cannot also be a folder of other keys. Files being written stand in
+`.staging`, which no key can name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from mainstem.errors import DirectoryUnusable, InvalidName, NotFound
+from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.files import Files, OsFiles, make_directories, read_up_to, write_temporary
+from mainstem.ports.objectstore.keys import check_key
+from mainstem.ports.objectstore.port import StoredObject
+
+STAGING = ".staging"
+
+
+class LocalObjectStore:
+    """An object store in a local directory. Several processes may share it."""
+
+    def __init__(self, directory: Path, *, files: Files | None = None) -> None:
+        self._directory = directory
+        self._files = files or OsFiles()
+        self._numbers = itertools.count()
+        self._owner = os.urandom(8).hex()  # so that two processes never stage under one name
+
+    async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
+        """Store an object durably and whole, or not at all. With `if_absent`: False if the key was taken."""
+        path = self._path(key)
+        buffers = [data] if isinstance(data, bytes | bytearray | memoryview) else data
+        return await asyncio.to_thread(self._put, path, buffers, if_absent)
+
+    async def get(self, key: str) -> bytes:
+        """Raises NotFound."""
+        return await asyncio.to_thread(self._get, key, self._path(key))
+
+    async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Byte ranges as (start, length); a range past the end is cut short. Raises NotFound."""
+        return await asyncio.to_thread(self._get_ranges, key, self._path(key), ranges)
+
+    async def delete(self, key: str) -> None:
+        """Idempotent."""
+        await asyncio.to_thread(self._delete, self._path(key))
+
+    def _put(self, path: Path, buffers: Sequence[Buffer], if_absent: bool) -> bool:
+        staging = self._directory / STAGING
+        make_directories(self._files, staging)
+        staged = staging / f"{self._owner}-{next(self._numbers)}"
+        write_temporary(self._files, staged, buffers)
+        try:
+            make_directories(self._files, path.parent)
+            if if_absent:
+                self._files.link(staged, path)
+            else:
+                self._files.rename(staged, path)
+        except FileExistsError:
+            return False
+        except DirectoryUnusable as error:
+            raise InvalidName(f"{path} cannot be both an object and a folder of other objects") from error
+        finally:
+            if self._files.exists(staged):
+                self._files.unlink(staged)
+        self._files.fsync_dir(path.parent)
+        return True
+
+    def _get(self, key: str, path: Path) -> bytes:
+        size = self._found(key, path).size_bytes
+        return self._get_ranges(key, path, [(0, size)])[0]
+
+    def _get_ranges(self, key: str, path: Path, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self._found(key, path)
+        try:
+            file = self._files.open(path)
+        except FileNotFoundError as error:
+            raise NotFound(f"no object {key!r}") from error
+        try:
+            size = file.size()
+            return [
+                bytes(read_up_to(file, start, max(0, min(length, size - start)))) for start, length in ranges
+            ]
+        finally:
+            file.close()
+
+    def _delete(self, path: Path) -> None:
+        try:
+            self._files.unlink(path)
+        except (FileNotFoundError, DirectoryUnusable):
+            return
+        self._files.fsync_dir(path.parent)
+
+    def _inside(self, folder: str) -> list[str]:
+        """Keys right inside a folder, those of folders ending in "/", by key bytes."""
+        directory = self._directory / folder
+        if not self._files.exists(directory):
+            return []
+        keys = []
+        for name in self._files.listdir(directory):
+            if not name.startswith("."):
+                is_folder = self._files.facts(directory / name).is_directory
+                keys.append(f"{folder}{name}/" if is_folder else f"{folder}{name}")
+        return sorted(keys, key=str.encode)
+
+    def _facts(self, key: str) -> StoredObject | None:
+        try:
+            found = self._files.facts(self._directory / key)
+        except FileNotFoundError:  # deleted since it was listed
+            return None
+        return StoredObject(key, found.size_bytes, found.modified_ms)
+
+    def _found(self, key: str, path: Path) -> StoredObject:
+        try:
+            found = self._files.facts(path)
+        except (FileNotFoundError, DirectoryUnusable) as error:
+            raise NotFound(f"no object {key!r}") from error
+        if found.is_directory:
+            raise NotFound(f"no object {key!r}")
+        return StoredObject(key, found.size_bytes, found.modified_ms)
+
+    def _path(self, key: str) -> Path:
+        return self._directory.joinpath(*check_key(key))
+
+    async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
+        """Objects whose key starts with `prefix`, by key bytes."""
+        folders = [""]  # keys of folders yet to be listed, and of objects, the next one last
+        while folders:
+            key = folders.pop()
+            if key and not key.endswith("/"):
+                found = await asyncio.to_thread(self._facts, key)
+                if found is not None:
+                    yield found
+                continue
+            inside = await asyncio.to_thread(self._inside, key)
+            folders += [
+                name for name in reversed(inside) if name.startswith(prefix) or _leads_to(name, prefix)
+            ]
+
+
+def _leads_to(folder: str, prefix: str) -> bool:
+    return folder.endswith("/") and prefix.startswith(folder)

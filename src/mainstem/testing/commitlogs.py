@@ -1,0 +1,91 @@
+"""A commit log whose appends and syncs wait until the test lets them go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from mainstem.ports.commitlog.port import (
+    Buffer,
+    Checkpoint,
+    CommitLog,
+    Committed,
+    LogObject,
+    Placement,
+)
+
+
+class GatedCommitLog:
+    """Passes everything on to another commit log. Closed gates hold calls back; errors can be put in line."""
+
+    def __init__(self, inner: CommitLog) -> None:
+        self.inner = inner
+        self.append_gate = asyncio.Event()
+        self.sync_gate = asyncio.Event()
+        self.append_gate.set()
+        self.sync_gate.set()
+        self.appends: list[int] = []  # slices of each commit that was asked for
+        self.syncs = 0
+        self.reads: list[tuple[int, int, int]] = []  # (object, start, length)
+        self.index_reads: list[int] = []
+        self.append_errors: list[Exception] = []  # raised by the next appends, instead of writing
+        self.sync_errors: list[Exception] = []
+
+    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+        self.appends.append(len(slices))
+        await self.append_gate.wait()
+        if self.append_errors:
+            raise self.append_errors.pop(0)
+        return await self.inner.append(entry, slices)
+
+    async def sync(self) -> int:
+        self.syncs += 1
+        if self.sync_errors:
+            raise self.sync_errors.pop(0)
+        if self.sync_gate.is_set():
+            return await self.inner.sync()
+        # What is written while the gate is closed is not covered by this sync.
+        covered = self.inner.end
+        await self.sync_gate.wait()
+        await self.inner.sync()
+        return covered
+
+    @property
+    def end(self) -> int:
+        return self.inner.end
+
+    @property
+    def synced(self) -> int:
+        return self.inner.synced
+
+    def follow(self, position: int) -> AsyncIterator[list[Committed]]:
+        return self.inner.follow(position)
+
+    def read(self, object: int, start: int, length: int) -> bytearray:
+        self.reads.append((object, start, length))
+        return self.inner.read(object, start, length)
+
+    async def roll(self) -> None:
+        await self.inner.roll()
+
+    async def seal(self, object: int, index: bytes) -> None:
+        await self.inner.seal(object, index)
+
+    def read_index(self, object: int) -> bytes:
+        self.index_reads.append(object)
+        return self.inner.read_index(object)
+
+    def objects(self) -> list[LogObject]:
+        return self.inner.objects()
+
+    async def drop(self, object: int) -> None:
+        await self.inner.drop(object)
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        await self.inner.save_checkpoint(checkpoint)
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        return self.inner.load_checkpoint()
+
+    async def close(self) -> None:
+        await self.inner.close()

@@ -1,0 +1,106 @@
+"""A machine with a simulated disk: opens a broker on it, loses its power, boots again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.log.checkpoints import InlineCheckpoints
+from mainstem.log.log import Log, LogOptions
+from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.testing.commitlogs import GatedCommitLog
+from mainstem.testing.files import Policy, SimFiles
+
+DIRECTORY = Path("/data/mainstem")
+
+
+class CountingRandom:
+    """Ids that differ and are the same in every run."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def token(self, size: int) -> bytes:
+        self._count += 1
+        return self._count.to_bytes(size, "big")
+
+
+class Machine:
+    """Small segments and a checkpoint at every object by default, so that little work crosses many edges."""
+
+    def __init__(
+        self,
+        *,
+        segment_bytes: int = 4096,
+        checkpoint_every_bytes: int = 0,
+        tail_cache_bytes: int = 4096,
+        prepare_ahead: bool = False,
+    ) -> None:
+        self.files = SimFiles()
+        self.clock = ManualClock()
+        self.random = CountingRandom()
+        self.boots = 1
+        self.port: GatedCommitLog | None = None
+        self.broker: Broker | None = None
+        self._segment_bytes = segment_bytes
+        self._checkpoint_every_bytes = checkpoint_every_bytes
+        self._tail_cache_bytes = tail_cache_bytes
+        self._prepare_ahead = prepare_ahead
+
+    async def open_port(self) -> LocalCommitLog:
+        return await LocalCommitLog.open(
+            DIRECTORY,
+            files=self.files,
+            segment_bytes=self._segment_bytes,
+            prepare_ahead=self._prepare_ahead,
+        )
+
+    async def open(self) -> Broker:
+        """Start a broker on what the disk holds."""
+        port = await self.open_port()
+        self.port = GatedCommitLog(port)
+        options = LogOptions(
+            boot_id=f"boot-{self.boots}",
+            checkpoint_every_bytes=self._checkpoint_every_bytes,
+            tail_cache_bytes=self._tail_cache_bytes,
+        )
+        try:
+            log = await Log.open(self.port, self.clock, options, InlineCheckpoints(self.port))
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await port.close()
+            raise
+        self.broker = Broker(log, BrokerOptions(DIRECTORY), self.clock, self.random)
+        return self.broker
+
+    async def restart(self) -> Broker:
+        """Stop cleanly and start again."""
+        await self.close()
+        return await self.open()
+
+    async def kill(self) -> None:
+        """The process ends where it stands; what it wrote is in the kernel's memory."""
+        await self._down("kept", 0)
+
+    async def lose_power(self, policy: Policy = "lost", seed: int = 0) -> None:
+        """The kernel's memory is gone as well: what was not synced is lost, kept or torn."""
+        await self._down(policy, seed)
+        self.boots += 1
+
+    async def close(self) -> None:
+        if self.broker is not None:
+            broker, self.broker = self.broker, None
+            await broker.close()
+
+    async def _down(self, policy: Policy, seed: int) -> None:
+        after = self.files.reboot(policy, seed)
+        if self.broker is not None:
+            broker, self.broker = self.broker, None
+            if self.port is not None:
+                self.port.append_gate.set()
+                self.port.sync_gate.set()
+            with contextlib.suppress(Exception):  # its disk is gone: it can only fail, and end its tasks
+                await broker.close()
+        self.files = after

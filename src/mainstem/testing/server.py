@@ -1,0 +1,107 @@
+"""A real server process, for tests that start, kill and restart one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from mainstem.address import Address
+
+_START_S = 60.0
+
+
+class ServerProcess:
+    """`mainstem serve` on free ports. Leaving the block ends it, one way or the other."""
+
+    def __init__(self, data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> None:
+        self.ports_file = data_dir.parent / f"{data_dir.name}.ports.json"
+        command = [sys.executable, "-m", "mainstem", "serve", "--log-format", "json"]
+        command += [
+            "--data-dir",
+            str(data_dir),
+            "--text",
+            "127.0.0.1:0",
+            "--ports-file",
+            str(self.ports_file),
+        ]
+        self.lines: list[dict[str, object]] = []  # what it logged
+        self.stray_output = ""  # what it wrote that is no log line
+        self._ready = threading.Event()
+        # Of the same group as the test, so that a test that is killed takes its server along.
+        self._process = subprocess.Popen(
+            [*command, *flags],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+            cwd=data_dir.parent,
+        )
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> ServerProcess:
+        return self.wait_ready()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._finished()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self) -> ServerProcess:
+        """Raises RuntimeError with what it wrote if it ends instead."""
+        if not self._ready.wait(_START_S) or "ready" not in self.events():
+            self._process.kill()
+            self._finished()
+            raise RuntimeError(f"the server did not start: {self.stray_output or self.lines}")
+        return self
+
+    def address(self, door: str) -> Address:
+        return Address.parse(json.loads(self.ports_file.read_text())[door])
+
+    def events(self) -> list[object]:
+        return [line["event"] for line in self.lines]
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit code, once it ends."""
+        self._process.wait(_START_S)
+        return self._finished()
+
+    def terminate(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> int:
+        self.signal(signal.SIGKILL)
+        return self.wait()
+
+    def _finished(self) -> int:
+        code = self._process.wait(_START_S)
+        self._reader.join(_START_S)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        return code
+
+    def _read_log(self) -> None:
+        for line in self._process.stderr or ():
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                self.stray_output += line
+            if self.lines and self.lines[-1].get("event") == "ready":
+                self._ready.set()
+        self._ready.set()

@@ -1,0 +1,123 @@
+"""The command line as a whole: quick help, clear ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from mainstem.cli.main import COMMANDS
+from mainstem.config import SETTINGS
+
+from .conftest import Shell
+
+_IMPORTS = """
+import sys
+from mainstem.cli.main import run
+code = run(sys.argv[1:])
+heavy = {"numpy", "uvloop", "numba", "pyarrow", "asyncio", "mainstem.broker.broker"} & set(sys.modules)
+sys.exit(code or ("imported " + ", ".join(sorted(heavy)) if heavy else 0))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["config"], *([name, "--help"] for name in COMMANDS)],
+)
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTS, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_help_names_every_command(shell: Shell) -> None:
+    outcome = shell("--help")
+    assert outcome.code == 0
+    for name, (_, help) in COMMANDS.items():
+        assert f"  {name}" in outcome.text
+        assert help in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["servee"], "no command 'servee' (did you mean serve?)"),
+        (["zzz"], "no command 'zzz'"),
+        (["serve", "--nope"], "No such option"),
+        (["serve", "--text", "9091"], "Invalid value for '--text': it needs a port"),
+        (["serve", "--durability", "fsink"], "did you mean fsync?"),
+        (["serve", "--segment-bytes", "tiny"], "it takes bytes"),
+        (["topic", "create"], "Missing argument"),
+        (["topic", "create", "t", "-c", "nonsense"], "-c takes KEY=VALUE"),
+        (["topic", "create", "t", "-p", "0"], "Invalid value"),
+        (["topic", "alter", "t"], "nothing to change"),
+        (["produce", "t", "x", "--json"], "takes no VALUES"),
+        (["produce", "t", "-k", "a", "-K", ":"], "exclude each other"),
+        (["produce", "t", "-K", ""], "at least one character"),
+        (["consume", "t", "-o", "later"], "none of start, end"),
+        (["consume", "t", "-o", "@yesterday"], "none of start, end"),
+        (["consume", "t", "-f", "%x"], "not %x"),
+        (["consume", "t", "-f", "\\q"], "not \\q"),
+        (["consume", "t", "-f", "100%"], "not %"),
+        (["consume", "t", "-n", "-1"], "Invalid value"),
+    ],
+)
+def test_wrong_usage_exits_with_two_and_says_what(shell: Shell, arguments: list[str], message: str) -> None:
+    outcome = shell(*arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.out == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["topic", "list"], "error: there is no log at data: name its directory with --data-dir\n"),
+        (["topic", "describe", "t"], "error: there is no log at data"),
+        (["consume", "t", "--data-dir", "gone"], "error: there is no log at gone"),
+        (["produce", "t", "x"], "error: there is no log at data"),
+        (["config", "--config", "gone.toml"], "error: the config file gone.toml does not exist\n"),
+        (["topic", "create", "no/name"], "error: 'no/name' is no topic name"),
+        (["topic", "create", "t", "-c", "retention.mss=1"], "(did you mean retention.ms?)"),
+        (["topic", "create", "t", "-c", "retention.ms=soon"], "error: retention.ms takes a whole number"),
+    ],
+)
+def test_what_cannot_be_done_exits_with_one_and_one_line(
+    shell: Shell, arguments: list[str], message: str
+) -> None:
+    outcome = shell(*arguments)
+    assert outcome.code == 1
+    assert message in outcome.err
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert outcome.out == b""
+
+
+def test_a_wrong_variable_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSTEM_TEXT", "nowhere")
+    outcome = shell("serve")
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: MAINSTEM_TEXT needs a port")
+
+
+def test_config_shows_values_with_their_sources(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSTEM_NODE", "amber")
+    shown = shell("config", "--json", "--text", "[::1]:0").json
+    assert shown["text"] == {"value": "[::1]:0", "source": "flag", "flag": "--text", "env": "MAINSTEM_TEXT"}
+    assert (shown["node"]["value"], shown["node"]["source"]) == ("amber", "environment")
+    assert (shown["broker_id"]["value"], shown["broker_id"]["source"]) == (1, "default")
+    assert shown["ports_file"]["value"] is None
+    assert list(shown) == [row.name for row in SETTINGS]
+
+
+def test_the_output_of_config_is_a_config_file(shell: Shell, tmp_path: object) -> None:
+    outcome = shell("config", "--text", "off", "--segment-bytes", "1MiB")
+    assert tomllib.loads(outcome.text)["segment_bytes"] == 1 << 20
+    with open("mainstem.toml", "wb") as file:
+        file.write(outcome.out)
+    again = shell("config", "--json").json
+    assert again["text"]["value"] == "off"
+    assert again["text"]["source"] == "file mainstem.toml"

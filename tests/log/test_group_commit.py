@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainstem import limits
+from mainstem.broker.broker import Appended, Broker
+from mainstem.errors import NotFound, TooLarge
+from mainstem.ledger.commands import AllocateProducer, CommitOffsets, DeleteTopic
+from mainstem.ledger.config import TopicConfig
+from mainstem.records.building import build_batch
+from mainstem.testing.commitlogs import GatedCommitLog
+from mainstem.testing.machine import Machine
+from mainstem.testing.turns import settle, until
+
+
+async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedCommitLog]:
+    """A broker with topic `t`, whose port counts from here on."""
+    broker = await machine.open()
+    await broker.create_topic("t", config=TopicConfig(**config))  # type: ignore[arg-type]
+    assert machine.port is not None
+    machine.port.appends.clear()
+    return broker, machine.port
+
+
+def _appends(broker: Broker, count: int, size: int = 10) -> list[asyncio.Task[Appended]]:
+    return [
+        asyncio.ensure_future(broker.append_values("t", [b"%03d" % number + b"." * size]))
+        for number in range(count)
+    ]
+
+
+async def test_appends_that_come_while_a_group_is_written_share_the_next_commit(machine: Machine) -> None:
+    broker, port = await _opened(machine)
+    port.append_gate.clear()
+    first = asyncio.ensure_future(broker.append_values("t", [b"first"]))
+    await until(lambda: len(port.appends) == 1)
+    rest = _appends(broker, 50)
+    await settle()
+    port.append_gate.set()
+    assert [one.base_offset for one in await asyncio.gather(first, *rest)] == list(range(51))
+    assert port.appends == [1, 50]
+
+
+async def test_a_lone_append_does_not_wait_for_company(machine: Machine) -> None:
+    broker, port = await _opened(machine)
+    for _ in range(3):
+        await broker.append_values("t", [b"x"])
+    assert port.appends == [1, 1, 1]
+
+
+async def test_groups_are_bounded_in_commands(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, port = await _opened(machine)
+    monkeypatch.setattr(limits, "GROUP_COMMIT_COMMANDS_MAX", 10)
+    port.append_gate.clear()
+    tasks = _appends(broker, 35)
+    await settle()
+    port.append_gate.set()
+    await asyncio.gather(*tasks)
+    assert port.appends == [10, 10, 10, 5]
+
+
+async def test_groups_are_bounded_in_bytes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, port = await _opened(machine)
+    monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 1500)
+    port.append_gate.clear()
+    tasks = _appends(broker, 20, size=400)
+    await settle()
+    port.append_gate.set()
+    await asyncio.gather(*tasks)
+    assert max(port.appends) == 4  # the one that reaches the bound is the last
+    assert sum(port.appends) == 20
+
+
+async def test_callers_wait_when_too_much_is_pending_and_none_is_dropped(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, port = await _opened(machine)
+    monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 2000)
+    port.append_gate.clear()
+    tasks = _appends(broker, 40, size=400)
+    await settle()
+    assert port.appends == [5]  # about 480 bytes each: the fifth reaches the bound
+    port.append_gate.set()
+    appended = await asyncio.gather(*tasks)
+    assert [one.base_offset for one in appended] == list(range(40))
+    assert max(port.appends) <= 5
+
+
+async def test_a_newcomer_does_not_overtake_those_who_wait_for_room(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, port = await _opened(machine)
+    monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 1000)
+    port.append_gate.clear()
+    tasks = _appends(broker, 12, size=400)
+    await settle()
+    port.append_gate.set()
+    # One more caller at every turn of the loop: some come just when room was made for another.
+    while not all(task.done() for task in tasks):
+        tasks += _appends(broker, 1, size=400) if len(tasks) < 60 else []
+        await asyncio.sleep(0)
+    appended = await asyncio.gather(*tasks)
+    assert [one.base_offset for one in appended] == list(range(len(tasks)))
+
+
+async def test_a_caller_cancelled_in_a_group_takes_nobody_along(machine: Machine) -> None:
+    broker, port = await _opened(machine)
+    port.append_gate.clear()
+    tasks = _appends(broker, 5)
+    await settle()
+    tasks[0].cancel()
+    tasks[3].cancel()
+    await settle()
+    port.append_gate.set()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [getattr(one, "base_offset", None) for one in done] == [None, 1, 2, None, 4]
+    assert [record.offset for record in await broker.read("t", 0)] == [0, 1, 2, 3, 4]
+
+
+async def test_a_caller_cancelled_while_it_waits_for_room_writes_nothing_and_blocks_nobody(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, port = await _opened(machine)
+    monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 400)
+    port.append_gate.clear()
+    tasks = _appends(broker, 8, size=400)
+    await settle()
+    for cancelled in (1, 2, 5, 7):
+        tasks[cancelled].cancel()
+    await settle()
+    port.append_gate.set()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [getattr(one, "base_offset", None) for one in done] == [0, None, None, 1, 2, None, 3, None]
+    values = [(record.value or b"")[:3] for record in await broker.read("t", 0)]
+    assert values == [b"000", b"003", b"004", b"006"]
+
+
+async def test_commands_and_appends_of_one_group_apply_in_the_order_they_came(machine: Machine) -> None:
+    broker, port = await _opened(machine)
+    info = broker.topic("t")
+    port.append_gate.clear()
+    blocked = asyncio.ensure_future(broker.append_values("t", [b"x"]))
+    await until(lambda: len(port.appends) == 1)
+    before = asyncio.ensure_future(broker.append_values("t", [b"before"]))
+    delete = asyncio.ensure_future(broker.log.propose(DeleteTopic(info.topic_id)))
+    after = asyncio.ensure_future(broker.append_values("t", [b"after"]))
+    await settle()
+    port.append_gate.set()
+    assert (await blocked).base_offset == 0
+    assert (await before).base_offset == 1
+    await delete
+    with pytest.raises(NotFound):
+        await after
+    assert port.appends == [1, 2]
+
+
+async def test_sync_returns_although_appends_never_pause(machine: Machine) -> None:
+    broker, port = await _opened(machine, durability="disk")
+    tasks = []
+    syncing: asyncio.Task[None] | None = None
+    while len(tasks) < 20_000 and (syncing is None or not syncing.done()):
+        tasks += _appends(broker, 1)
+        if len(tasks) == 100:
+            wanted = port.end
+            syncing = asyncio.ensure_future(broker.log.sync())
+        await asyncio.sleep(0)
+    assert syncing is not None
+    assert syncing.done()
+    assert port.synced >= wanted
+    await asyncio.gather(*tasks)
+
+
+async def test_a_group_that_fits_no_entry_is_refused_and_writing_goes_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, _ = await _opened(machine)
+    stream = broker.topic("t").streams[0]
+    monkeypatch.setattr(limits, "ENTRY_BYTES_MAX", 2000)
+    with pytest.raises(TooLarge):
+        await broker.log.propose(CommitOffsets("g", tuple((stream, i, "m" * 1000) for i in range(5))))
+    assert (await broker.append_values("t", [b"goes on"])).base_offset == 0
+
+
+async def test_record_rows_count_towards_the_bound_of_a_group(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compressed batch is small and still brings a row a record: many of them must not fill one entry."""
+    broker, port = await _opened(machine, ttl_ms=1_000_000)
+    monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(limits, "ENTRY_BYTES_MAX", 40_000)
+    port.append_gate.clear()
+    small = build_batch([b""] * 500, timestamps_ms=1, codec="zstd")
+    assert len(small) < 200
+    tasks = [asyncio.ensure_future(broker.append("t", bytearray(small))) for _ in range(40)]
+    await settle()
+    port.append_gate.set()
+    assert [one.base_offset for one in await asyncio.gather(*tasks)] == list(range(0, 20_000, 500))
+
+
+async def test_results_of_commands_come_back_to_their_own_callers(machine: Machine) -> None:
+    broker, port = await _opened(machine)
+    port.append_gate.clear()
+    tasks = [asyncio.ensure_future(broker.log.propose(AllocateProducer())) for _ in range(20)]
+    await settle()
+    port.append_gate.set()
+    assert [one.producer for one in await asyncio.gather(*tasks)] == list(range(20))
