@@ -3,6 +3,7 @@
     MainstemError
     ├── InvalidInput                the caller sent something wrong; nothing changed
     │   ├── InvalidName             a topic, group or namespace name outside the allowed alphabet
+    │   │   └── InvalidGroupName    a group name that is empty or too long
     │   ├── InvalidConfig           an unknown setting, or a value it cannot take
     │   ├── InvalidBatch            bytes that are not a well-formed record batch
     │   │   └── CorruptBatch        a record batch whose checksum does not match its bytes
@@ -19,6 +20,23 @@
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
     │   └── BrokerFenced            this broker's membership was replaced by a newer one
+    ├── GroupRefused                a group's coordinator refused a member's or an administrator's call
+    │   ├── UnknownMember           nobody of that id is in the group: join again
+    │   ├── IllegalGeneration       the member speaks of another generation than the current one
+    │   ├── RebalanceInProgress     the group is being rebalanced: join again
+    │   ├── MemberIdRequired        a new member is given its id here, and joins again with it
+    │   ├── InconsistentProtocol    the group has another protocol, or none that all its members know
+    │   ├── FencedInstance          another member took over the instance id
+    │   ├── UnreleasedInstance      the instance id is still held by a member that has not left
+    │   ├── FencedMemberEpoch       the member's epoch is not the one the coordinator knows: join again
+    │   ├── StaleMemberEpoch        an offset is committed or read with an older epoch than the member's
+    │   ├── UnsupportedAssignor     no server-side assignor has that name
+    │   ├── InvalidRegex            a subscription's pattern is no regular expression
+    │   ├── InvalidSessionTimeout   a session timeout outside the named bounds
+    │   ├── GroupFull               the group, or the number of groups, is at its limit
+    │   ├── GroupNotEmpty           what is asked for needs a group without members
+    │   ├── GroupSubscribed         the group still reads the topic whose offsets shall go
+    │   └── UnstableOffsets         a transaction that moves these offsets is still open
     ├── OffsetOutOfRange            the offset is below the start or beyond the end of the stream
     ├── RecordsLost                 damage or a crash took these records; names the exact range
     ├── Unavailable                 not now: the same call may succeed later
@@ -49,6 +67,10 @@ class InvalidInput(MainstemError):
 
 class InvalidName(InvalidInput):
     """A name outside the allowed alphabet."""
+
+
+class InvalidGroupName(InvalidName):
+    """A group name that is empty or too long."""
 
 
 class InvalidConfig(InvalidInput):
@@ -124,6 +146,86 @@ class ProducerFenced(Rejected):
 
 class BrokerFenced(Rejected):
     """This broker's membership was replaced by a newer one."""
+
+
+class GroupRefused(MainstemError):
+    """A group's coordinator refused a member's or an administrator's call."""
+
+
+class UnknownMember(GroupRefused):
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(f"group {group!r} has no member {member!r}: join it again")
+
+
+class IllegalGeneration(GroupRefused):
+    def __init__(self, group: str, given: int, current: int) -> None:
+        super().__init__(f"group {group!r} is at generation {current}, not {given}: join it again")
+
+
+class RebalanceInProgress(GroupRefused):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group {group!r} is being rebalanced: join it again")
+
+
+class MemberIdRequired(GroupRefused):
+    """A new member is given its id here, and joins again with it."""
+
+    def __init__(self, member: str) -> None:
+        super().__init__(f"join again as member {member!r}")
+        self.member = member
+
+
+class InconsistentProtocol(GroupRefused):
+    """The group has another protocol, or none that all its members know."""
+
+
+class FencedInstance(GroupRefused):
+    def __init__(self, group: str, instance: str) -> None:
+        super().__init__(f"another member of group {group!r} has taken over the instance id {instance!r}")
+
+
+class UnreleasedInstance(GroupRefused):
+    def __init__(self, group: str, instance: str) -> None:
+        super().__init__(f"a member of group {group!r} still holds the instance id {instance!r}")
+
+
+class FencedMemberEpoch(GroupRefused):
+    """The member's epoch is not the one the coordinator knows: join again with epoch 0."""
+
+
+class StaleMemberEpoch(GroupRefused):
+    """An offset is committed or read with an older epoch than the member's."""
+
+
+class UnsupportedAssignor(GroupRefused):
+    """No server-side assignor has that name."""
+
+
+class InvalidRegex(GroupRefused):
+    """A subscription's pattern is no regular expression (RE2 syntax)."""
+
+
+class InvalidSessionTimeout(GroupRefused):
+    """A session timeout outside the named bounds."""
+
+
+class GroupFull(GroupRefused):
+    """The group, or the number of groups, is at its limit."""
+
+
+class GroupNotEmpty(GroupRefused):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group {group!r} has members: stop them first")
+
+
+class GroupSubscribed(GroupRefused):
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(f"group {group!r} reads topic {topic!r}: its offsets stay while it does")
+
+
+class UnstableOffsets(GroupRefused):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"a transaction that moves offsets of group {group!r} is open: ask again")
 
 
 class OffsetOutOfRange(MainstemError):

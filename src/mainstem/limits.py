@@ -42,6 +42,7 @@ IOVECS_MAX = 1024  # buffers in one pwritev, the kernel's IOV_MAX
 FRAME_JOINED_BYTES_MAX = 256 * KIB  # a smaller commit is joined into one buffer: cheaper than many iovecs
 SLICE_JOINED_BYTES_MAX = 4 * KIB  # slices this small on average are joined whatever their number
 SEGMENT_ZEROING_STEP_BYTES = 1 * MIB  # the next WAL file is pre-zeroed in steps an append can wait for
+SEGMENT_ZEROING_PAUSE_S = 0.01  # between two steps
 FOLLOW_CHUNK_COMMITS = 4096  # commits handed out at a time by `follow`
 FOLLOW_WINDOW_BYTES = 4 * MIB  # bytes read at a time by `follow`
 SEGMENT_FILES_OPEN_MAX = 128  # read-only WAL files kept open
@@ -62,6 +63,23 @@ PRODUCER_TIME_STEP_MS = 60_000  # how finely the ledger knows when a producer wa
 COMMIT_IDS_KEPT_PER_BROKER = 1024
 CURSOR_METADATA_BYTES_MAX = 4096
 CURSORS_MAX = 4_000_000  # (group, stream) pairs
+
+# Groups
+GROUPS_MAX = 100_000  # with members, or lately so; committed offsets alone do not count
+GROUP_MEMBERS_MAX = 10_000
+GROUP_PROTOCOLS_PER_MEMBER_MAX = 64
+GROUP_MEMBER_BYTES_MAX = 1 * MIB  # a member's metadata, and again its assignment
+GROUP_TOPICS_PER_MEMBER_MAX = 10_000  # names in one subscription
+GROUP_REGEX_CHARS_MAX = 1_024
+GROUP_SESSION_MS_MIN = 100  # Kafka's 6 s would keep a laptop waiting
+GROUP_SESSION_MS_MAX = 1_800_000
+GROUP_REBALANCE_MS_MAX = 86_400_000
+GROUP_INITIAL_DELAY_MS = 50  # an empty group waits this long for more first members than one
+GROUP_CONSUMER_SESSION_MS = 45_000  # of members whose partitions the broker assigns
+GROUP_CONSUMER_HEARTBEAT_MS = 1_000  # how often they report: what a rebalance takes, mostly
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+OFFSETS_EXPIRY_EVERY_MS = 600_000
+OFFSETS_EXPIRY_GRACE_MS = 600_000  # after a start, so that members are back before their group looks empty
 
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536

@@ -17,11 +17,13 @@ from mainstem.ledger.commands import (
     DeleteOffsets,
     DeleteRecords,
     DeleteTopic,
+    ExpireOffsets,
     MarkLost,
     Take,
     Trim,
 )
 from mainstem.ledger.cursors import Cursor
+from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.results import OffsetsCommitted, OffsetsDeleted, Taken
 
 from .writer import Writer
@@ -90,6 +92,33 @@ def test_deleting_a_topic_forgets_its_cursors(writer: Writer) -> None:
     writer.do(DeleteTopic(other.topic_id))
     assert writer.ledger.cursors.groups() == ["g"]
     assert writer.ledger.cursors.count == 1
+
+
+def test_a_leader_epoch_is_kept_through_a_checkpoint_and_counts_in_the_digest(writer: Writer) -> None:
+    writer.do(CommitOffsets("g", ((0, 5, ""), (1, 6, ""))))
+    unknown = writer.ledger.digest()
+    writer.do(CommitOffsets("g", ((0, 5, ""), (1, 6, "")), (4, -1)))
+    assert writer.ledger.digest() != unknown
+    restored = Ledger.decode(writer.ledger.encode()).cursors
+    assert restored.of_group("g") == {0: Cursor(5, "", 1_000, 4), 1: Cursor(6, "", 1_000, -1)}
+
+
+@pytest.mark.parametrize("epochs", [(1,), (1, -2), (1, 1 << 31)])
+def test_leader_epochs_that_do_not_fit_the_offsets_are_refused(
+    writer: Writer, epochs: tuple[int, ...]
+) -> None:
+    assert isinstance(writer.do(CommitOffsets("g", ((0, 5, ""), (1, 6, "")), epochs)), InvalidInput)
+    assert writer.ledger.cursors.groups() == []
+
+
+def test_an_expiry_takes_what_it_names_unless_it_was_committed_since(writer: Writer) -> None:
+    writer.do(CommitOffsets("g", ((0, 1, ""), (1, 1, ""), (2, 1, ""))))
+    writer.time_ms = 9_000
+    writer.do(CommitOffsets("g", ((1, 2, ""),)))
+    assert writer.do(ExpireOffsets("g", (0, 1, 0, 77), 9_000)) == OffsetsDeleted(1)
+    assert list(writer.ledger.cursors.of_group("g")) == [1, 2]
+    assert writer.do(ExpireOffsets("g", (0, 1), 9_000)) == OffsetsDeleted(0)
+    assert writer.do(ExpireOffsets("h", (0,), 9_000)) == OffsetsDeleted(0)
 
 
 def test_cursors_are_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,14 @@ def test_a_newer_epoch_begins_at_zero_and_fences_the_older(writer: Writer) -> No
     assert send(writer, 1, epoch=1) == (4, OK)
 
 
+def test_batches_of_an_older_epoch_are_no_retries_in_the_newer(writer: Writer) -> None:
+    send(writer, 0, 3)
+    send(writer, 3, 2)
+    send(writer, 0, 1, epoch=1)
+    assert send(writer, 0, 3, epoch=1) == (-1, OUT_OF_ORDER)
+    assert send(writer, 3, 2, epoch=1) == (-1, OUT_OF_ORDER)
+
+
 def test_sequences_wrap_to_zero() -> None:
     writer = Writer()
     writer.create()

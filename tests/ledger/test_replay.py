@@ -131,6 +131,18 @@ def test_an_entry_that_cannot_be_read_stops_replay_there() -> None:
         assert ledger.position == 4
 
 
+def test_producers_are_timed_by_their_own_entry_however_joined() -> None:
+    writer = Writer()
+    writer.create()
+    for producer in range(3):
+        writer.time_ms += limits.PRODUCER_TIME_STEP_MS // 2 + 1
+        writer.append(0, producer=producer, epoch=0, sequence=0)
+    entries = [entry.encode() for entry in writer.log]
+    ledger = joined(entries)
+    assert ledger.encode() == writer.ledger.encode()
+    assert ledger.producers.expire(limits.PRODUCER_TIME_STEP_MS) == 1
+
+
 def test_nothing_to_replay_is_nothing() -> None:
     assert list(merge_plain([], Ledger())) == []
 

@@ -20,7 +20,10 @@ STREAMS = 1000
 
 
 def run(scratch: Path, report: Report) -> None:
-    for what, mode, bar in (("RSS idle", "idle", 150.0), ("RSS after 20 M records on 1,000 streams", "full", 500.0)):
+    for what, mode, bar in (
+        ("RSS idle", "idle", 150.0),
+        ("RSS after 20 M records on 1,000 streams", "full", 500.0),
+    ):
         child = subprocess.run(
             [sys.executable, "-m", "mainstem.bench.memory", str(scratch / mode), mode],
             stdout=subprocess.PIPE,

@@ -34,5 +34,7 @@ async def _read(scratch: Path, report: Report) -> None:
                 offset = fetched.next_offset
         if total != BATCHES * len(ready):
             raise SystemExit(f"{total} bytes came back, not {BATCHES * len(ready)}")
-        report.add(Figure(f"sequential read, {attempt} pass", total / span.wall_s, "B/s", 1e9, cpu_s=span.cpu_s))
+        report.add(
+            Figure(f"sequential read, {attempt} pass", total / span.wall_s, "B/s", 1e9, cpu_s=span.cpu_s)
+        )
     await broker.close()

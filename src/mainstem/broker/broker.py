@@ -21,6 +21,7 @@ from mainstem.errors import (
     InvalidBatch,
     InvalidInput,
     InvalidName,
+    OffsetOutOfRange,
     PartitionNotFound,
     RecordsLost,
     TooLarge,
@@ -320,17 +321,20 @@ class Broker:
         max_bytes: int = limits.READ_BYTES_DEFAULT,
         max_wait_ms: int = 0,
     ) -> list[Record]:
-        """Decoded records from `offset` on."""
-        fetched = await self.fetch(
-            name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
-        )
+        """Decoded records from `offset` on. Empty only at the end: deleted records are passed over."""
         found: list[Record] = []
-        for slice in fetched.batches:
-            wanted = islice(decode_records(slice, offset), max_records - len(found))
-            found += [Record(*record) for record in wanted]
-            if len(found) >= max_records:
-                break
-        return found
+        while True:
+            fetched = await self.fetch(
+                name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+            )
+            for slice in fetched.batches:
+                wanted = islice(decode_records(slice, offset), max_records - len(found))
+                found += [Record(*record) for record in wanted]
+                if len(found) >= max_records:
+                    break
+            if found or fetched.next_offset == offset:
+                return found
+            offset = fetched.next_offset
 
     async def offset_at(self, name: str, timestamp_ms: int, partition: int = 0) -> int:
         """The first offset whose record time is at or after `timestamp_ms`; the end if none is."""
@@ -381,6 +385,11 @@ class Broker:
                     )
                 except RecordsLost as loss:
                     at = loss.end
+                    continue
+                except OffsetOutOfRange as moved:
+                    if moved.start <= at:
+                        raise
+                    at = moved.start  # trimmed since it was taken
                     continue
                 records = [record for record in records if record.offset < last]
                 if not records:

@@ -1,89 +1,137 @@
-"""Topic settings as text, under the names Kafka clients know, and back.
-
-One table maps each name to a field of TopicConfig; names of our own start with `mainstem.`.
-"""
+"""A topic's config as named texts, and back: what every door and the command line use to set and show it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
-from mainstem import limits
+from mainstem.broker.topic_settings import BY_NAME, TOPIC_SETTINGS, TopicSetting, items, shown
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
-from mainstem.values import did_you_mean, one_of, whole
+from mainstem.values import did_you_mean
+
+Source = Literal["topic", "server", "default"]
+Operation = Literal["set", "delete", "append", "subtract"]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSetting:
+class Edit:
+    """One change of one setting, by name. `delete` goes back to the server's default and takes no text."""
+
     name: str
-    field: str
-    parse: Callable[[str], object]  # raises ValueError with what is wrong, as the end of a sentence
-    help: str
+    operation: Operation
+    text: str = ""
 
 
-def _cleanup_policy(text: str) -> str:
-    policies = {part.strip() for part in text.split(",")}
-    if not policies <= {"delete", "compact"}:
-        raise ValueError(f"takes delete, compact or compact,delete; not {text!r}")
-    return ",".join(sorted(policies))
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One setting as a topic has it."""
 
-
-TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
-    TopicSetting(
-        "cleanup.policy", "cleanup_policy", _cleanup_policy, "delete old records, or keep one a key"
-    ),
-    TopicSetting(
-        "compression.type",
-        "compression_type",
-        one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        "how batches are stored; producer = as they came",
-    ),
-    TopicSetting(
-        "max.message.bytes", "max_message_bytes", whole(0, limits.BATCH_BYTES_MAX), "largest record batch"
-    ),
-    TopicSetting(
-        "message.timestamp.type",
-        "timestamp_type",
-        one_of("CreateTime", "LogAppendTime"),
-        "whose clock dates a record",
-    ),
-    TopicSetting("retention.bytes", "retention_bytes", whole(-1), "stored bytes a partition keeps; -1 = all"),
-    TopicSetting("retention.ms", "retention_ms", whole(-1), "how long records are kept; -1 = for ever"),
-    TopicSetting("mainstem.cap.bytes", "cap_bytes", whole(0), "exact cap in logical bytes; 0 = off"),
-    TopicSetting("mainstem.cap.records", "cap_records", whole(0), "exact cap in records; 0 = off"),
-    TopicSetting(
-        "mainstem.discard", "discard", one_of("old", "reject"), "what a full topic does: evict, or refuse"
-    ),
-    TopicSetting(
-        "mainstem.durability",
-        "durability",
-        one_of("ephemeral", "memory", "disk", "fsync"),
-        "what holds when a write is acknowledged",
-    ),
-    TopicSetting("mainstem.ttl.ms", "ttl_ms", whole(0), "exact age at which a record expires; 0 = off"),
-    TopicSetting("mainstem.type", "type", one_of("log", "queue"), "a log, or a queue of jobs"),
-)
-
-_BY_NAME = {row.name: row for row in TOPIC_SETTINGS}
+    setting: TopicSetting
+    value: str
+    source: Source  # who decided on the value
+    server_value: str  # what the topic would have without a word of its own
 
 
 def parse(settings: Mapping[str, str], base: TopicConfig | None = None) -> TopicConfig:
     """`base` with these settings changed. Raises InvalidConfig for a name or a value it does not know."""
+    config = base or TopicConfig()
     changes: dict[str, object] = {}
+    inert = dict(config.inert)
     for name, text in settings.items():
-        row = _BY_NAME.get(name)
-        if row is None:
-            raise InvalidConfig(f"unknown topic setting {name!r}{did_you_mean(name, _BY_NAME)}")
-        try:
-            changes[row.field] = row.parse(text)
-        except ValueError as wrong:
-            raise InvalidConfig(f"{name} {wrong}") from None
-    return msgspec.structs.replace(base or TopicConfig(), **changes)
+        row = setting(name)
+        value = _parsed(row, text)
+        if not row.inert:
+            changes[row.field] = value
+        elif shown(value) == row.default:
+            inert.pop(name, None)
+        else:
+            inert[name] = shown(value)
+    if inert or config.inert:
+        changes["inert"] = tuple(sorted(inert.items()))
+    changed = msgspec.structs.replace(config, **changes)
+    _check_together(changed)
+    return changed
+
+
+def replaced(settings: Mapping[str, str], default: TopicConfig) -> TopicConfig:
+    """A config of these settings and no others, given by name; the rest is the server's default."""
+    named = tuple(sorted(settings))
+    return msgspec.structs.replace(parse(settings, default), named=named)
+
+
+def edited(config: TopicConfig, edits: Sequence[Edit], default: TopicConfig) -> TopicConfig:
+    """The config after these edits. Raises InvalidConfig."""
+    named = set(config.named)
+    texts: dict[str, str] = {}
+    for edit in edits:
+        row = setting(edit.name)
+        if edit.operation == "delete":
+            named.discard(row.name)
+            texts[row.name] = value_of(row, default)
+        else:
+            named.add(row.name)
+            texts[row.name] = _edited_text(row, edit, config)
+    return msgspec.structs.replace(parse(texts, config), named=tuple(sorted(named)))
 
 
 def describe(config: TopicConfig) -> dict[str, str]:
-    """Every setting of a topic by name, as `parse` takes it."""
-    return {row.name: str(getattr(config, row.field)) for row in TOPIC_SETTINGS}
+    """A topic's settings by name, as `parse` takes them: those with an effect, and the others that differ."""
+    effective = {row.name: value_of(row, config) for row in TOPIC_SETTINGS if not row.inert}
+    return dict(sorted((effective | dict(config.inert)).items()))
+
+
+def entries(config: TopicConfig, default: TopicConfig) -> list[Entry]:
+    """Every setting there is, as a topic has it, by name."""
+    return [_entry(row, config, default) for row in TOPIC_SETTINGS]
+
+
+def setting(name: str) -> TopicSetting:
+    """The row of a setting. Raises InvalidConfig."""
+    row = BY_NAME.get(name)
+    if row is None:
+        raise InvalidConfig(f"unknown topic setting {name[:64]!r}{did_you_mean(name[:64], BY_NAME)}")
+    return row
+
+
+def value_of(row: TopicSetting, config: TopicConfig) -> str:
+    """A setting's value as text."""
+    return dict(config.inert).get(row.name, row.default) if row.inert else shown(getattr(config, row.field))
+
+
+def _parsed(row: TopicSetting, text: str) -> object:
+    try:
+        return row.parse(text)
+    except ValueError as wrong:
+        raise InvalidConfig(f"{row.name} {wrong}") from None
+
+
+def _edited_text(row: TopicSetting, edit: Edit, config: TopicConfig) -> str:
+    if edit.operation == "set":
+        return edit.text
+    if row.kind != "list":
+        raise InvalidConfig(f"{row.name} takes one value: items are added to and taken from lists only")
+    present = items(value_of(row, config))
+    if edit.operation == "append":
+        return ",".join([*present, *(item for item in items(edit.text) if item not in present)])
+    removed = items(edit.text)
+    return ",".join(item for item in present if item not in removed)
+
+
+def _entry(row: TopicSetting, config: TopicConfig, default: TopicConfig) -> Entry:
+    value = value_of(row, config)
+    server_value = value_of(row, default)
+    if row.name in config.named or value != server_value:
+        return Entry(row, value, "topic", server_value)
+    return Entry(row, value, "default" if value == row.default else "server", server_value)
+
+
+def _check_together(config: TopicConfig) -> None:
+    if config.max_compaction_lag_ms < config.min_compaction_lag_ms:
+        raise InvalidConfig(
+            f"max.compaction.lag.ms is {config.max_compaction_lag_ms}, less than min.compaction.lag.ms, which is "
+            f"{config.min_compaction_lag_ms}"
+        )

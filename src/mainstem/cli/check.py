@@ -82,7 +82,8 @@ def _print(report: Report) -> None:
     )
     counts = [f"{count:,} {severity.value}" for severity, count in report.counts.items() if count]
     verdict = "sound" if report.sound else "damaged"
-    click.echo(f"{verdict}: {', '.join(counts) or 'no problems'}")
+    scope = "" if report.whole else " in what was checked"
+    click.echo(f"{verdict}: {', '.join(counts) or 'no problems'}{scope}")
 
 
 def _as_json(report: Report) -> dict[str, object]:

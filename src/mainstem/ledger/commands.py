@@ -87,6 +87,7 @@ class CommitOffsets(msgspec.Struct, frozen=True, array_like=True, tag=30):
 
     group: str
     offsets: tuple[tuple[int, int, str], ...]
+    leader_epochs: tuple[int, ...] = ()  # one an offset, of the record before it; -1 = unknown; none = all unknown
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -102,6 +103,14 @@ class Take(msgspec.Struct, frozen=True, array_like=True, tag=32):
     group: str
     stream: int
     limit: int
+
+
+class ExpireOffsets(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """Forget these positions of a group, as far as they were not changed at `before_ms` (a ledger time) or later."""
+
+    group: str
+    streams: tuple[int, ...]
+    before_ms: int
 
 
 class Boot(msgspec.Struct, frozen=True, array_like=True, tag=40):
@@ -135,6 +144,7 @@ Command = (
     | CommitOffsets
     | DeleteOffsets
     | Take
+    | ExpireOffsets
     | Boot
     | Halt
 )

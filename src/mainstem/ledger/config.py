@@ -24,6 +24,12 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     max_message_bytes: int = 1_048_588
     timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     compression_type: str = "producer"
+    min_compaction_lag_ms: int = 0  # a record younger than this is not compacted away
+    max_compaction_lag_ms: int = 2**63 - 1  # a record older than this is due for compaction
+    delete_retention_ms: int = 86_400_000  # how long compaction keeps a tombstone
+    table: bool = False  # the topic is also published as a table
+    inert: tuple[tuple[str, str], ...] = ()  # settings without effect, by name: kept so that they read back
+    named: tuple[str, ...] = ()  # settings given by name, sorted; the others follow the server's default
 
     @property
     def tracked(self) -> bool:

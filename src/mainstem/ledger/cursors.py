@@ -16,22 +16,27 @@ from mainstem.errors import (
     StreamNotFound,
     TooLarge,
 )
-from mainstem.ledger.commands import CommitOffsets, DeleteOffsets, Take
+from mainstem.ledger.commands import CommitOffsets, DeleteOffsets, ExpireOffsets, Take
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.results import OffsetsCommitted, OffsetsDeleted, Taken
 from mainstem.ledger.streams import Streams
+
+
+_EPOCH_MAX = (1 << 31) - 1
 
 
 class Cursor(NamedTuple):
     offset: int  # the next one to read
     metadata: str
     time_ms: int  # ledger time of the last change
+    leader_epoch: int = -1  # of the record before the offset, as the reader knew it; -1 = unknown
 
 
 class CursorsState(msgspec.Struct, frozen=True, array_like=True):
     """Every cursor, by group name and stream, as a checkpoint holds it."""
 
     groups: list[tuple[str, list[tuple[int, int, str, int]]]]  # (stream, offset, metadata, time)
+    leader_epochs: list[tuple[str, int, int]] = []  # (group, stream, epoch), where one is known
 
 
 class Cursors:
@@ -59,6 +64,9 @@ class Cursors:
         refusal = _bad_group(command.group)
         if refusal:
             return refusal
+        epochs = command.leader_epochs or (-1,) * len(command.offsets)
+        if len(epochs) != len(command.offsets) or not all(-1 <= epoch <= _EPOCH_MAX for epoch in epochs):
+            return InvalidInput("a commit has one leader epoch for each offset, or none at all")
         for stream, offset, metadata in command.offsets:
             if not self._streams.exists(stream):
                 return StreamNotFound(stream)
@@ -69,8 +77,8 @@ class Cursors:
         fresh = {stream for stream, _, _ in command.offsets if self.get(command.group, stream) is None}
         if self.count + len(fresh) > limits.CURSORS_MAX:
             return _too_many()
-        for stream, offset, metadata in command.offsets:
-            self._put(command.group, stream, Cursor(offset, metadata, time_ms))
+        for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
+            self._put(command.group, stream, Cursor(offset, metadata, time_ms, epoch))
         return OffsetsCommitted(len(command.offsets))
 
     def delete(self, command: DeleteOffsets) -> OffsetsDeleted | GroupNotFound:
@@ -83,6 +91,18 @@ class Cursors:
         for stream in streams:
             self._drop(command.group, stream)
         return OffsetsDeleted(len(streams))
+
+    def expire(self, command: ExpireOffsets) -> OffsetsDeleted:
+        """What was committed again since it was named stays."""
+        cursors = self._groups.get(command.group, {})
+        old = [
+            stream
+            for stream in dict.fromkeys(command.streams)
+            if stream in cursors and cursors[stream].time_ms < command.before_ms
+        ]
+        for stream in old:
+            self._drop(command.group, stream)
+        return OffsetsDeleted(len(old))
 
     def take(self, command: Take, time_ms: int) -> Taken | MainstemError:
         refusal = _bad_group(command.group)
@@ -143,22 +163,32 @@ class Cursors:
     def encode(self) -> CursorsState:
         return CursorsState(
             [
-                (group, [(stream, *cursor) for stream, cursor in sorted(cursors.items())])
+                (group, [(stream, *cursor[:3]) for stream, cursor in sorted(cursors.items())])
                 for group, cursors in sorted(self._groups.items())
-            ]
+            ],
+            [
+                (group, stream, cursor.leader_epoch)
+                for group, cursors in sorted(self._groups.items())
+                for stream, cursor in sorted(cursors.items())
+                if cursor.leader_epoch >= 0
+            ],
         )
 
     @classmethod
     def decode(cls, state: CursorsState, streams: Streams) -> Cursors:
         cursors = cls(streams)
+        epochs = {(group, stream): epoch for group, stream, epoch in state.leader_epochs}
         for group, rows in state.groups:
             for stream, offset, metadata, time_ms in rows:
-                cursors._put(group, stream, Cursor(offset, metadata, time_ms))
+                epoch = epochs.get((group, stream), -1)
+                cursors._put(group, stream, Cursor(offset, metadata, time_ms, epoch))
         return cursors
 
 
 def _hash(group: str, stream: int, cursor: Cursor) -> int:
-    return hash_fields("cursor", group, stream, cursor.offset, cursor.metadata)
+    # An unknown epoch is left out: that is how cursors were hashed before they had one.
+    epoch = (cursor.leader_epoch,) if cursor.leader_epoch >= 0 else ()
+    return hash_fields("cursor", group, stream, cursor.offset, cursor.metadata, *epoch)
 
 
 def _bad_group(group: str) -> InvalidName | None:

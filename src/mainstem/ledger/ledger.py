@@ -62,6 +62,7 @@ class Ledger:
             commands.ExpireProducers: lambda c: ProducersExpired(self.producers.expire(c.before_ms)),
             commands.CommitOffsets: lambda command: self.cursors.commit(command, self.time_ms),
             commands.DeleteOffsets: lambda command: self.cursors.delete(command),
+            commands.ExpireOffsets: lambda command: self.cursors.expire(command),
             commands.Take: lambda command: self.cursors.take(command, self.time_ms),
             commands.Boot: self._boot,
             commands.Halt: self._halt,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.errors import MainstemError, OffsetOutOfRange
+from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.appends import Rows
 from mainstem.ledger.commands import Boot, Command, Halt, MarkLost
 from mainstem.ledger.ledger import Ledger
@@ -29,6 +29,7 @@ from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog
+from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts
 from mainstem.records.lookup import first_offset_at
 
@@ -178,17 +179,30 @@ class Log:
     async def offset_at(self, stream: int, time_ms: int) -> int:
         """The first offset whose record time is `time_ms` or later; the end if there is none."""
         offset, end = self.bounds(stream)
+        if self.ledger.streams.ephemeral(stream):
+            held, _ = self._ephemeral.read(stream, offset, limits.EPHEMERAL_STREAM_BYTES_MAX)
+            found = _first_at(held, offset, time_ms)
+            return end if found is None else found
         while True:
             extent = await self._reader.resolving(
                 lambda: self._index.first_at_time(stream, offset, time_ms)  # noqa: B023
             )
             if extent is None or extent.base >= end:
                 return end
-            chunk = await self.read(stream, max(offset, extent.base), max_bytes=1)
-            for slice in chunk.batches:
-                found = first_offset_at(slice, time_ms)
-                if found is not None:
-                    return max(offset, found)
+            offset = max(offset, extent.base)
+            try:
+                chunk = await self.read(stream, offset, max_bytes=1)
+            except RecordsLost as loss:
+                offset = loss.end
+                continue
+            except OffsetOutOfRange as moved:
+                if moved.start <= offset:
+                    raise
+                offset = moved.start  # trimmed meanwhile
+                continue
+            found = _first_at(chunk.batches, offset, time_ms)
+            if found is not None:
+                return found
             offset = chunk.next_offset
 
     def held_bytes(self, stream: int) -> int:
@@ -298,7 +312,7 @@ class Log:
 
     async def _stop_tasks(self) -> None:
         await _end(self._chores | self._seals)
-        self.visibility.wake_all()
+        self.visibility.close()
         await self._committer.stop()
 
     async def _leave_cleanly(self) -> None:
@@ -318,6 +332,20 @@ class Log:
             final.reached(self.ledger)
             self._checkpoints_kept.append(await final.save())
             await self.collect()
+
+
+def _first_at(slices: Iterable[memoryview], offset: int, time_ms: int) -> int | None:
+    """The first record at or after `offset` whose time is `time_ms` or later."""
+    for slice in slices:
+        found = first_offset_at(slice, time_ms)
+        if found is not None and found < offset:  # trimmed; one after it may be late enough as well
+            late = (
+                record.offset for record in decode_records(slice, offset) if record.timestamp_ms >= time_ms
+            )
+            found = next(late, None)
+        if found is not None:
+            return found
+    return None
 
 
 async def _end(tasks: set[asyncio.Task[None]]) -> None:

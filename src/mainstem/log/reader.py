@@ -10,7 +10,7 @@ from typing import TypeVar
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost
+from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.committer import LEADER_EPOCH, Committer
@@ -85,17 +85,17 @@ class Reader:
             if not start <= offset <= end:
                 raise OffsetOutOfRange(offset, start, end)
             end = self._before_loss(stream, offset, end)
-            extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))  # noqa: B023
-            if not extents:
-                return Chunk((), end)
             try:
+                extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))  # noqa: B023
+                if not extents:
+                    return Chunk((), end)
                 return await self._fetch(stream, offset, extents)
             except FileNotFoundError:
                 # Retention dropped the object meanwhile: look again, at the new start.
                 if self.bounds(stream)[0] <= offset:
                     raise
             except _Damaged as damage:
-                await self._mark_lost(stream, damage.extent)
+                await self._mark_lost(stream, offset, damage.extent)
 
     def bounds(self, stream: int) -> tuple[int, int]:
         """The first offset still there and the visible end."""
@@ -115,8 +115,12 @@ class Reader:
                 return min(end, first)
         return end
 
-    async def _mark_lost(self, stream: int, extent: Extent) -> None:
-        await self._committer.propose(MarkLost(stream, extent.base, extent.end))
+    async def _mark_lost(self, stream: int, offset: int, extent: Extent) -> None:
+        try:
+            await self._committer.propose(MarkLost(stream, extent.base, extent.end))
+        except Unavailable:
+            # Reads go on where writes do not: tell the reader, and remember it when it is met again.
+            raise RecordsLost(max(offset, extent.base), extent.end, "damaged") from None
 
     async def resolving(self, look_up: Callable[[], _T]) -> _T:
         """Run an index look-up, loading what it misses off the loop."""

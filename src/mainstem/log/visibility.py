@@ -26,6 +26,7 @@ class Visibility:
         self._proposed: list[int] = []  # the highest ceiling asked for so far
         self._steps: list[int] = []
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._closed = False
 
     def grow(self, ledger: Ledger) -> None:
         """Take in streams that a command made."""
@@ -85,12 +86,16 @@ class Visibility:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    def wake_all(self) -> None:
+    def close(self) -> None:
+        """Let every waiter go, and nobody wait any more."""
+        self._closed = True
         for stream in list(self._waiters):
             self.wake(stream)
 
     async def changed(self, stream: int, timeout_s: float) -> bool:
-        """Wait until something happens to the stream; False if nothing did in time."""
+        """Wait until something happens to the stream; False if nothing did in time, or nothing will."""
+        if self._closed:
+            return False
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(stream, []).append(waiter)
         try:

@@ -30,6 +30,7 @@ class GatedCommitLog:
         self.index_reads: list[int] = []
         self.append_errors: list[Exception] = []  # raised by the next appends, instead of writing
         self.sync_errors: list[Exception] = []
+        self._running_syncs = 0
 
     async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
         self.appends.append(len(slices))
@@ -38,12 +39,22 @@ class GatedCommitLog:
             raise self.append_errors.pop(0)
         return await self.inner.append(entry, slices)
 
+    async def hold_syncs(self) -> None:
+        """Close the gate and let the syncs that passed it before come to their end."""
+        self.sync_gate.clear()
+        while self._running_syncs:
+            await asyncio.sleep(0)
+
     async def sync(self) -> int:
         self.syncs += 1
         if self.sync_errors:
             raise self.sync_errors.pop(0)
         if self.sync_gate.is_set():
-            return await self.inner.sync()
+            self._running_syncs += 1
+            try:
+                return await self.inner.sync()
+            finally:
+                self._running_syncs -= 1
         # What is written while the gate is closed is not covered by this sync.
         covered = self.inner.end
         await self.sync_gate.wait()

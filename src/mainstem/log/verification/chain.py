@@ -46,6 +46,7 @@ class Chain:
     def check(self, found: list[SegmentSurvey], unread: set[int]) -> list[SegmentSurvey]:
         """Returns the files that stay part of the log. `unread` are files that a live owner still changes."""
         kept: list[SegmentSurvey] = []
+        present = {one.number for one in found}
         for index, one in enumerate(found):
             if one.empty:
                 continue
@@ -54,8 +55,11 @@ class Chain:
                 start = previous.end if previous else self._durable.base
                 self._break(found, index, HEADER_BYTES, start)
                 return kept
-            if not self._follows(one, previous, found, unread):
-                return kept
+            numbers = range(previous.number + 1 if previous else 1, one.number)
+            if unread.isdisjoint(numbers):
+                missing = [number for number in numbers if number not in present]
+                if not self._follows(one, previous, found, missing):
+                    return kept
             if one.doubtful is not None:
                 self._settle(one, followed=any(not later.empty for later in found[index + 1 :]))
             kept.append(one)
@@ -75,15 +79,10 @@ class Chain:
         one: SegmentSurvey,
         previous: SegmentSurvey | None,
         found: list[SegmentSurvey],
-        unread: set[int],
+        missing: list[int],
     ) -> bool:
         """Whether the log goes on into this file, whatever may be missing before it."""
-        first = one.first or 0
-        number, end = (previous.number, previous.end) if previous else (0, 0)
-        if unread & set(range(number + 1, one.number)):
-            return True
-        present = {other.number for other in found}
-        missing = [absent for absent in range(number + 1, one.number) if absent not in present]
+        first, end = one.first or 0, previous.end if previous else 0
         if first < end:
             self._report_overlap(one, first, end)
         elif first > end and (missing or previous is None):

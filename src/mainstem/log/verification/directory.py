@@ -13,6 +13,7 @@ from mainstem.log.verification.coverage import Coverage
 from mainstem.log.verification.problems import Problem, Problems, Severity
 from mainstem.log.verification.segment import SegmentCheck
 from mainstem.log.verification.state import StateCheck, StoredStates
+from mainstem.log.verification.windows import WindowedFile
 from mainstem.ports.commitlog import identity, segments
 from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.layout import FORMAT, QUARANTINE, WAL
@@ -137,7 +138,7 @@ class DirectoryCheck:
                 continue
         if self._owned:
             self._report.notes.append(
-                f"a live process owns the directory: the {len(unread)} files it may still write to were not "
+                f"a live process owns the directory: files it may still write to ({len(unread)}) were not "
                 "checked, nor whether every record is in some file"
             )
         return found, unread
@@ -162,7 +163,7 @@ class DirectoryCheck:
         coverage = Coverage(stored.load(stored.base) or Ledger())
         for one in kept:
             try:
-                file = self._files.open(segment_path(self._wal, one.number))
+                file = WindowedFile(self._files.open(segment_path(self._wal, one.number)))
             except FileNotFoundError:  # dropped by the owner since it was listed
                 continue
             try:

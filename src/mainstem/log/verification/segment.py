@@ -95,7 +95,7 @@ class SegmentCheck:
             else:
                 checks.compare_some(index, seen.taken, seen.written, seen.gaps)
             self._facts.spans = index.spans
-        elif seen.replayed and not seen.gaps:
+        elif seen.replayed or seen.taken:
             self._facts.spans = taken.spans
         known = index or (taken if seen.taken else None)
         self._report_gaps(known)

@@ -17,8 +17,10 @@ from mainstem.ports.files import File, Files, write_all
 class Preparation:
     """Creates a segment file, allocates and zeroes it, and makes that durable.
 
-    Zeroed blocks keep a later fdatasync from having to write file metadata. Whoever takes the file waits for
-    one step of that at most. A preparation that fails only means that the file is made when it is needed."""
+    Zeroed blocks keep a later fdatasync from having to write file metadata. They are zeroed at a pace, since
+    every byte then goes to disk twice: a log that fills its files faster than that is short of bandwidth, not
+    of short syncs. Whoever takes the file waits for one step at most. A preparation that fails only means
+    that the file is made when it is needed."""
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class Preparation:
         self._step = threading.Lock()  # held while a step touches the file
         self._created = threading.Event()
         self._file: File | None = None
-        self._taken = False
+        self._taken = threading.Event()
         self._durable = False  # the file's name is on disk
         self._bug: Exception | None = None
         self._thread = threading.Thread(target=self._work, name=f"prepare-{number}", daemon=True)
@@ -50,7 +52,7 @@ class Preparation:
         with self._step:
             if self._bug is not None:
                 raise self._bug
-            self._taken = True
+            self._taken.set()
             return (self._file, self._durable) if self._file is not None else None
 
     def finish(self) -> None:
@@ -60,8 +62,8 @@ class Preparation:
     def discard(self) -> None:
         """Give the file up if nobody took it."""
         with self._step:
-            unwanted = not self._taken
-            self._taken = True
+            unwanted = not self._taken.is_set()
+            self._taken.set()
         self.finish()
         if unwanted:
             self._remove()
@@ -71,7 +73,7 @@ class Preparation:
             self._make()
         except (MainstemError, OSError):
             with self._step:
-                if not self._taken:
+                if not self._taken.is_set():
                     self._remove()
         except Exception as error:  # noqa: BLE001 - raised again where the file is taken
             self._bug = error
@@ -83,31 +85,29 @@ class Preparation:
         write_all(self._file, [segments.pack_header(self._log, self.number, segments.UNUSED)], 0)
         self._created.set()
         with self._step:
-            if self._is_taken():
+            if self._taken.is_set():
                 return
             self._file.posix_fallocate(0, self._segment_bytes)
         zeros = memoryview(bytes(limits.SEGMENT_ZEROING_STEP_BYTES))
         at = segments.HEADER_BYTES
         while at < self._segment_bytes:
             with self._step:
-                if self._is_taken():
+                if self._taken.is_set():
                     return
                 at = write_all(self._file, [zeros[: self._segment_bytes - at]], at)
+            self._taken.wait(limits.SEGMENT_ZEROING_PAUSE_S)
         self._make_durable(self._file)
-
-    def _is_taken(self) -> bool:
-        return self._taken
 
     def _make_durable(self, file: File) -> None:
         """Without the lock: an append may take the file meanwhile and write to it."""
-        if self._is_taken():
+        if self._taken.is_set():
             return
         try:
             file.fdatasync()
             self._files.fsync_dir(self._wal)
         except (MainstemError, OSError) as error:
             with self._step:
-                taken = self._taken
+                taken = self._taken.is_set()
             if taken:
                 # The kernel tells of lost pages once. They may be the taker's, whose own sync would succeed.
                 self._on_sync_failure(error)

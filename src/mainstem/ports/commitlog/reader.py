@@ -127,8 +127,9 @@ class LogReader:
             seen = walk.examine()
             if seen is None:
                 raise LogDamaged(
-                    f"{self._path(segment.number)} is damaged from byte {walk.at} on in both copies of position "
-                    f"{walk.position}: run `mainstem check {self._directory}`, and restore the file from a backup"
+                    f"{self._path(segment.number)} is damaged from byte {walk.at} on in both copies of "
+                    f"position {walk.position}: run `mainstem check {self._directory}`, and restore the file "
+                    "from a backup"
                 )
             walk.step(seen[0])
             found = [seen[1]]
