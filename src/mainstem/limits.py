@@ -11,6 +11,7 @@ NAME_CHARS_MAX = 255
 PARTITIONS_PER_TOPIC_MAX = 10_000
 TOPICS_MAX = 100_000
 STREAMS_MAX = (1 << 32) - 1  # stream numbers ever handed out; a slice row holds 32 bits
+TOPIC_SETTING_CHARS_MAX = 64 * KIB  # one setting's value, as text
 OFFSET_MAX = 1 << 62  # of an offset or a byte count, so that sums stay within 64 bits
 
 # Records
@@ -42,6 +43,9 @@ IOVECS_MAX = 1024  # buffers in one pwritev, the kernel's IOV_MAX
 FRAME_JOINED_BYTES_MAX = 256 * KIB  # a smaller commit is joined into one buffer: cheaper than many iovecs
 SLICE_JOINED_BYTES_MAX = 4 * KIB  # slices this small on average are joined whatever their number
 SEGMENT_ZEROING_STEP_BYTES = 1 * MIB  # the next WAL file is pre-zeroed in steps an append can wait for
+SHORTCUT_BYTES_MAX = 32 * KIB  # commits up to this size may be written on the event loop itself
+SHORTCUT_SLOW_S = 0.001  # a write there that takes longer closes the shortcut …
+SHORTCUT_CLOSED_S = 1.0  # … for this long
 SEGMENT_ZEROING_PAUSE_S = 0.01  # between two steps
 FOLLOW_CHUNK_COMMITS = 4096  # commits handed out at a time by `follow`
 FOLLOW_WINDOW_BYTES = 4 * MIB  # bytes read at a time by `follow`

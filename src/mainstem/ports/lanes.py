@@ -25,8 +25,14 @@ class Lane:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
+        self._waiting = 0  # calls handed in whose result is not yet back on the loop
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs on it, so whoever asks, on the loop, may do the same work there."""
+        return not self._waiting and not self._closed
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Queue a call. It runs even if the caller stops waiting: a write cannot be taken back half way."""
@@ -34,6 +40,7 @@ class Lane:
             raise Closed("the log is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._waiting += 1
         self._jobs.put((loop, future, call))
         return future
 
@@ -50,27 +57,30 @@ class Lane:
             try:
                 result = call()
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller, who gets all of it
-                _deliver(loop, future, None, error)
+                self._deliver(loop, future, None, error)
             else:
-                _deliver(loop, future, result, None)
+                self._deliver(loop, future, result, None)
             del job, future, call  # hold no buffers while waiting for the next job
 
+    def _deliver(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        try:
+            loop.call_soon_threadsafe(self._settle, future, result, error)
+        except RuntimeError:
+            # The loop was closed while the call ran: there is nobody left to tell.
+            if not loop.is_closed():
+                raise
 
-def _deliver(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any, error: BaseException | None
-) -> None:
-    try:
-        loop.call_soon_threadsafe(_settle, future, result, error)
-    except RuntimeError:
-        # The loop was closed while the call ran: there is nobody left to tell.
-        if not loop.is_closed():
-            raise
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():  # the caller was cancelled meanwhile
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+    def _settle(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._waiting -= 1
+        if future.done():  # the caller was cancelled meanwhile
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

@@ -8,8 +8,8 @@
 | checkpoints/<20 digits>.ckpt      | checkpoints by position, see checkpoints.py                    |
 | quarantine/                       | copies of bytes that recovery had to cut; never read again     |
 
-Three threads: commits are written on one, fsyncs run on another beside it, and the third does what nobody
-waits for (seals, drops, checkpoints).
+Three threads: commits are written on one (small ones on the loop itself, see shortcut.py), fsyncs run on
+another beside it, and the third does what nobody waits for (seals, drops, checkpoints).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObje
 from mainstem.ports.commitlog.reader import LogReader, open_reader
 from mainstem.ports.commitlog.recovery import Recovered, Recovery, RecoveryReport
 from mainstem.ports.commitlog.segments import Segment, segment_path
+from mainstem.ports.commitlog.shortcut import Shortcut
 from mainstem.ports.commitlog.writer import SegmentWriter
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 from mainstem.ports.lanes import Lane
@@ -59,6 +60,7 @@ class LocalCommitLog:
         self._reader = LogReader(files, directory, log, found.segments, checkpoints)
         self._writer = writer
         self._synced = found.end
+        self._shortcut = Shortcut()
         self._write_lane = Lane("mainstem-write")
         self._sync_lane = Lane("mainstem-sync")
         self._chore_lane = Lane("mainstem-chores")
@@ -128,6 +130,10 @@ class LocalCommitLog:
         """Write one commit. Raises NoSpace (nothing was written) or ReadOnly.
 
         If the caller is cancelled the commit may be written all the same."""
+        size = len(entry) + sum(map(len, slices))
+        if self._write_lane.idle and self._shortcut.open(size) and self._writer.has_room(size):
+            with self._shortcut:
+                return self._writer.append(entry, slices, self._synced)
         return await self._write_lane.run(lambda: self._writer.append(entry, slices, self._synced))
 
     async def sync(self) -> int:

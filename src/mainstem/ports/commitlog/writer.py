@@ -67,6 +67,10 @@ class SegmentWriter:
         """The segment that takes the next commit, None if a new one will."""
         return self._current.segment.number if self._current else None
 
+    def has_room(self, size: int) -> bool:
+        """Whether a commit of about `size` bytes goes to the current segment and needs no new one."""
+        return self._current is not None and self._current.segment.data_end + 2 * size < self._segment_bytes
+
     def append(self, entry: Buffer, slices: Sequence[Buffer], synced: int) -> Placement:
         """Write one commit. Raises NoSpace or ReadOnly, and then nothing was written."""
         self.check()
