@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.address import Address
-from mainstem.broker import configs
 from mainstem.config import SETTINGS, Config, resolve
 from mainstem.errors import InvalidConfig
-from mainstem.ledger.config import TopicConfig
 from mainstem.limits import MIB
 
 
@@ -170,57 +168,3 @@ def test_sizes_take_units(text: str, value: int) -> None:
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(InvalidConfig, match="--segment-bytes takes"):
         resolve({"segment_bytes": text}, {})
-
-
-def test_topic_settings_go_there_and_back() -> None:
-    config = configs.parse(
-        {
-            "retention.ms": "1000",
-            "retention.bytes": "-1",
-            "cleanup.policy": "delete,compact",
-            "max.message.bytes": "2000",
-            "message.timestamp.type": "LogAppendTime",
-            "compression.type": "zstd",
-            "mainstem.durability": "disk",
-            "mainstem.type": "queue",
-            "mainstem.ttl.ms": "5",
-            "mainstem.cap.records": "6",
-            "mainstem.cap.bytes": "7",
-            "mainstem.discard": "reject",
-        }
-    )
-    assert config.retention_ms == 1000
-    assert config.cleanup_policy == "compact,delete"
-    assert (config.type, config.durability, config.cap_records, config.discard) == (
-        "queue",
-        "disk",
-        6,
-        "reject",
-    )
-    assert configs.parse(configs.describe(config)) == config
-    assert len(configs.describe(config)) == len(TopicConfig.__struct_fields__)
-
-
-def test_topic_settings_not_named_stay_as_the_base_has_them() -> None:
-    base = TopicConfig(durability="memory", cap_records=3)
-    assert configs.parse({"retention.ms": "1"}, base) == TopicConfig(
-        durability="memory", cap_records=3, retention_ms=1
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("retention.mss", "1", r"unknown topic setting 'retention.mss' \(did you mean retention.ms\?\)"),
-        ("durability", "disk", "did you mean mainstem.durability"),
-        ("retention.ms", "a day", "retention.ms takes a whole number"),
-        ("retention.ms", "-2", "retention.ms takes -1 to"),
-        ("mainstem.cap.records", "-1", "mainstem.cap.records takes 0 to"),
-        ("cleanup.policy", "remove", "cleanup.policy takes delete, compact"),
-        ("mainstem.durability", "fsink", "did you mean fsync"),
-        ("max.message.bytes", str(2**40), "max.message.bytes takes 0 to"),
-    ],
-)
-def test_a_wrong_topic_setting_is_named(name: str, value: str, message: str) -> None:
-    with pytest.raises(InvalidConfig, match=message):
-        configs.parse({name: value})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mainstem.version import VERSION
+
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker, BrokerOptions, Record
     from mainstem.client.embedded import EmbeddedLog, open
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from mainstem.errors import MainstemError
     from mainstem.ledger.config import TopicConfig
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Broker",
     "BrokerOptions",

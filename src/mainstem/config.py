@@ -29,6 +29,7 @@ class Kind(Generic[T]):
     metavar: str
     parse: Callable[[str], T]  # raises ValueError, as values.py says
     absent: str = ""  # how no value is shown
+    secret: bool = False  # never shown
 
 
 def _whole(low: int, high: int) -> Kind[int]:
@@ -49,10 +50,15 @@ def _address_or_off(text: str) -> Address | None:
 
 _PATH = Kind("PATH", values.path)
 _ADDRESS = Kind("HOST:PORT|off", _address_or_off, absent="off")
+_ADVERTISED = Kind("HOST:PORT", Address.parse)
 _NAME = Kind("NAME", values.name)
+_FLAG = Kind("true|false", values.flag)
+_SECRET = Kind("KEYS", str, secret=True)
 
 
+_HTTP = Address("127.0.0.1", 4000)
 _TEXT = Address("127.0.0.1", 9091)
+_KAFKA = Address("127.0.0.1", 9092)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +66,16 @@ class Config:
     """The table of settings: name, type, how it is written, what it means, default."""
 
     data_dir: Annotated[Path, _PATH, "Directory that holds the log."] = Path("data")
+    http: Annotated[Address | None, _ADDRESS, "Where the HTTP door listens (port 0: any free one)."] = _HTTP
     text: Annotated[Address | None, _ADDRESS, "Where the text door listens (port 0: any free one)."] = _TEXT
+    kafka: Annotated[Address | None, _ADDRESS, "Where the Kafka door listens (port 0: any free one)."] = (
+        _KAFKA
+    )
+    kafka_advertise: Annotated[
+        Address | None,
+        _ADVERTISED,
+        "Where Kafka clients are told to connect; by default where the door listens.",
+    ] = None
     ports_file: Annotated[
         Path | None, _PATH, "Once ready, write a JSON map from each door to its address here."
     ] = None
@@ -95,6 +110,53 @@ class Config:
     text_connections: Annotated[int, _whole(1, 1_000_000), "Connections the text door holds at once."] = (
         limits.TEXT_CONNECTIONS_MAX
     )
+    kafka_connections: Annotated[int, _whole(1, 1_000_000), "Connections the Kafka door holds at once."] = (
+        limits.KAFKA_CONNECTIONS_MAX
+    )
+    kafka_request_bytes: Annotated[
+        int, _size(limits.KIB, 1 * limits.GIB), "Largest request the Kafka door takes."
+    ] = limits.KAFKA_REQUEST_BYTES_MAX
+    kafka_in_flight_requests: Annotated[
+        int, _whole(1, 1_000_000), "Unanswered requests of one Kafka connection; beyond it nothing is read."
+    ] = limits.KAFKA_REQUESTS_IN_FLIGHT_MAX
+    kafka_in_flight_bytes: Annotated[int, _size(limits.KIB, 1024 * limits.GIB), "The same in bytes."] = (
+        limits.KAFKA_BYTES_IN_FLIGHT_MAX
+    )
+    kafka_idle_ms: Annotated[
+        int, _whole(1000, 86_400_000), "A Kafka connection on which nothing happens for this long is closed."
+    ] = int(limits.KAFKA_IDLE_S * 1000)
+    api_keys: Annotated[
+        str, _SECRET, "Keys of the HTTP door: key[:scopes[:prefixes]], comma-separated; none: open to all."
+    ] = ""
+    allow_insecure_no_auth: Annotated[
+        bool, _FLAG, "Let the HTTP door listen beyond this machine without keys."
+    ] = False
+    probe_auth: Annotated[bool, _FLAG, "Ask for a key at health and readiness as well."] = False
+    tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the HTTP door; none: no TLS."] = None
+    tls_key: Annotated[Path | None, _PATH, "Its private key, if not in the same file."] = None
+    tls_ca: Annotated[Path | None, _PATH, "Clients must show a certificate of this authority."] = None
+    max_topics: Annotated[int, _whole(0, 2**31), "Topics this server makes; 0 = unlimited."] = limits.TOPICS_MAX
+    max_routers: Annotated[int, _whole(0, 2**31), "Routers this server makes; 0 = unlimited."] = (
+        limits.ROUTERS_MAX
+    )
+    max_watch_sessions: Annotated[int, _whole(0, 2**31), "Watch sessions held at once; 0 = unlimited."] = (
+        limits.HTTP_WATCH_SESSIONS_MAX
+    )
+    max_sse_connections: Annotated[int, _whole(0, 2**31), "Event streams open at once; 0 = unlimited."] = (
+        limits.HTTP_STREAMS_MAX
+    )
+    max_sse_connections_per_key: Annotated[
+        int, _whole(0, 2**31), "Event streams open at once with one key; 0 = unlimited."
+    ] = limits.HTTP_STREAMS_PER_KEY_MAX
+    max_inflight_per_key: Annotated[
+        int, _whole(0, 2**31), "Requests of one key under way at once; 0 = unlimited."
+    ] = limits.HTTP_INFLIGHT_PER_KEY_MAX
+    max_total_bytes: Annotated[
+        int, _size(0, 2**62), "Bytes of records the server holds in all; 0 = unlimited."
+    ] = 0
+    max_body_bytes: Annotated[
+        int, _size(0, limits.HTTP_BODY_BYTES_MAX), "Largest body of a request; 0 = the most there may be."
+    ] = limits.HTTP_BODY_BYTES_MAX
     log_format: Annotated[
         str, _one_of("auto", "text", "json"), "Log lines as key=value or JSON; auto: key=value on a terminal."
     ] = "auto"
@@ -117,7 +179,11 @@ class Setting:
         return ENV_PREFIX + self.name.upper()
 
     def shown(self, value: object) -> str:
-        """A value as a flag or variable would be written."""
+        """A value as a flag or variable would be written; a secret one only shows whether it is there."""
+        if self.kind.secret:
+            return "(set)" if value else ""
+        if isinstance(value, bool):
+            return "true" if value else "false"
         return self.kind.absent if value is None else str(value)
 
 

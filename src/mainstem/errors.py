@@ -6,25 +6,36 @@
     │   │   └── InvalidGroupName    a group name that is empty or too long
     │   ├── InvalidConfig           an unknown setting, or a value it cannot take
     │   ├── InvalidBatch            bytes that are not a well-formed record batch
-    │   │   └── CorruptBatch        a record batch whose checksum does not match its bytes
+    │   │   ├── CorruptBatch        a record batch whose checksum does not match its bytes
+    │   │   └── UnsupportedFormat   records in a format older than RecordBatch v2
+    │   ├── MalformedRequest        bytes that are no request of their protocol
+    │   ├── InvalidTransactionTimeout  a transaction timeout outside the allowed range
     │   └── TooLarge                a record, batch or request over a named limit
+    │       └── OffsetMetadataTooLarge
     ├── NotFound                    the thing named does not exist
     │   ├── TopicNotFound
     │   ├── PartitionNotFound
     │   ├── StreamNotFound
-    │   └── GroupNotFound
+    │   ├── GroupNotFound
+    │   └── TransactionNotFound
     ├── Rejected                    the ledger refused the command; the same on every broker
     │   ├── TopicExists
     │   ├── TopicFull               the topic's cap is reached and it discards nothing
+    │   ├── TopicNotEmpty           a topic to be deleted only if empty holds records
+    │   ├── TopicIncompatible       the topic exists and cannot become what is asked for
+    │   ├── NotAQueue               jobs are claimed from queues, and the topic is a log
     │   ├── LimitReached            a named bound of the ledger (limits.py) is reached
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
+    │   ├── ProducerUnknown         a transactional id and a producer id that do not belong together
+    │   ├── InvalidTransaction      no transaction is open, or not one that this is a part of
     │   └── BrokerFenced            this broker's membership was replaced by a newer one
     ├── GroupRefused                a group's coordinator refused a member's or an administrator's call
     │   ├── UnknownMember           nobody of that id is in the group: join again
     │   ├── IllegalGeneration       the member speaks of another generation than the current one
     │   ├── RebalanceInProgress     the group is being rebalanced: join again
     │   ├── MemberIdRequired        a new member is given its id here, and joins again with it
+    │   ├── WrongGroupKind          the group follows the other of the two group protocols
     │   ├── InconsistentProtocol    the group has another protocol, or none that all its members know
     │   ├── FencedInstance          another member took over the instance id
     │   ├── UnreleasedInstance      the instance id is still held by a member that has not left
@@ -40,6 +51,7 @@
     ├── OffsetOutOfRange            the offset is below the start or beyond the end of the stream
     ├── RecordsLost                 damage or a crash took these records; names the exact range
     ├── Unavailable                 not now: the same call may succeed later
+    │   ├── Throttled               a named bound of this server is reached
     │   ├── NoSpace                 the disk is full; writes resume when space returns
     │   ├── CannotListen            a door's address is taken, not ours, or not allowed
     │   ├── ReadOnly                an fsync failed, so nothing more is written by this process
@@ -85,8 +97,24 @@ class CorruptBatch(InvalidBatch):
     """A record batch whose checksum does not match its bytes."""
 
 
+class UnsupportedFormat(InvalidBatch):
+    """Records in a format older than RecordBatch v2."""
+
+
+class MalformedRequest(InvalidInput):
+    """Bytes that are no request of their protocol: the connection that sent them is closed."""
+
+
+class InvalidTransactionTimeout(InvalidInput):
+    """A transaction timeout outside the allowed range."""
+
+
 class TooLarge(InvalidInput):
     """A record, batch or request over a named limit."""
+
+
+class OffsetMetadataTooLarge(TooLarge):
+    """The text a reader keeps with its offset is over its limit."""
 
 
 class NotFound(MainstemError):
@@ -118,6 +146,12 @@ class GroupNotFound(NotFound):
         self.group = group
 
 
+class TransactionNotFound(NotFound):
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no transactional id {id[:64]!r}: no producer has used it lately")
+        self.id = id
+
+
 class Rejected(MainstemError):
     """The ledger refused the command; the answer is the same on every broker."""
 
@@ -132,6 +166,27 @@ class TopicFull(Rejected):
     """The topic's cap is reached and its policy is to reject."""
 
 
+class TopicNotEmpty(Rejected):
+    def __init__(self, topic: str, count: int) -> None:
+        super().__init__(f"topic {topic!r} holds {count} records, and was to be deleted only if empty")
+        self.topic = topic
+        self.count = count
+
+
+class TopicIncompatible(Rejected):
+    """The topic exists and cannot become what is asked for; `detail` says what differs."""
+
+    def __init__(self, message: str, **detail: str) -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class NotAQueue(Rejected):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} is a log: jobs are claimed from topics of type queue")
+        self.topic = topic
+
+
 class LimitReached(Rejected):
     """A named bound of the ledger is reached; the message says which and what helps."""
 
@@ -142,6 +197,14 @@ class OutOfOrderSequence(Rejected):
 
 class ProducerFenced(Rejected):
     """A newer producer with the same id has taken over."""
+
+
+class ProducerUnknown(Rejected):
+    """A transactional id and a producer id that do not belong together."""
+
+
+class InvalidTransaction(Rejected):
+    """No transaction is open, or not one that this is a part of."""
 
 
 class BrokerFenced(Rejected):
@@ -173,6 +236,10 @@ class MemberIdRequired(GroupRefused):
     def __init__(self, member: str) -> None:
         super().__init__(f"join again as member {member!r}")
         self.member = member
+
+
+class WrongGroupKind(GroupRefused):
+    """The group follows the other of the two group protocols."""
 
 
 class InconsistentProtocol(GroupRefused):
@@ -248,6 +315,15 @@ class RecordsLost(MainstemError):
 
 class Unavailable(MainstemError):
     """Not now: the same call may succeed later."""
+
+
+class Throttled(Unavailable):
+    """A named bound of this server is reached."""
+
+    def __init__(self, limit: str, bound: int, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.bound = bound
 
 
 class NoSpace(Unavailable):

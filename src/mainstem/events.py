@@ -41,6 +41,10 @@ class EventLog:
         """An error nobody foresaw: the line carries the traceback of the exception being handled."""
         self._logger.error(event, exc_info=True, extra={_FIELDS: fields})
 
+    def failure(self, event: str, error: BaseException, **fields: object) -> None:
+        """As `exception`, for one that is not being handled just now."""
+        self._logger.error(event, exc_info=error, extra={_FIELDS: fields})
+
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             self._logger.log(level, event, extra={_FIELDS: fields})

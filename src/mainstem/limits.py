@@ -25,6 +25,7 @@ DECODE_CALL_BYTES = 4 * MIB  # record bytes decoded by one kernel call; a larger
 DECODE_CALL_RECORDS = 64 * KIB  # records decoded by one kernel call; a larger batch goes alone
 DECODE_CALL_BATCHES = 16 * KIB  # batches decoded by one kernel call
 INTERPRETED_RECORDS_MAX = 48  # up to here plain Python beats the cost of calling a compiled kernel
+REPACK_INLINE_BYTES_MAX = 4 * KIB  # a slice this small changes its codec on the event loop
 ZSTD_WINDOW_BYTES_MAX = 128 * MIB  # memory a zstd frame may ask for
 
 # Commit path
@@ -64,8 +65,16 @@ PRODUCER_BATCHES_KEPT = 5  # duplicates among this many last batches answer the 
 PRODUCERS_MAX = 1_000_000
 PRODUCER_IDLE_MS = 7 * 24 * 3600 * 1000
 PRODUCER_TIME_STEP_MS = 60_000  # how finely the ledger knows when a producer was last heard of
+IDEMPOTENCY_KEYS_MAX = 1_000_000  # of all streams; the oldest give way
 COMMIT_IDS_KEPT_PER_BROKER = 1024
 CURSOR_METADATA_BYTES_MAX = 4096
+TRANSACTIONAL_IDS_MAX = 100_000
+TRANSACTIONAL_ID_CHARS_MAX = 1024
+TRANSACTIONAL_ID_IDLE_MS = 7 * 24 * 3600 * 1000  # unused for so long, an id is forgotten
+TRANSACTION_TIMEOUT_MS_MAX = 900_000
+TRANSACTION_STREAMS_MAX = 100_000  # partitions one transaction may write to
+TRANSACTION_GROUPS_MAX = 1_000  # groups whose offsets one transaction may commit
+TRANSACTION_OFFSETS_MAX = 100_000
 CURSORS_MAX = 4_000_000  # (group, stream) pairs
 
 # Groups
@@ -85,6 +94,36 @@ OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 OFFSETS_EXPIRY_EVERY_MS = 600_000
 OFFSETS_EXPIRY_GRACE_MS = 600_000  # after a start, so that members are back before their group looks empty
 
+# HTTP door
+HTTP_BODY_BYTES_MAX = 64 * MIB  # one request's body, and again what it unpacks to
+HTTP_INGEST_BYTES_MAX = 256 * MIB  # bodies being received and written; beyond it writes are throttled
+HTTP_CONNECTIONS_MAX = 20_000
+HTTP_INFLIGHT_PER_KEY_MAX = 1_000
+HTTP_WATCH_SESSIONS_MAX = 10_000
+HTTP_STREAMS_MAX = 10_000
+HTTP_STREAMS_PER_KEY_MAX = 1_000
+HTTP_HEAD_BYTES_MAX = 64 * KIB  # request line and headers
+HTTP_HEAD_S = 10.0  # a request's head must be complete so long after its first byte
+HTTP_STALL_S = 30.0  # a body that brings nothing for this long is given up, and so is an answer nobody reads
+HTTP_IDLE_S = 75.0  # a connection without a request is closed after this
+HTTP_WRITE_RECORDS_MAX = 10_000  # of one POST
+HTTP_RECORD_BYTES_MAX = 1 * MIB  # data and meta of one record
+HTTP_TAG_BYTES_MAX = 256
+HTTP_NODE_BYTES_MAX = 128
+HTTP_META_BYTES_MAX = 16 * KIB
+HTTP_META_KEYS_MAX = 64
+HTTP_IDEMPOTENCY_KEY_BYTES_MAX = 256
+DELETE_RECORDS_PER_COMMAND = 100_000  # a larger delete takes several commands
+DELETE_SIZING_BYTES_MAX = 64 * MIB  # read to learn how many bytes go; beyond it the average is taken
+DIFF_RECORDS_DEFAULT = 256
+DIFF_RECORDS_MAX = 1_000
+DIFF_BYTES_DEFAULT = 1 * MIB
+DIFF_BYTES_MAX = 8 * MIB
+DIFF_WAIT_MS_MAX = 30_000
+TOPIC_PAGE_DEFAULT = 100
+TOPIC_PAGE_MAX = 1_000
+ROUTERS_MAX = 10_000
+
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536
 TEXT_CONNECTIONS_MAX = 10_000
@@ -98,6 +137,53 @@ TEXT_STALL_S = 60.0  # a client that reads nothing for this long is cut off
 TEXT_LINGER_S = 1.0  # how long a refused client may go on sending, so that it gets to read why
 TEXT_STATE_SEGMENTS_MAX = 10_000  # newest segments listed by one STATE
 SHUTDOWN_DRAIN_S = 10.0
+
+# Kafka door
+KAFKA_REQUEST_BYTES_MAX = 100 * MIB  # one request, checked before anything is allocated
+KAFKA_MESSAGE_BYTES_MAX = 8 * MIB  # a request without records: unpacked it takes some twenty times its bytes
+KAFKA_CONNECTIONS_MAX = 10_000
+KAFKA_REQUESTS_IN_FLIGHT_MAX = 4096  # received and unanswered on one connection; beyond it nothing is read
+KAFKA_BYTES_IN_FLIGHT_MAX = 32 * MIB  # the same in bytes
+KAFKA_BYTES_IN_FLIGHT_TOTAL_MAX = 256 * MIB  # the same of all connections together
+KAFKA_RECEIVE_BUFFER_BYTES = 256 * KIB  # shared by all connections
+KAFKA_WRITE_BUFFER_BYTES = 1 * MIB  # answers a client has not read; beyond it nothing is read from it
+KAFKA_IDLE_S = 600.0  # a connection on which nothing happens for this long is closed
+KAFKA_FETCH_BYTES_MAX = 64 * MIB  # record bytes of one Fetch answer, whatever the client allows
+KAFKA_CHANGES_AT_ONCE = 256  # topics of one admin request that are worked on side by side
+KAFKA_ERROR_MESSAGE_CHARS_MAX = 1024
+KAFKA_DESCRIBED_CONFIGS_KEPT = 256  # encoded answers for one config each
+KAFKA_DESCRIBED_PARTITIONS_MAX = 2000  # in one page of DescribeTopicPartitions
+KAFKA_METADATA_ANSWERS_KEPT = 64  # encoded answers for one state of the topics
+
+# Transactions
+TRANSACTIONS_CHECK_EVERY_S = 1.0  # how often those that take too long are looked for
+
+# Queues
+CLAIM_JOBS_MAX = 1_000  # of one claim, and named by one ack, nack or extend
+LEASE_MS_MIN = 100
+LEASE_MS_MAX = 86_400_000
+NACK_DELAY_MS_MAX = 365 * 86_400_000
+CLAIM_JITTER_MS_MAX = 5_000
+QUEUE_NODE_BYTES_MAX = 128
+QUEUE_PIECES_MAX = 256  # stretches of records kept after a claim, for the next one
+QUEUE_PIECES_BYTES_MAX = 32 * MIB
+DEAD_LETTERS_MOVED_MAX = 100  # by one commit
+CLAIMERS_SERVED_MAX = 1_000  # by one commit, where claims are gathered
+
+# Watching
+WATCH_TOPICS_MAX = 256  # of one session
+WATCH_RECORDS_DEFAULT = 256  # in one frame; the most is that of a diff
+WATCH_BYTES_DEFAULT = 256 * KIB
+WATCH_READS_MAX = 16  # reads for watchers that wait for a file at once, which bounds their memory
+WATCH_HANDED_PER_TURN = 256  # watchers given a page before the loop does something else
+WATCH_SESSION_TTL_MS = 300_000  # a session nobody is connected to is forgotten after this
+WATCH_HEARTBEAT_MS_DEFAULT = 15_000
+WATCH_HEARTBEAT_MS_MIN = 1_000
+WATCH_HEARTBEAT_MS_MAX = 60_000
+WATCH_RETRY_MS = 2_000  # how soon a client comes back that lost its stream
+WEBSOCKET_MESSAGE_BYTES_MAX = 16 * MIB  # one command
+WEBSOCKET_COMMANDS_MAX = 64  # received and unanswered on one socket; beyond it nothing is read
+WEBSOCKET_TOPICS_MAX = 1_024  # subscribed to through one socket
 
 # Retention
 RETENTION_EVERY_S = 30.0

@@ -17,6 +17,11 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
+from mainstem.doors.kafka.connections import KafkaLimits
+from mainstem.doors.kafka.door import KafkaDoor
+from mainstem.doors.http.auth import parse_keys
+from mainstem.doors.http.context import HttpLimits
+from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
 
@@ -96,7 +101,40 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             connections_max=config.text_connections,
         )
         doors.append(("text", text, config.text))
+    if config.http is not None:
+        doors.append(("http", _http_door(config, broker), config.http))
+    if config.kafka is not None:
+        kafka = KafkaDoor(
+            broker,
+            broker_id=config.broker_id,
+            advertise=config.kafka_advertise,
+            bounds=KafkaLimits(
+                connections=config.kafka_connections,
+                request_bytes=config.kafka_request_bytes,
+                in_flight_requests=config.kafka_in_flight_requests,
+                in_flight_bytes=config.kafka_in_flight_bytes,
+                idle_s=config.kafka_idle_ms / 1000,
+            ),
+        )
+        doors.append(("kafka", kafka, config.kafka))
     return doors
+
+
+def _http_door(config: Config, broker: Broker) -> HttpDoor:
+    return HttpDoor(
+        broker,
+        keys=parse_keys(config.api_keys),
+        bounds=HttpLimits(
+            inflight_per_key=config.max_inflight_per_key,
+            body_bytes=config.max_body_bytes,
+            watch_sessions=config.max_watch_sessions,
+            streams=config.max_sse_connections,
+            streams_per_key=config.max_sse_connections_per_key,
+        ),
+        allow_insecure=config.allow_insecure_no_auth,
+        probe_auth=config.probe_auth,
+        tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+    )
 
 
 async def _start(name: str, door: Door, address: Address) -> Address:

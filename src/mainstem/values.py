@@ -56,6 +56,15 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def flag(text: str) -> bool:
+    """true or 1, false or 0."""
+    if text.lower() in ("true", "1"):
+        return True
+    if text.lower() in ("false", "0"):
+        return False
+    raise ValueError(f"takes true or false, not {text!r}")
+
+
 def name(text: str) -> str:
     """A word or a few, for people."""
     if not text.strip() or not text.isprintable():

@@ -164,4 +164,11 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "Take": 32,
         "Boot": 40,
         "Halt": 41,
+        "InitProducer": 50,
+        "AddStreamsToTransaction": 51,
+        "AddGroupToTransaction": 52,
+        "TransactionOffsets": 53,
+        "EndTransaction": 54,
+        "ExpireTransactions": 55,
+        "ForgetTransactionalIds": 56,
     }

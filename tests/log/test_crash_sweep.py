@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from mainstem import limits
 from mainstem.errors import MainstemError, invariant
 from mainstem.log.recovery import recover
 from mainstem.testing.files import Policy, SimFiles, SimulatedCrash
@@ -18,9 +19,15 @@ from mainstem.testing.workload import Workload
 pytestmark = pytest.mark.slow
 
 _ROUNDS = 24
-_POINTS_OF_A_SLICE = 16
+_POINTS_OF_A_SLICE = 40
 _CALLS_OF_A_START = 14
 _POLICIES: tuple[Policy, ...] = ("lost", "kept", "torn")
+
+
+@pytest.fixture(autouse=True)
+def digest_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that every replay compares its state with the one that was there before, many times over."""
+    monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 4)
 
 
 async def _work(machine: Machine, seed: int, history: History) -> None:
@@ -131,7 +138,9 @@ async def test_a_crash_during_recovery_breaks_nothing_either(
             await _reboot(machine, policy, again)
             await _verify(machine, history, lossless=policy == "kept", seed=sweep_seed)
         except BaseException as error:
-            error.add_note(f"crashes came after call {point} of {total} and call {again} after that, {policy}")
+            error.add_note(
+                f"crashes came after call {point} of {total} and call {again} after that, {policy}"
+            )
             raise
         finally:
             await machine.kill()

@@ -97,6 +97,19 @@ async def test_damage_in_two_slices_loses_two_ranges(tmp_path: Path) -> None:
     await _check(directory, [(10, 12), (40, 42)])
 
 
+async def test_damage_in_the_tail_is_known_before_anybody_reads_it(tmp_path: Path) -> None:
+    directory = await _write(tmp_path / "data", stop=False)
+    path, at = _place_of(directory, VALUES[59])
+    _flip(path, at)
+    broker = await Broker.open(_options(directory))
+    try:
+        stream = broker.topic("t").streams[0]
+        assert broker.log.ledger.streams.lost(stream) == [(58, 60, "damaged")]
+        assert broker.partition("t").records == 58
+    finally:
+        await broker.close()
+
+
 async def test_one_damaged_copy_of_an_index_costs_nothing(tmp_path: Path) -> None:
     directory = await _write(tmp_path / "data", stop=True)
     for path in sorted((directory / "wal").iterdir()):

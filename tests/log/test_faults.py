@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.errors import Closed, MainstemError, NoSpace, ReadOnly
+from mainstem.errors import Closed, MainstemError, NoSpace, ReadOnly, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.testing.commitlogs import GatedCommitLog
 from mainstem.testing.history import scan
@@ -109,15 +110,35 @@ async def test_a_disk_that_fills_up_during_a_close_does_not_spoil_the_next_start
     for number in range(10):
         await broker.append_values("t", [b"%d" % number])
     machine.files.no_space_after(room)
-    try:
+    with contextlib.suppress(NoSpace):
         await machine.close()
-    except NoSpace:
-        pass
     machine.files.space_returns()
     broker = await machine.open()
     assert len((await scan(broker, "t"))[0]) == 10
     broker = await machine.restart()
     assert len((await scan(broker, "t"))[0]) == 10
+
+
+async def test_offsets_seen_before_a_failed_fsync_are_not_given_out_again_on_the_same_boot(
+    machine: Machine,
+) -> None:
+    broker, _ = await _opened(machine, durability="disk")
+    await broker.append_values("t", [b"0"])
+    await broker.log.sync()
+    seen = (await broker.append_values("t", [b"seen"])).base_offset
+    assert [record.value for record in await broker.read("t", seen)] == [b"seen"]
+    machine.files.fail_next_fdatasync()
+    with pytest.raises(ReadOnly):
+        await broker.log.sync()
+    await machine.drop_pages()
+    broker = await machine.open()
+    assert (await broker.append_values("t", [b"later"])).base_offset > seen
+    with pytest.raises(RecordsLost) as loss:
+        await broker.read("t", seen)
+    assert loss.value.start == seen
+    end = broker.partition("t").end
+    await machine.kill()
+    assert (await machine.open()).partition("t").end == end  # it jumps once, not at every start
 
 
 async def test_a_failed_fsync_makes_the_broker_read_only_and_tells_everybody_who_waits(

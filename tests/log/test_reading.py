@@ -303,7 +303,7 @@ async def test_offsets_are_found_by_time_when_times_run_back_and_forth(machine: 
         await broker.append_values("t", [b"x"] * len(part), timestamps_ms=part)
     for start in range(len(times)):
         await broker.trim("t", start)
-        for wanted in range(0, 102):
+        for wanted in range(102):
             late = [offset for offset, time in enumerate(times) if offset >= start and time >= wanted]
             assert await broker.offset_at("t", wanted) == (late[0] if late else len(times)), (start, wanted)
 

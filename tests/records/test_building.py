@@ -82,7 +82,7 @@ def test_producer_fields_and_codec_stand_in_the_header(count: int, codec: Codec)
         transactional=True,
     )
     facts = check_slice(memoryview(batch), batch_bytes_max=1 << 20)
-    assert facts == (count, 1, NOW_MS, 9, 2, 40, True, False)
+    assert facts == (count, 1, NOW_MS, 9, 2, 40, True, False, False)
     assert next(walk(batch)).codec_id == CODECS.index(codec)
 
 

@@ -5,17 +5,32 @@ Every method that changes something returns once the change is durable to the cl
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from mainstem import limits
+from mainstem.broker.activity import Activity
+from mainstem.broker.deletes import Deletes
+from mainstem.broker.diff import Diffs
+from mainstem.broker.floors import expire_untracked, expired_to
+from mainstem.broker.repacking import Repacking
+from mainstem.broker.queues import Queues
 from mainstem.broker.retention import Retention
+from mainstem.broker.routing import NoRouting, Routing
+from mainstem.broker.states import States
+from mainstem.broker.streams import Streams
+from mainstem.broker.transactions import Transactions
+from mainstem.broker.watch import Watching
+from mainstem.broker.writes import Writes
 from mainstem.errors import (
     GroupNotFound,
     InvalidBatch,
@@ -24,6 +39,7 @@ from mainstem.errors import (
     OffsetOutOfRange,
     PartitionNotFound,
     RecordsLost,
+    Throttled,
     TooLarge,
     TopicExists,
     TopicNotFound,
@@ -63,6 +79,9 @@ class BrokerOptions:
     checkpoint_every_bytes: int = limits.CHECKPOINT_EVERY_BYTES
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # relaxed topics are synced in the background this often; 0 = left to the kernel
+    topics_max: int = limits.TOPICS_MAX  # more are not made; 0 = the ledger's own bound
+    routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
+    total_bytes_max: int = 0  # of live records, as caps count them; 0 = unlimited
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +139,18 @@ class Broker:
         self._clock = clock
         self._random = random
         self._retention = Retention(log, clock)
+        self.transactions = Transactions(log, clock)
+        self.streams = Streams(log)
+        self._repacking = Repacking()
+        self._changing = asyncio.Lock()  # held between reading a config and replacing it
+        self.routing: Routing = NoRouting()
+        self.activity = Activity(clock)
+        self.states = States(log, clock)
+        self.writes = Writes(self)
+        self.diffs = Diffs(log, clock)
+        self.deletes = Deletes(self)
+        self.queues = Queues(log, clock, random, options.broker_id, self._dead_letter_topic)
+        self.watching = Watching(self)
 
     @classmethod
     async def open(
@@ -147,16 +178,28 @@ class Broker:
             raise
         broker = cls(log, options, clock, random or SystemRandom())
         broker._retention.start()
+        broker.transactions.start()
         return broker
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
         await self._retention.stop()
+        await self.queues.close()
+        await self.transactions.stop()
+        await self.watching.close()
         await self._log.close()
 
     @property
     def log(self) -> Log:
         return self._log
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def options(self) -> BrokerOptions:
+        return self._options
 
     @property
     def last_position(self) -> int:
@@ -166,21 +209,38 @@ class Broker:
     # Topics
 
     async def create_topic(
-        self, name: str, *, partitions: int = 1, config: TopicConfig | None = None, exist_ok: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: TopicConfig | None = None,
+        exist_ok: bool = False,
+        dry_run: bool = False,
     ) -> TopicInfo:
-        """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`)."""
+        """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`). `dry_run` does nothing more."""
         _check_name(name)
         existing = self._log.ledger.topics.get(name)
         if existing is not None and exist_ok:
             return _info(existing)
         config = config or self._options.default_config
+        command = CreateTopic(name, self._random.token(16), partitions, config)
+        if dry_run:
+            self._rehearse(command)
+            return TopicInfo(name, command.topic_id, config, (-1,) * partitions)
         try:
-            command = CreateTopic(name, self._random.token(16), partitions, config)
             return _info(await self._log.propose(command))
         except TopicExists:
             if exist_ok:
                 return self.topic(name)
             raise
+
+    async def make_topic(self, name: str, config: TopicConfig) -> TopicInfo:
+        """As `create_topic`, but within this server's bound on topics. Raises Throttled as well."""
+        bound = self._options.topics_max
+        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
+            _check_name(name)
+            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
+        return await self.create_topic(name, config=config)
 
     async def delete_topic(self, name: str) -> TopicInfo:
         """Raises TopicNotFound."""
@@ -188,15 +248,51 @@ class Broker:
         await self._log.propose(DeleteTopic(info.topic_id))
         for stream in info.streams:
             self._log.forget_ephemeral(stream)
+        self.activity.forget(info.topic_id)
+        self.queues.forget(info.streams)
         return info
+
+    async def _dead_letter_topic(self, name: str) -> TopicInfo:
+        """The topic, made if there is none yet."""
+        with contextlib.suppress(TopicNotFound):
+            return self.topic(name)
+        config = msgspec.structs.replace(self._options.default_config, durability="disk")
+        try:
+            return await self.make_topic(name, config)
+        except TopicExists:
+            return self.topic(name)
 
     async def alter_topic(self, name: str, config: TopicConfig) -> TopicInfo:
         """Replace the config. Raises TopicNotFound, InvalidConfig."""
         return _info(await self._log.propose(AlterTopic(self.topic(name).topic_id, config)))
 
-    async def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Grow a topic to `total` partitions; it never shrinks."""
-        return _info(await self._log.propose(AddPartitions(self.topic(name).topic_id, total)))
+    async def change_topic(
+        self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False
+    ) -> TopicInfo:
+        """Replace the config by what `change` makes of it; none undoes another made at the same time.
+
+        Raises TopicNotFound, InvalidConfig. `dry_run` does nothing more."""
+        async with self._changing:
+            info = self.topic(name)
+            config = change(info.config)
+            if dry_run:
+                self._rehearse(AlterTopic(info.topic_id, config))
+                return replace(info, config=config)
+            return await self.alter_topic(name, config)
+
+    async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> TopicInfo:
+        """Grow a topic to `total` partitions; it never shrinks. `dry_run` only raises what it would raise."""
+        info = self.topic(name)
+        command = AddPartitions(info.topic_id, total)
+        if dry_run:
+            self._rehearse(command)
+            return replace(info, streams=info.streams + (-1,) * (total - info.partitions))
+        return _info(await self._log.propose(command))
+
+    def _rehearse(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
+        refusal = self._log.ledger.topics.refusal(command)
+        if refusal is not None:
+            raise refusal
 
     def topic(self, name: str) -> TopicInfo:
         """Raises TopicNotFound."""
@@ -241,7 +337,17 @@ class Broker:
 
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
         """Append record batches as they came off the wire. Takes ownership of the buffer and stamps it."""
-        stream, config = self._stream_and_config(name, partition)
+        placing, facts = self.place(self.streams.topic(name), partition, batches)
+        base, duplicate = await placing
+        return Appended(base, facts.count, facts.max_timestamp, duplicate)
+
+    def place(self, topic: Topic, partition: int, batches: bytearray) -> tuple[Awaitable[Placed], SliceFacts]:
+        """As `append`, but in line at once: what is placed later comes later in the log.
+
+        Raises what is wrong with the batches; awaiting raises what the ledger refuses."""
+        if not 0 <= partition < len(topic.streams):
+            raise PartitionNotFound(topic.name, partition, len(topic.streams))
+        config = topic.config
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
         if facts.control:
             raise InvalidBatch("control batches are written by the broker alone")
@@ -249,8 +355,7 @@ class Broker:
             now = self._clock.now_ms()
             batches = _with_append_time(memoryview(batches), now)
             facts = facts._replace(max_timestamp=now)
-        base, duplicate = await self._place(stream, config, batches, facts, len(batches))
-        return Appended(base, facts.count, facts.max_timestamp, duplicate)
+        return self._place(topic.streams[partition], config, batches, facts, len(batches)), facts
 
     async def append_values(
         self,
@@ -285,10 +390,30 @@ class Broker:
     def _place(
         self, stream: int, config: TopicConfig, slice: bytearray, facts: SliceFacts, size: int
     ) -> Awaitable[Placed]:
+        if config.compression_type == "producer" and not self._repacking.busy(stream):
+            return self._append(stream, config, slice, facts, size)
+        return self._repacking.place(
+            stream, config, slice, lambda packed: self._append(stream, config, packed, facts, size)
+        )
+
+    def _append(
+        self, stream: int, config: TopicConfig, slice: bytearray, facts: SliceFacts, size: int
+    ) -> Awaitable[Placed]:
         records = b""
         if config.tracked:
             records, size = _record_rows(slice)
         return self._log.append(stream, slice, facts, size, records)
+
+    def place_sized(
+        self, topic: Topic, stream: int, slice: bytearray, facts: SliceFacts, size: int, rows: bytes
+    ) -> Awaitable[Placed]:
+        """Append a batch this process built: `size` is what caps count, `rows` are packed RECORD rows."""
+        config = topic.config
+        if config.compression_type == "producer" and not self._repacking.busy(stream):
+            return self._log.append(stream, slice, facts, size, rows)
+        return self._repacking.place(
+            stream, config, slice, lambda packed: self._log.append(stream, packed, facts, size, rows)
+        )
 
     # Reading
 
@@ -343,11 +468,18 @@ class Broker:
     async def trim(self, name: str, offset: int, partition: int = 0) -> int:
         """Delete the records below `offset`. Returns the new start."""
         stream = self._stream(name, partition)
-        if self._log.ledger.streams.ephemeral(stream):
-            return self._log.trim_ephemeral(stream, offset)
-        await self._log.propose(Trim(stream, offset, "delete"))
+        await self._log.trim(stream, offset, "delete")
         await self._log.collect()
         return self._log.bounds(stream)[0]
+
+    async def expire(self, topic: Topic, stream: int) -> None:
+        """Apply the topic's ttl to one stream now."""
+        now = self._clock.now_ms()
+        await expire_untracked(self._log, stream, topic.config, now)
+        streams, number = self._log.state_of(stream)
+        floor = expired_to(streams, number, now - topic.config.ttl_ms)
+        if floor > streams.start(number):
+            await self._log.trim(stream, floor, "ttl")
 
     async def enforce_retention(self) -> int:
         """Apply time and size limits now, to every topic. Returns how many partitions were trimmed."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from mainstem import limits
 from mainstem.broker.topic_settings import BY_NAME, TOPIC_SETTINGS, TopicSetting, items, shown
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
@@ -57,10 +58,15 @@ def parse(settings: Mapping[str, str], base: TopicConfig | None = None) -> Topic
     return changed
 
 
-def replaced(settings: Mapping[str, str], default: TopicConfig) -> TopicConfig:
-    """A config of these settings and no others, given by name; the rest is the server's default."""
-    named = tuple(sorted(settings))
-    return msgspec.structs.replace(parse(settings, default), named=named)
+def replaced(
+    settings: Mapping[str, str], default: TopicConfig, base: TopicConfig | None = None
+) -> TopicConfig:
+    """A config of these settings and no others, given by name; the rest goes back to the server's default.
+
+    What has no name here, or is fixed once a topic exists, stays as `base` has it."""
+    back = {row.field: getattr(default, row.field) for row in TOPIC_SETTINGS if row.field and not row.fixed}
+    start = msgspec.structs.replace(base or default, **back, inert=default.inert, named=())
+    return msgspec.structs.replace(parse(settings, start), named=tuple(sorted(settings)))
 
 
 def edited(config: TopicConfig, edits: Sequence[Edit], default: TopicConfig) -> TopicConfig:
@@ -103,6 +109,10 @@ def value_of(row: TopicSetting, config: TopicConfig) -> str:
 
 
 def _parsed(row: TopicSetting, text: str) -> object:
+    if len(text) > limits.TOPIC_SETTING_CHARS_MAX:
+        raise InvalidConfig(
+            f"{row.name} takes up to {limits.TOPIC_SETTING_CHARS_MAX} characters, not {len(text)}"
+        )
     try:
         return row.parse(text)
     except ValueError as wrong:
@@ -132,6 +142,6 @@ def _entry(row: TopicSetting, config: TopicConfig, default: TopicConfig) -> Entr
 def _check_together(config: TopicConfig) -> None:
     if config.max_compaction_lag_ms < config.min_compaction_lag_ms:
         raise InvalidConfig(
-            f"max.compaction.lag.ms is {config.max_compaction_lag_ms}, less than min.compaction.lag.ms, which is "
-            f"{config.min_compaction_lag_ms}"
+            f"max.compaction.lag.ms is {config.max_compaction_lag_ms}: it takes min.compaction.lag.ms, which "
+            f"is {config.min_compaction_lag_ms}, or more"
         )

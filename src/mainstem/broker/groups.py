@@ -2,13 +2,384 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
+
+from mainstem import limits
+from mainstem.broker.group.assignors import ASSIGNORS
+from mainstem.broker.group.classic import EMPTY, ClassicGroup
+from mainstem.broker.group.consumer import ConsumerGroup
+from mainstem.broker.group.consumer_member import LEFT_FOR_NOW, Beat, BeatAnswer
+from mainstem.broker.group.member import Join, Joined, Synced
+from mainstem.broker.group.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.group.subscription import topics_told
+from mainstem.broker.group.timers import Timers
+from mainstem.errors import (
+    Closed,
+    GroupFull,
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupSubscribed,
+    InconsistentProtocol,
+    InvalidGroupName,
+    InvalidInput,
+    InvalidSessionTimeout,
+    MainstemError,
+    TooLarge,
+    UnknownMember,
+    UnstableOffsets,
+    UnsupportedAssignor,
+    WrongGroupKind,
+)
+from mainstem.ledger.cursors import Cursor
+from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
-from mainstem.ports.clock import Clock
+from mainstem.ports.clock import Clock, Random, SystemRandom
+
+_log = logging.getLogger("mainstem.groups")
+
+Group = ClassicGroup | ConsumerGroup
+
+_SWEPT_AT_ONCE = 1_000  # groups looked at before others have their turn
+
+
+class ListedGroup(NamedTuple):
+    name: str
+    protocol_type: str
+    state: str
+    kind: str
 
 
 class Groups:
-    """Membership is volatile and lives here; committed offsets are the ledger's."""
+    """Membership is volatile and lives here; committed offsets are the ledger's.
 
-    def __init__(self, log: Log, clock: Clock) -> None:
+    After a start nobody is a member: clients hear that they are unknown, join again, find their offsets."""
+
+    def __init__(
+        self, log: Log, clock: Clock, options: GroupOptions | None = None, random: Random | None = None
+    ) -> None:
+        self.offsets = CommittedOffsets(log)
+        self.timers = Timers(clock)
         self._log = log
         self._clock = clock
+        self._options = options or GroupOptions()
+        self._random = random or SystemRandom()
+        self._groups: dict[str, Group] = {}
+        self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
+        self._expiry = self.timers.timer(self._start_expiring)
+        self._expiring: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Let time pass: sessions and offsets expire from here on."""
+        self.timers.start()
+        self._expiry.start(limits.OFFSETS_EXPIRY_GRACE_MS)
+
+    async def stop(self) -> None:
+        """Answer everybody who waits for others."""
+        self._closed = True
+        self.timers.stop()
+        closing = Closed("the broker is stopping: find the group's coordinator again")
+        for group in self._groups.values():
+            if isinstance(group, ClassicGroup):
+                group.close(closing)
+        if self._expiring is not None:
+            self._expiring.cancel()
+            await asyncio.gather(self._expiring, return_exceptions=True)
+
+    # Members that assign among themselves
+
+    async def join(self, join: Join) -> Joined:
+        """Enter a group, or its next generation: answers once all its members are in."""
+        self._check_open(join.group)
+        bounds = self._options
+        if not bounds.session_ms_min <= join.session_ms <= bounds.session_ms_max:
+            raise InvalidSessionTimeout(
+                f"a session of {join.session_ms} ms: {bounds.session_ms_min} to {bounds.session_ms_max}"
+                " ms are allowed"
+            )
+        if len(join.protocols) > limits.GROUP_PROTOCOLS_PER_MEMBER_MAX:
+            raise TooLarge(f"at most {limits.GROUP_PROTOCOLS_PER_MEMBER_MAX} protocols a member are allowed")
+        if sum(len(metadata) for _, metadata in join.protocols) > limits.GROUP_MEMBER_BYTES_MAX:
+            raise TooLarge(f"the metadata of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        rebalance_ms = join.rebalance_ms if join.rebalance_ms >= 0 else join.session_ms
+        rebalance_ms = min(rebalance_ms, limits.GROUP_REBALANCE_MS_MAX)
+        group = self._classic_to_join(join.group, join.member_id)
+        return await group.join(replace(join, rebalance_ms=rebalance_ms))
+
+    async def sync(
+        self,
+        group: str,
+        member_id: str,
+        generation: int,
+        *,
+        instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+        assignments: Mapping[str, bytes],
+    ) -> Synced:
+        """A member's assignment, once the leader has given all of them here."""
+        if any(len(part) > limits.GROUP_MEMBER_BYTES_MAX for part in assignments.values()):
+            raise TooLarge(f"the assignment of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        return await self._classic(group, member_id).sync(
+            member_id,
+            generation,
+            instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocol=protocol,
+            assignments=assignments,
+        )
+
+    def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """Raises RebalanceInProgress when the member has to join again."""
+        self._classic(group, member_id).heartbeat(member_id, generation, instance_id)
+
+    def leave(self, group: str, member_id: str, instance_id: str | None = None) -> None:
+        self._classic(group, member_id).leave(member_id, instance_id)
+
+    # Members that the broker assigns to
+
+    def consumer_heartbeat(self, beat: Beat) -> BeatAnswer:
+        """Join, stay in or leave a group whose partitions the broker assigns."""
+        self._check_open(beat.group)
+        _check_beat(beat)
+        if beat.epoch == 0 and not beat.member_id:
+            beat = replace(beat, member_id=self._new_id("member"))
+        group = self._groups.get(beat.group)
+        if isinstance(group, ClassicGroup) and group.empty:
+            group = None
+        if group is None:
+            if beat.epoch != 0:
+                raise UnknownMember(beat.group, beat.member_id)
+            group = ConsumerGroup(beat.group, self.timers, self._options, self._topics)
+            self._put(group)
+        if isinstance(group, ClassicGroup):
+            raise WrongGroupKind(f"group {beat.group!r} has members of the classic protocol")
+        return group.heartbeat(beat)
+
+    # Offsets
+
+    def check_commit(
+        self,
+        group: str,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """Whether somebody may commit offsets of a group. A generation of -1 is no member."""
+        self._check_open(group)
+        found = self._groups.get(group)
+        if found is not None:
+            found.check_commit(member_id, generation, instance_id, transactional=transactional)
+        elif generation >= 0:
+            raise UnknownMember(group, member_id)
+
+    async def commit(
+        self,
+        group: str,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> list[MainstemError | None]:
+        """Store how far a group has read. Says for each offset what is wrong with it, if anything."""
+        self.check_commit(group, member_id, generation, instance_id)
+        return await self.offsets.commit(group, offsets)
+
+    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
+        """Whether a member may read its group's offsets; whoever names no member may."""
+        found = self._groups.get(group)
+        if epoch >= 0 and member_id and isinstance(found, ConsumerGroup):
+            found.check_epoch(member_id, epoch)
+        elif epoch >= 0 and member_id and found is None:
+            raise UnknownMember(group, member_id)
+
+    def unstable(self, group: str) -> Set[int]:
+        """Streams whose offset in the group an open transaction is about to move."""
+        return self._log.ledger.transactions.pending(group)
+
+    def committed(
+        self, group: str, topic: str, partition: int, unstable: Set[int] = frozenset()
+    ) -> Cursor | None:
+        """How far a group has read; None if it never said.
+
+        Raises TopicNotFound, PartitionNotFound, and UnstableOffsets for a stream among `unstable`."""
+        stream = self.offsets.stream(topic, partition)
+        if stream in unstable:
+            raise UnstableOffsets(group)
+        return self._log.ledger.cursors.get(group, stream)
+
+    async def delete_offsets(
+        self, group: str, partitions: Sequence[tuple[str, int]]
+    ) -> list[MainstemError | None]:
+        """Forget offsets of topics that the group does not read. Says for each what is wrong, if anything."""
+        if not self.exists(group):
+            raise GroupNotFound(group)
+        outcomes: list[MainstemError | None] = []
+        streams = []
+        for topic, partition in partitions:
+            try:
+                stream = self.offsets.stream(topic, partition)
+                self._check_unread(group, topic)
+                streams.append(stream)
+                outcomes.append(None)
+            except GroupNotEmpty:
+                raise
+            except MainstemError as error:
+                outcomes.append(error)
+        if streams and self.offsets.exists(group):
+            await self.offsets.delete(group, streams)
+        return outcomes
+
+    async def expire_offsets(self) -> int:
+        """Forget offsets of groups that nobody was in, and that committed nothing, for the retention time."""
+        now = self._clock.now_ms()
+        before_ms = now - self._options.offsets_retention_ms
+        expired = 0
+        for name, group in list(self._groups.items()):
+            if not group.empty:
+                self._occupied_ms[name] = now
+            elif not self.offsets.exists(name):
+                self._drop(name)
+        for number, name in enumerate(self.offsets.names()):
+            if not number % _SWEPT_AT_ONCE:
+                await asyncio.sleep(0)  # others have their turn
+            if self._occupied_ms.get(name, 0) <= before_ms and not name.startswith(OWN_PREFIX):
+                expired += await self.offsets.expire(name, before_ms)
+        return expired
+
+    # What an administrator asks
+
+    def get(self, group: str) -> Group | None:
+        """A group that has members, or had some lately."""
+        return self._groups.get(group)
+
+    def exists(self, group: str) -> bool:
+        return group in self._groups or self.offsets.exists(group)
+
+    def list(self) -> list[ListedGroup]:
+        """Every group that has members or offsets."""
+        listed = {name: ListedGroup(name, "", EMPTY, ClassicGroup.kind) for name in self.offsets.groups()}
+        for name, group in self._groups.items():
+            listed[name] = ListedGroup(name, group.protocol_type or "", group.state, group.kind)
+        return [listed[name] for name in sorted(listed)]
+
+    async def delete(self, group: str) -> None:
+        """Forget a group without members, and its offsets. Raises GroupNotFound, GroupNotEmpty."""
+        if not self.exists(group):
+            raise GroupNotFound(group)
+        found = self._groups.get(group)
+        if found is not None:
+            if not found.empty:
+                raise GroupNotEmpty(group)
+            self._drop(group)
+        if self.offsets.exists(group):
+            await self.offsets.delete(group)
+
+    # Finding groups
+
+    def _check_open(self, group: str) -> None:
+        if self._closed:
+            raise Closed("the broker is stopping: find the group's coordinator again")
+        if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+            raise InvalidGroupName(
+                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}"
+            )
+
+    def _classic(self, name: str, member_id: str) -> ClassicGroup:
+        """Raises UnknownMember if there is no such group."""
+        self._check_open(name)
+        group = self._groups.get(name)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMember(name, member_id)
+        return group
+
+    def _classic_to_join(self, name: str, member_id: str) -> ClassicGroup:
+        group = self._groups.get(name)
+        if isinstance(group, ConsumerGroup):
+            if not group.empty:
+                raise InconsistentProtocol(f"the broker assigns the partitions of group {name!r}")
+            group = None
+        if group is None:
+            if member_id:
+                raise UnknownMember(name, member_id)
+            group = ClassicGroup(name, self.timers, self._options, self._new_id)
+            self._put(group)
+        return group
+
+    def _put(self, group: Group) -> None:
+        if group.name not in self._groups and len(self._groups) >= self._options.groups_max:
+            for name in [name for name, known in self._groups.items() if known.empty]:
+                self._drop(name)
+            if len(self._groups) >= self._options.groups_max:
+                raise GroupFull(f"there are {self._options.groups_max} groups, the most there may be")
+        self._groups[group.name] = group
+
+    def _drop(self, name: str) -> None:
+        self._groups.pop(name, None)
+        self._occupied_ms.pop(name, None)
+
+    def _new_id(self, prefix: str) -> str:
+        return f"{prefix}-{UUID(bytes=self._random.token(16), version=4)}"
+
+    def _topics(self) -> Topics:
+        return self._log.ledger.topics
+
+    def _check_unread(self, name: str, topic: str) -> None:
+        """Raises GroupSubscribed if members read the topic, GroupNotEmpty if nobody can tell."""
+        group = self._groups.get(name)
+        if group is None or group.empty:
+            return
+        if isinstance(group, ConsumerGroup):
+            if group.reads(topic):
+                raise GroupSubscribed(name, topic)
+            return
+        if group.protocol_type != ConsumerGroup.protocol_type:
+            raise GroupNotEmpty(name)
+        for member in group.members.values():
+            for _, metadata in member.protocols:
+                told = topics_told(metadata)
+                if told is None or topic in told:
+                    raise GroupSubscribed(name, topic)
+
+    def _start_expiring(self) -> None:
+        self._expiring = asyncio.get_running_loop().create_task(self._expire(), name="mainstem-offsets")
+
+    async def _expire(self) -> None:
+        try:
+            await self.expire_offsets()
+        except MainstemError as error:
+            _log.warning("offsets were not expired", extra={"error": str(error)})
+        finally:
+            self._expiry.start(limits.OFFSETS_EXPIRY_EVERY_MS)
+
+
+def _check_beat(beat: Beat) -> None:
+    """Raises InvalidInput, UnsupportedAssignor."""
+    if beat.epoch < LEFT_FOR_NOW:
+        raise InvalidInput(f"{beat.epoch} is no member epoch")
+    if beat.epoch != 0 and not beat.member_id:
+        raise InvalidInput("a member of a group says its id")
+    if beat.instance_id == "" or beat.rack == "":
+        raise InvalidInput("an instance id or a rack, if given, is not empty")
+    if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:
+        raise InvalidInput("only a member with an instance id can leave for now")
+    if beat.epoch == 0:
+        if beat.rebalance_ms is None or beat.rebalance_ms < 0:
+            raise InvalidInput("a member that joins says how long a rebalance may take")
+        if beat.topics is None and beat.pattern is None:
+            raise InvalidInput("a member that joins says which topics it reads")
+        if beat.owned:
+            raise InvalidInput("a member that joins owns no partitions yet")
+    if beat.topics is not None and len(beat.topics) > limits.GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {limits.GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
+    if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+        raise UnsupportedAssignor(f"there is no assignor {beat.assignor!r}: use {' or '.join(ASSIGNORS)}")

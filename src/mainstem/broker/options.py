@@ -17,4 +17,7 @@ def broker_options(config: Config) -> BrokerOptions:
         checkpoint_every_bytes=config.checkpoint_every_bytes,
         tail_cache_bytes=config.tail_cache_bytes,
         sync_every_ms=config.sync_every_ms,
+        topics_max=config.max_topics,
+        routers_max=config.max_routers,
+        total_bytes_max=config.max_total_bytes,
     )

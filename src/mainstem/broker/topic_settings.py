@@ -1,8 +1,8 @@
 """The table of topic settings: the names Kafka clients know, and our own, which start with `mainstem.`.
 
-A row either belongs to a field of TopicConfig, or it is inert: a setting of Kafka's that has nothing to act on here.
-Inert ones are checked, kept and shown like the others, so that tools which set them and read them back just work, and
-their documentation says why they change nothing. Names that are in no row are refused.
+A row either belongs to a field of TopicConfig, or it is inert: a setting of Kafka's that has nothing to act
+on here. Inert ones are checked, kept and shown like the others, so that tools which set them and read them
+back just work, and their documentation says why they change nothing. Names that are in no row are refused.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class TopicSetting:
     default: str
     field: str = ""  # of TopicConfig; none = inert
     server_name: str = ""  # what Kafka calls the server's default for it, if there is one
+    fixed: bool = False  # once the topic exists
 
     @property
     def inert(self) -> bool:
@@ -99,8 +100,8 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "list",
         "cleanup_policy",
         _cleanup_policy,
-        "What becomes of old records: delete drops them by retention.ms and retention.bytes; compact keeps the "
-        "newest of each key. Compaction runs with the lake's maintenance; until then all records stay.",
+        "What becomes of old records: delete drops them by retention.ms and retention.bytes; compact keeps "
+        "the newest of each key. Compaction runs with the lake's maintenance; until then all records stay.",
         "log.cleanup.policy",
     ),
     _effective(
@@ -281,7 +282,8 @@ _OWN: tuple[TopicSetting, ...] = (
         "string",
         "durability",
         one_of("ephemeral", "memory", "disk", "fsync"),
-        "What holds when a write is acknowledged: fsync survives a power cut, disk and memory a killed process.",
+        "What an acknowledged write survives: fsync a power cut, disk and memory the end of the process, "
+        "ephemeral nothing.",
     ),
     _effective(
         "mainstem.table",
@@ -293,12 +295,14 @@ _OWN: tuple[TopicSetting, ...] = (
     _effective(
         "mainstem.ttl.ms", "long", "ttl_ms", whole(0), "Exact age at which a record expires; 0 = off."
     ),
-    _effective(
+    TopicSetting(
         "mainstem.type",
         "string",
-        "type",
         one_of("log", "queue"),
         "A log, or a queue of jobs. Fixed once the topic exists.",
+        default=_DEFAULTS.type,
+        field="type",
+        fixed=True,
     ),
 )
 

@@ -23,7 +23,7 @@ import msgspec
 from crc32c import crc32c
 
 from mainstem.errors import InvalidInput, LedgerDiverged, LogDamaged
-from mainstem.ledger.appends import AppendRun
+from mainstem.ledger.appends import SLICE_KEYED, AppendRun
 from mainstem.ledger.commands import Command
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
@@ -182,7 +182,9 @@ class SegmentContents:
         }
         if fault is not None:
             item["fault"] = fault
-        if row.producer >= 0:
+        if row.flags & SLICE_KEYED:
+            item["keyed"] = True
+        elif row.producer >= 0:
             item["producer"] = row.producer
             item["producer_epoch"] = row.producer_epoch
             item["base_sequence"] = row.base_sequence

@@ -11,9 +11,9 @@ from importlib import import_module
 
 import click
 
-from mainstem import __version__
 from mainstem.errors import MainstemError
 from mainstem.values import did_you_mean
+from mainstem.version import VERSION
 
 # Name → where it lives and what it does. A command's module is imported when it is run, not for the help.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="mainstem")
+@click.version_option(VERSION, prog_name="mainstem")
 def cli() -> None:
     """One durable log, many doors, and every topic is a table."""
 

@@ -58,6 +58,7 @@ RECORD = np.dtype([("size", "<u4"), ("time", "<i8")])
 
 SLICE_TRACKED = 1  # the run carries a size and a time for each record of the slice
 SLICE_TRANSACTIONAL = 2
+SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempotency key (idempotency.py)
 
 _HEAD = struct.Struct("<II")
 
@@ -96,6 +97,11 @@ class AppendRun:
             raise LogDamaged("an append run in the log does not hold one record row a tracked record")
         return run
 
+    @property
+    def keyed(self) -> bool:
+        """Some slice has an idempotency key."""
+        return bool((self.slices["flags"] & SLICE_KEYED).any())
+
     def tracked_records(self) -> int:
         """How many record rows the slices ask for."""
         tracked = (self.slices["flags"] & SLICE_TRACKED) != 0
@@ -113,6 +119,7 @@ class AppendCode(IntEnum):
     PRODUCER_FENCED = 5  # an older producer epoch
     BROKER_FENCED = 6  # the proposing broker's epoch is over
     PRODUCER_UNKNOWN = 7  # a sequence that continues something the ledger does not know
+    INVALID_TRANSACTION = 8  # no open transaction of this producer covers the stream, or one forbids it
 
 
 @dataclass(slots=True)

@@ -26,9 +26,12 @@ from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.brokers import BrokerState
 from mainstem.ledger.cursors import CursorsState
 from mainstem.ledger.entry import Buffer
+from mainstem.ledger.idempotency import IdempotencyState
+from mainstem.ledger.leases import LeasesState
 from mainstem.ledger.producers import ProducersState
 from mainstem.ledger.streams import StreamsState
 from mainstem.ledger.topics import Topic
+from mainstem.ledger.transactions import TransactionState
 
 CHECKPOINT_VERSION = 1
 MAGIC = b"MSTMLEDG"
@@ -46,6 +49,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     producers: ProducersState
     cursors: CursorsState
     brokers: list[BrokerState]
+    transactions: list[TransactionState] = []
+    queues: list[LeasesState] = []
+    idempotency: IdempotencyState = IdempotencyState()
 
 
 _encode = msgspec.msgpack.Encoder().encode

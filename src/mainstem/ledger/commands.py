@@ -87,7 +87,9 @@ class CommitOffsets(msgspec.Struct, frozen=True, array_like=True, tag=30):
 
     group: str
     offsets: tuple[tuple[int, int, str], ...]
-    leader_epochs: tuple[int, ...] = ()  # one an offset, of the record before it; -1 = unknown; none = all unknown
+    leader_epochs: tuple[
+        int, ...
+    ] = ()  # one an offset, of the record before it; -1 = unknown; none = all unknown
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -130,6 +132,118 @@ class Halt(msgspec.Struct, frozen=True, array_like=True, tag=41):
     broker: int
 
 
+class InitProducer(msgspec.Struct, frozen=True, array_like=True, tag=50):
+    """Give a transactional id its next epoch: older ones are fenced, and what they left open is aborted."""
+
+    id: str
+    timeout_ms: int
+    producer: int = -1  # that the caller believes it has; -1 = it starts anew
+    epoch: int = -1
+
+
+class AddStreamsToTransaction(msgspec.Struct, frozen=True, array_like=True, tag=51):
+    """Begin a transaction, or widen it, by streams about to be written to."""
+
+    id: str
+    producer: int
+    epoch: int
+    streams: tuple[int, ...]
+
+
+class AddGroupToTransaction(msgspec.Struct, frozen=True, array_like=True, tag=52):
+    """Begin a transaction, or widen it, by a group whose positions are about to be given."""
+
+    id: str
+    producer: int
+    epoch: int
+    group: str
+
+
+class TransactionOffsets(msgspec.Struct, frozen=True, array_like=True, tag=53):
+    """A group's positions that count once the transaction commits; as in CommitOffsets."""
+
+    id: str
+    producer: int
+    epoch: int
+    group: str
+    offsets: tuple[tuple[int, int, str], ...]
+    leader_epochs: tuple[int, ...] = ()
+
+
+class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=54):
+    """Commit or abort all of a transaction at once. A marker takes one offset in each of its streams."""
+
+    id: str
+    producer: int
+    epoch: int
+    commit: bool
+
+
+class ExpireTransactions(msgspec.Struct, frozen=True, array_like=True, tag=55):
+    """Abort transactions that took too long, and fence their producers: (id, producer, epoch)."""
+
+    transactions: tuple[tuple[str, int, int], ...]
+
+
+class ForgetTransactionalIds(msgspec.Struct, frozen=True, array_like=True, tag=56):
+    """Forget transactional ids that were not used since `before_ms` (a ledger time) and have nothing open."""
+
+    before_ms: int
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag=70):
+    """Lease the next jobs of a queue: (node, most jobs, lease ms, token), served one job each in turn."""
+
+    stream: int
+    claimers: tuple[tuple[str, int, int, int], ...]  # a token is 64 random bits
+    broker: int = 0  # that gives them out: its restart ends leases that are not durable
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, tag=71):
+    """A node has done these jobs: they are deleted. Those it does not hold are left alone."""
+
+    stream: int
+    node: str
+    offsets: tuple[int, ...]
+    tokens: tuple[int, ...] = ()  # one an offset, or none: then the node is enough
+
+
+class Nack(msgspec.Struct, frozen=True, array_like=True, tag=72):
+    """A node gives these jobs back, to be had again after a delay."""
+
+    stream: int
+    node: str
+    offsets: tuple[int, ...]
+    tokens: tuple[int, ...] = ()
+    delay_ms: int = 0
+
+
+class Extend(msgspec.Struct, frozen=True, array_like=True, tag=73):
+    """A node keeps these jobs for `lease_ms` from now on."""
+
+    stream: int
+    node: str
+    offsets: tuple[int, ...]
+    lease_ms: int
+    tokens: tuple[int, ...] = ()
+
+
+class ExpireLeases(msgspec.Struct, frozen=True, array_like=True, tag=74):
+    """Take note of the leases of a queue that are over by now, and of the delays."""
+
+    stream: int
+
+
+class Bury(msgspec.Struct, frozen=True, array_like=True, tag=75):
+    """Delete jobs that were handed out too often.
+
+    `copied`: only if the slice right before this command, which holds their copies, was appended."""
+
+    stream: int
+    offsets: tuple[int, ...]
+    copied: bool = True
+
+
 Command = (
     CreateTopic
     | DeleteTopic
@@ -147,4 +261,17 @@ Command = (
     | ExpireOffsets
     | Boot
     | Halt
+    | InitProducer
+    | AddStreamsToTransaction
+    | AddGroupToTransaction
+    | TransactionOffsets
+    | EndTransaction
+    | ExpireTransactions
+    | ForgetTransactionalIds
+    | Claim
+    | Ack
+    | Nack
+    | Extend
+    | ExpireLeases
+    | Bury
 )

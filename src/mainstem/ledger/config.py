@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,7 +10,9 @@ Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 
 
 class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Settings of one topic. 0 and -1 mean off where noted. New fields only at the end, with a default."""
+    """Settings of one topic. 0 and -1 mean off where noted.
+
+    Logs hold only what differs from a default: new fields need one, and no default may ever change."""
 
     type: Literal["log", "queue"] = "log"
     durability: Durability = "fsync"
@@ -30,11 +32,26 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     table: bool = False  # the topic is also published as a table
     inert: tuple[tuple[str, str], ...] = ()  # settings without effect, by name: kept so that they read back
     named: tuple[str, ...] = ()  # settings given by name, sorted; the others follow the server's default
+    priority: int | None = None  # given by hand; None = by how lately the topic was read
+    auto_priority: bool = True
+    auto_create: bool = True  # a write may make the topic anew
+    idempotency_window_ms: int = 120_000  # how long a write's idempotency key is remembered; 0 = not at all
+    dedupe_node: bool = True  # readers may leave out records of their own node
+    lease_ms: int = 30_000  # of a claimed job, unless the claim says otherwise
+    claim_jitter_ms: int = 0  # claims are gathered for so long and served together
+    max_deliveries: int = 0  # a job handed out this often goes to `dead_letter`; 0 = never
+    dead_letter: str | None = None  # topic that takes those jobs
+    leases_durable: bool = False  # leases outlive a restart
+
+    @property
+    def changed(self) -> list[tuple[str, Any]]:
+        """What differs from the defaults, by name: the same whatever fields a later version adds."""
+        return sorted(msgspec.to_builtins(self).items())
 
     @property
     def tracked(self) -> bool:
         """Appends must carry a size and a time for each record."""
-        return bool(self.ttl_ms or self.cap_bytes) or self.type == "queue"
+        return bool(self.ttl_ms or self.cap_bytes or self.cap_records) or self.type == "queue"
 
     @property
     def relaxed(self) -> bool:

@@ -21,7 +21,6 @@ from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.results import OffsetsCommitted, OffsetsDeleted, Taken
 from mainstem.ledger.streams import Streams
 
-
 _EPOCH_MAX = (1 << 31) - 1
 
 
@@ -53,6 +52,13 @@ class Cursors:
         cursors = self._groups.get(group)
         return cursors.get(stream) if cursors else None
 
+    def has(self, group: str) -> bool:
+        return group in self._groups
+
+    def names(self) -> list[str]:
+        """The groups, in no order: sorting a million takes a while."""
+        return list(self._groups)
+
     def groups(self) -> list[str]:
         return sorted(self._groups)
 
@@ -61,6 +67,16 @@ class Cursors:
         return dict(sorted(self._groups.get(group, {}).items()))
 
     def commit(self, command: CommitOffsets, time_ms: int) -> OffsetsCommitted | MainstemError:
+        refusal = self.refusal(command)
+        if refusal:
+            return refusal
+        epochs = command.leader_epochs or (-1,) * len(command.offsets)
+        for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
+            self._put(command.group, stream, Cursor(offset, metadata, time_ms, epoch))
+        return OffsetsCommitted(len(command.offsets))
+
+    def refusal(self, command: CommitOffsets) -> MainstemError | None:
+        """Why these positions cannot be committed, if so."""
         refusal = _bad_group(command.group)
         if refusal:
             return refusal
@@ -75,11 +91,13 @@ class Cursors:
             if len(metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
                 return TooLarge(f"cursor metadata is at most {limits.CURSOR_METADATA_BYTES_MAX} bytes")
         fresh = {stream for stream, _, _ in command.offsets if self.get(command.group, stream) is None}
-        if self.count + len(fresh) > limits.CURSORS_MAX:
-            return _too_many()
-        for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
-            self._put(command.group, stream, Cursor(offset, metadata, time_ms, epoch))
-        return OffsetsCommitted(len(command.offsets))
+        return _too_many() if self.count + len(fresh) > limits.CURSORS_MAX else None
+
+    def put_checked(self, group: str, stream: int, cursor: Cursor) -> None:
+        """A position of a transaction that commits, checked when it was given. The number of cursors may be
+        exceeded by those of the open transactions: a commit cannot be refused any more."""
+        if self._streams.exists(stream):
+            self._put(group, stream, cursor)
 
     def delete(self, command: DeleteOffsets) -> OffsetsDeleted | GroupNotFound:
         cursors = self._groups.get(command.group)
@@ -123,9 +141,9 @@ class Cursors:
         return Taken(tuple(ranges))
 
     def _next_live(self, stream: int, start: int, limit: int) -> list[tuple[int, int]]:
-        """The first `limit` live offsets from `start` on."""
+        """The first `limit` live offsets from `start` on, before what open transactions wrote."""
         ranges = []
-        for first, last in self._streams.holes(stream).live(start, int(self._streams.end[stream])):
+        for first, last in self._streams.holes(stream).live(start, self._streams.stable_end(stream)):
             last = min(last, first + limit)
             ranges.append((first, last))
             limit -= last - first

@@ -42,6 +42,28 @@ def hash_columns(*columns: npt.NDArray[np.integer]) -> Words:
     return total
 
 
+_ODD = (
+    0x9E3779B97F4A7C15,
+    0xD6E8FEB86659FD93,
+    0xA0761D6478BD642F,
+)  # one a field, so that none can stand for another
+
+
+def mix(first: int, second: int, third: int, fourth: int) -> int:
+    """64 bits of four numbers, far cheaper than `hash_fields`: for maps that change by the thousand."""
+    word = (first * _ODD[0] + second * _ODD[1] + third * _ODD[2] + fourth) & MASK
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & MASK
+    return word ^ (word >> 31)
+
+
+def mix_many(first: int, second: Words, third: Words, fourth: Words) -> int:
+    """The sum of `mix` over rows."""
+    fixed = np.uint64(first * _ODD[0] & MASK)
+    words = second * np.uint64(_ODD[1]) + third * np.uint64(_ODD[2]) + fourth + fixed
+    return int(scramble(words).sum(dtype=np.uint64))
+
+
 def combine(arrays: list[npt.NDArray[np.generic]], sums: tuple[int, ...]) -> int:
     """The digest of the whole: array contents in a fixed order, then the sums."""
     hasher = blake2b(digest_size=8)

@@ -5,7 +5,7 @@ Head, 48 bytes, little-endian (`HEAD`):
 | field           | type | meaning                                                              |
 |-----------------|------|----------------------------------------------------------------------|
 | version         | u2   | of the entry and of the rules that apply it; now 1                   |
-| flags           | u2   | bit 0 PLAIN: exactly one append run and nothing else; bit 1 DIGEST   |
+| flags           | u2   | bit 0 PLAIN: just one append run, without keys; bit 1 DIGEST         |
 | parts           | u4   | how many parts follow                                                |
 | time_ms         | i8   | the proposer's clock                                                 |
 | broker          | u4   | who proposed it                                                      |
@@ -65,8 +65,8 @@ class Entry:
 
     @property
     def plain(self) -> bool:
-        """Exactly one append run and nothing else."""
-        return len(self.parts) == 1 and type(self.parts[0]) is AppendRun
+        """Exactly one append run, and no idempotency keys in it: those are judged at their entry's own time."""
+        return len(self.parts) == 1 and type(self.parts[0]) is AppendRun and not self.parts[0].keyed
 
     def encode(self) -> bytes:
         flags = (PLAIN if self.plain else 0) | (DIGEST if self.digest else 0)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.digest import MASK, hash_fields, mix
 
-DELETED = ""  # removed on request: readers pass over it in silence; every other reason is a loss
+# Reasons that readers pass over in silence; every other one is a loss.
+DELETED = ""  # removed on request
+ABORTED = "aborted"  # written by a transaction that was aborted
+MARKER = "marker"  # where a transaction ended: it takes an offset and holds no record
+
+_SILENT = frozenset((DELETED, ABORTED, MARKER))
+_COUNTLESS = {ABORTED: 1 << 40, MARKER: 1 << 41}  # hashed cheaply, under a number beside the stream's
+
+
+def is_loss(reason: str) -> bool:
+    return reason not in _SILENT
 
 
 class Holes:
@@ -15,14 +26,16 @@ class Holes:
 
     `digest` is the sum of the intervals' hashes, kept as they change."""
 
-    __slots__ = ("_ends", "_reasons", "_starts", "digest", "stream")
+    __slots__ = ("_ends", "_losses", "_reasons", "_starts", "digest", "stream")
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
         self.digest = 0
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        # Arrays, since a stream that is written in transactions has a hole for each of them.
+        self._starts: array[int] = array("q")
+        self._ends: array[int] = array("q")
         self._reasons: list[str] = []
+        self._losses = 0  # how many of them are losses: mostly none, and then nobody need look
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -32,6 +45,10 @@ class Holes:
 
     def add(self, start: int, end: int, reason: str) -> list[tuple[int, int]]:
         """Cover [start, end). Returns the parts that were not covered yet; the others keep their reason."""
+        last = self._ends[-1] if self._ends else -1
+        if start > last or (start == last and reason != self._reasons[-1]):
+            self._append(start, end, reason)
+            return [(start, end)]
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)
         fresh: list[tuple[int, int]] = []
@@ -50,6 +67,13 @@ class Holes:
             self._replace(low, high, pieces)
         return fresh
 
+    def _append(self, start: int, end: int, reason: str) -> None:
+        self._starts.append(start)
+        self._ends.append(end)
+        self._reasons.append(reason)
+        self._losses += is_loss(reason)
+        self.digest = (self.digest + self._hash(start, end, reason)) & MASK
+
     def _replace(self, low: int, high: int, pieces: list[tuple[int, int, str]]) -> None:
         """Put `pieces` in place of intervals low..high, merged with the neighbours they touch."""
         if low > 0 and self._ends[low - 1] == pieces[0][0]:
@@ -67,11 +91,13 @@ class Holes:
                 merged.append((start, end, reason))
         for index in range(low, high):
             self.digest -= self._hash(self._starts[index], self._ends[index], self._reasons[index])
+            self._losses -= is_loss(self._reasons[index])
         for start, end, reason in merged:
             self.digest += self._hash(start, end, reason)
+            self._losses += is_loss(reason)
         self.digest &= MASK
-        self._starts[low:high] = [piece[0] for piece in merged]
-        self._ends[low:high] = [piece[1] for piece in merged]
+        self._starts[low:high] = array("q", [piece[0] for piece in merged])
+        self._ends[low:high] = array("q", [piece[1] for piece in merged])
         self._reasons[low:high] = [piece[2] for piece in merged]
 
     def cut(self, floor: int) -> None:
@@ -79,6 +105,7 @@ class Holes:
         gone = bisect_right(self._ends, floor)
         for index in range(gone):
             self.digest -= self._hash(self._starts[index], self._ends[index], self._reasons[index])
+            self._losses -= is_loss(self._reasons[index])
         del self._starts[:gone], self._ends[:gone], self._reasons[:gone]
         if self._starts and self._starts[0] < floor:
             self.digest -= self._hash(self._starts[0], self._ends[0], self._reasons[0])
@@ -91,6 +118,20 @@ class Holes:
         if self._starts and self._starts[0] == start and self._reasons[0] == DELETED:
             return self._ends[0]
         return start
+
+    def overlapping(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+        """The holes that have an offset in [start, end), whole."""
+        for index in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
+            yield self._starts[index], self._ends[index], self._reasons[index]
+
+    def next_loss(self, offset: int) -> tuple[int, int, str] | None:
+        """The first loss that ends after `offset`."""
+        if not self._losses:
+            return None
+        for index in range(bisect_right(self._ends, offset), len(self._starts)):
+            if is_loss(self._reasons[index]):
+                return self._starts[index], self._ends[index], self._reasons[index]
+        return None
 
     def covered(self, start: int, end: int) -> int:
         """How many offsets of [start, end) are holes."""
@@ -121,4 +162,7 @@ class Holes:
         return end
 
     def _hash(self, start: int, end: int, reason: str) -> int:
-        return hash_fields("hole", self.stream, start, end, reason)
+        number = _COUNTLESS.get(reason)
+        if number is None:
+            return hash_fields("hole", self.stream, start, end, reason)
+        return mix(number | self.stream, start, end, 0)

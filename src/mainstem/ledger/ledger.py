@@ -13,9 +13,11 @@ from mainstem.ledger.brokers import Admission, Brokers
 from mainstem.ledger.cursors import Cursors
 from mainstem.ledger.digest import combine
 from mainstem.ledger.entry import Buffer, Entry, Part
-from mainstem.ledger.intervals import DELETED
+from mainstem.ledger.idempotency import IdempotencyKeys
+from mainstem.ledger.intervals import DELETED, is_loss
 from mainstem.ledger.placement import Placement, refused
 from mainstem.ledger.producers import Producers
+from mainstem.ledger.queues import Queues
 from mainstem.ledger.results import (
     AlreadyApplied,
     Booted,
@@ -25,9 +27,11 @@ from mainstem.ledger.results import (
     ProducerAllocated,
     ProducersExpired,
     RecordsRemoved,
+    TransactionalIdsForgotten,
 )
 from mainstem.ledger.streams import STATE_COLUMNS, Streams
 from mainstem.ledger.topics import Topics
+from mainstem.ledger.transactions import Transactions
 
 _BROKERS = 1 << 32  # broker numbers fit 32 bits
 _REPEATED = AlreadyApplied()
@@ -37,18 +41,33 @@ class Ledger:
     """The state after `position` entries. The same entries give the same state everywhere, bit for bit."""
 
     def __init__(self) -> None:
-        self._adopt(Streams(), Producers(), Brokers())
+        streams, producers = Streams(), Producers()
+        cursors = Cursors(streams)
+        transactions = Transactions(streams, producers, cursors)
+        self._adopt(streams, producers, Brokers(), cursors, transactions, IdempotencyKeys())
         self.topics = Topics(self.streams)
-        self.cursors = Cursors(self.streams)
+        self.queues = Queues(self.streams, self.topics)
+        self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
         self.last_digest: tuple[int, int] | None = None  # (position, digest) at the last multiple
 
-    def _adopt(self, streams: Streams, producers: Producers, brokers: Brokers) -> None:
+    def _adopt(
+        self,
+        streams: Streams,
+        producers: Producers,
+        brokers: Brokers,
+        cursors: Cursors,
+        transactions: Transactions,
+        idempotency: IdempotencyKeys,
+    ) -> None:
         self.streams = streams
         self.producers = producers
         self.brokers = brokers
-        self._placement = Placement(streams, producers)
+        self.cursors = cursors
+        self.transactions = transactions
+        self.idempotency = idempotency
+        self._placement = Placement(streams, producers, transactions, idempotency)
         self._appliers: dict[type[Any], Callable[[Any], Outcome]] = {
             commands.CreateTopic: lambda command: self.topics.create(command, self.time_ms),
             commands.DeleteTopic: self._delete_topic,
@@ -66,6 +85,21 @@ class Ledger:
             commands.Take: lambda command: self.cursors.take(command, self.time_ms),
             commands.Boot: self._boot,
             commands.Halt: self._halt,
+            commands.InitProducer: lambda command: transactions.initialise(command, self.time_ms),
+            commands.AddStreamsToTransaction: lambda c: transactions.add_streams(c, self.time_ms),
+            commands.AddGroupToTransaction: lambda c: transactions.add_group(c, self.time_ms),
+            commands.TransactionOffsets: lambda command: transactions.add_offsets(command, self.time_ms),
+            commands.EndTransaction: lambda command: transactions.end(command, self.time_ms),
+            commands.ExpireTransactions: lambda command: transactions.expire(command, self.time_ms),
+            commands.ForgetTransactionalIds: lambda c: TransactionalIdsForgotten(
+                transactions.forget(c.before_ms)
+            ),
+            commands.Claim: lambda command: self.queues.claim(command, self.time_ms),
+            commands.Ack: lambda command: self.queues.ack(command, self.time_ms),
+            commands.Nack: lambda command: self.queues.nack(command, self.time_ms),
+            commands.Extend: lambda command: self.queues.extend(command, self.time_ms),
+            commands.ExpireLeases: lambda command: self.queues.expire(command, self.time_ms),
+            commands.Bury: lambda command: self.queues.bury(command, self._before),
         }
 
     # Applying
@@ -119,6 +153,8 @@ class Ledger:
                 outcomes.append(self._apply_part(part))
             else:
                 outcomes.append(self._refuse(part, entry))
+            self._before = outcomes[-1]
+        self._before = None
         return outcomes
 
     def _apply_part(self, part: Part) -> Outcome:
@@ -153,7 +189,9 @@ class Ledger:
         topic = self.topics.delete(command)
         if not isinstance(topic, MainstemError):
             self.producers.forget_streams(topic.streams)
+            self.idempotency.forget_streams(topic.streams)
             self.cursors.forget_streams(topic.streams)
+            self.queues.forget_streams(topic.streams)
         return topic
 
     def _trim(self, command: commands.Trim) -> Outcome:
@@ -170,7 +208,7 @@ class Ledger:
         return self._punch(command.stream, command.ranges, DELETED, command.bytes)
 
     def _mark_lost(self, command: commands.MarkLost) -> Outcome:
-        if command.reason == DELETED:
+        if not is_loss(command.reason):
             return InvalidInput("a loss needs a reason")
         return self._punch(command.stream, ((command.start, command.end),), command.reason, 0)
 
@@ -194,6 +232,7 @@ class Ledger:
         if not 0 <= command.broker < _BROKERS:
             return InvalidInput(f"{command.broker} is no broker number")
         epoch = self.brokers.boot(command.broker, command.boot_id, command.node)
+        self.queues.boot(command.broker)
         return Booted(epoch, tuple(self.streams.jump(command.jump)))
 
     def _halt(self, command: commands.Halt) -> Outcome:
@@ -208,11 +247,12 @@ class Ledger:
         return combine(
             [getattr(streams, name)[: streams.count] for name in STATE_COLUMNS],
             (
-                streams.holes_digest(),
+                # Sums are added, not listed: a log from before there were transactions keeps its digests.
+                streams.holes_digest() + streams.transactions.digest(),
                 self.topics.digest,
                 self.producers.next_producer,
-                self.producers.digest(),
-                self.cursors.digest,
+                self.producers.digest() + self.idempotency.digest(),
+                self.cursors.digest + self.transactions.digest() + self.queues.digest,
                 self.brokers.digest(),
             ),
         )
@@ -228,6 +268,9 @@ class Ledger:
             self.producers.encode(),
             self.cursors.encode(),
             self.brokers.encode(),
+            self.transactions.encode(),
+            self.queues.encode(),
+            idempotency=self.idempotency.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -236,15 +279,18 @@ class Ledger:
         """Raises NewerVersion, LogDamaged, or LedgerDiverged if the state is not the one that was saved."""
         state, digest = checkpoint.unpack(data)
         ledger = cls()
-        ledger._adopt(
-            Streams.decode(state.streams), Producers.decode(state.producers), Brokers.decode(state.brokers)
-        )
-        ledger.topics = Topics(ledger.streams)
+        streams, producers = Streams.decode(state.streams), Producers.decode(state.producers)
+        topics = Topics(streams)
         for topic in state.topics:
-            ledger.topics.put(topic)
+            topics.put(topic)
             for stream in topic.streams:
-                ledger.streams.adopt(stream, topic.config)
-        ledger.cursors = Cursors.decode(state.cursors, ledger.streams)
+                streams.adopt(stream, topic.config)
+        cursors = Cursors.decode(state.cursors, streams)
+        transactions = Transactions.decode(state.transactions, streams, producers, cursors)
+        idempotency = IdempotencyKeys.decode(state.idempotency)
+        ledger._adopt(streams, producers, Brokers.decode(state.brokers), cursors, transactions, idempotency)
+        ledger.topics = topics
+        ledger.queues = Queues.decode(state.queues, streams, topics)
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

@@ -11,14 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.ledger.appends import (
+    SLICE_KEYED,
     SLICE_PACK,
     SLICE_TRACKED,
+    SLICE_TRANSACTIONAL,
     AppendCode,
     AppendOutcome,
     Rows,
 )
+from mainstem.ledger.idempotency import IdempotencyKeys, key_number
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.streams import FULL, Streams
+from mainstem.ledger.transactions import Transactions
 
 _FEW = 6  # rows below which a Python loop is cheaper than array calls
 _CHUNK_ROWS = 32_768  # placed at once: their columns stay in the processor's cache
@@ -26,6 +30,7 @@ _CHUNK_ROWS = 32_768  # placed at once: their columns stay in the processor's ca
 _OK = int(AppendCode.OK)
 _NO_STREAM = int(AppendCode.NO_STREAM)
 _FULL = int(AppendCode.FULL)
+_DUPLICATE = int(AppendCode.DUPLICATE)
 
 _ALL_OK: npt.NDArray[np.uint8] = np.zeros(_CHUNK_ROWS, np.uint8)
 _ALL_OK.flags.writeable = False
@@ -41,11 +46,15 @@ def refused(rows: int, code: AppendCode) -> AppendOutcome:
 
 
 class Placement:
-    """Places append runs into the streams, judging idempotent producers on the way."""
+    """Places append runs into the streams, judging producers and their transactions on the way."""
 
-    def __init__(self, streams: Streams, producers: Producers) -> None:
+    def __init__(
+        self, streams: Streams, producers: Producers, transactions: Transactions, keys: IdempotencyKeys
+    ) -> None:
         self._streams = streams
         self._producers = producers
+        self._transactions = transactions
+        self._keys = keys
 
     def place(self, slices: Rows, records: Rows, time_ms: int) -> AppendOutcome:
         """Append every slice that may be appended."""
@@ -91,7 +100,7 @@ class Placement:
             special = ~self._streams.plain[stream]
         else:
             special = ~(known & self._streams.plain[np.where(known, stream, 0)])
-        special |= slices["producer"] >= 0
+        special |= (slices["producer"] >= 0) | ((slices["flags"] & SLICE_KEYED) != 0)
         if not special.any():
             return AppendOutcome(place_plain(self._streams, stream, slices), _ALL_OK[: len(slices)])
         # A stream with one special row is placed row by row, so that its order is kept.
@@ -136,8 +145,14 @@ class Placement:
         if not plain and (not streams.exists(stream) or streams.ephemeral(stream)):
             # Offsets of an ephemeral stream are handed out in memory: in the log there is no such stream.
             return -1, _NO_STREAM
-        if producer >= 0:
-            code, base = self._producers.judge(producer, stream, epoch, sequence, count)
+        keyed = flags & SLICE_KEYED
+        if keyed:
+            key = key_number(producer, sequence, epoch)
+            original = self._keys.find(stream, key, time_ms, int(streams.key_window_ms[stream]))
+            if original is not None:
+                return original[0], _DUPLICATE
+        elif producer >= 0:
+            code, base = self._judge(fields)
             if code:
                 return base, code
         if plain:
@@ -152,9 +167,24 @@ class Placement:
             )
             if base == FULL:
                 return -1, _FULL
-        if producer >= 0:
+        if keyed:
+            self._keys.record(stream, key, base, count, time_ms, streams.key_window_ms)
+        elif producer >= 0:
             self._producers.record(producer, stream, epoch, sequence, count, base, time_ms)
+            if flags & SLICE_TRANSACTIONAL:
+                streams.transactions.wrote(stream, producer, base, count, size)
         return base, _OK
+
+    def _judge(self, fields: Fields) -> tuple[int, int]:
+        """Whether a producer's slice may be appended: (code, base), the base only of a duplicate."""
+        stream, count, _, _, _, producer, sequence, epoch, flags, _, _ = fields
+        code, base = self._producers.judge(producer, stream, epoch, sequence, count)
+        if code == _DUPLICATE:
+            return code, base  # it is there, whatever became of its transaction since
+        barred = self._transactions.judge(
+            producer, epoch, stream, transactional=bool(flags & SLICE_TRANSACTIONAL)
+        )
+        return barred or code, -1
 
 
 def place_plain(streams: Streams, stream: npt.NDArray[np.uint32], slices: Rows) -> Int64s:

@@ -184,6 +184,19 @@ class Producers:
         for slot in found.tolist():
             self._forget(int(self.producer[slot]) << 32 | int(self.stream[slot]))
 
+    def of_stream(self, stream: int) -> list[tuple[int, int, int, int]]:
+        """Who wrote to a stream, by producer: (producer, epoch, last sequence, when last heard of in ms)."""
+        slots = np.flatnonzero(self.stream[: self._used] == stream).tolist()
+        return sorted(
+            (
+                int(self.producer[slot]),
+                self._epoch[slot],
+                self._last[slot * _KEPT + (self._next[slot] - 1) % _KEPT],
+                self._heard[slot] * limits.PRODUCER_TIME_STEP_MS,
+            )
+            for slot in slots
+        )
+
     def digest(self) -> int:
         """The sum of the slots' hashes; only those that changed since the last call are hashed again."""
         slots = np.flatnonzero(self.dirty[: self._used])

@@ -66,6 +66,83 @@ class Halted:
     broker_epoch: int
 
 
+Marked = tuple[int, int, int]  # stream, the transaction's first offset in it (-1 = none), its marker's offset
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInitialised:
+    producer: int
+    epoch: int
+    marked: tuple[Marked, ...]  # of the transaction that an earlier epoch left open
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionJoined:
+    streams: int  # of the transaction, all told
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    committed: bool
+    marked: tuple[Marked, ...]  # empty if it had ended so before
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsExpired:
+    ids: tuple[str, ...]  # that were still open
+    marked: tuple[Marked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalIdsForgotten:
+    ids: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What one claimer got."""
+
+    token: int
+    deadline_ms: int
+    offsets: list[int]
+    deliveries: list[int]  # how often each was handed out, this time included
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    grants: tuple[Granted, ...]  # one a claimer
+    exhausted: tuple[tuple[int, int], ...]  # (offset, deliveries) of all jobs that are to be moved away
+    ready: int
+    in_flight: int
+    relaxed: bool  # may be answered before it is synced
+    reach: int  # one past the highest offset given out, which must be visible before it is answered
+
+
+@dataclass(frozen=True, slots=True)
+class JobsChanged:
+    """Of Ack, Nack and Extend: the offsets that the node held, and those that it did not."""
+
+    offsets: list[int]
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    relaxed: bool
+    deadline_ms: int = 0  # of those extended
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesExpired:
+    ready: int
+    in_flight: int
+    relaxed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    jobs: int  # that were still there
+    ready: int
+
+
 Result = (
     Topic
     | RecordsRemoved
@@ -77,5 +154,14 @@ Result = (
     | Taken
     | Booted
     | Halted
+    | ProducerInitialised
+    | TransactionJoined
+    | TransactionEnded
+    | TransactionsExpired
+    | TransactionalIdsForgotten
+    | Claimed
+    | JobsChanged
+    | LeasesExpired
+    | Buried
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

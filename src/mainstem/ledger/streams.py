@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,8 @@ from mainstem.errors import invariant
 from mainstem.ledger.columns import Columns
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
-from mainstem.ledger.intervals import DELETED, Holes
+from mainstem.ledger.intervals import DELETED, MARKER, Holes, is_loss
+from mainstem.ledger.markers import StreamTransactions, StreamTransactionsState
 
 DURABILITY_CODES = {"ephemeral": 0, "memory": 1, "disk": 2, "fsync": 3}
 EPHEMERAL = DURABILITY_CODES["ephemeral"]
@@ -38,7 +41,7 @@ STATE_COLUMNS = (
     "durability",
     "alive",
 )
-_CONFIG_COLUMNS = ("cap_records", "cap_bytes", "rejects", "plain")
+_CONFIG_COLUMNS = ("cap_records", "cap_bytes", "key_window_ms", "rejects", "plain")
 
 
 class Streams:
@@ -60,10 +63,13 @@ class Streams:
         self.alive: Bools = np.zeros(_FIRST_STREAMS, np.bool_)
         self.cap_records: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # 0 = off
         self.cap_bytes: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # 0 = off
+        self.key_window_ms: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # of idempotency keys
         self.rejects: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # a full stream takes no more
         self.plain: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # alive, in the log, no cap, not tracked
         self._holes: dict[int, Holes] = {}
         self._columns: dict[int, Columns] = {}
+        self.transactions = StreamTransactions()
+        self._watchers: dict[int, Callable[[int, int], None]] = {}
         self._bind()
 
     def _bind(self) -> None:
@@ -118,6 +124,7 @@ class Streams:
         self.durability[stream] = DURABILITY_CODES[config.durability]
         self.cap_records[stream] = config.cap_records
         self.cap_bytes[stream] = config.cap_bytes
+        self.key_window_ms[stream] = config.idempotency_window_ms
         self.rejects[stream] = config.discard == "reject"
         capped = config.cap_records or config.cap_bytes or config.tracked
         self.plain[stream] = not capped and config.durability != "ephemeral"
@@ -129,6 +136,12 @@ class Streams:
         self.records[stream] = self.bytes[stream] = 0
         self._holes.pop(stream, None)
         self._columns.pop(stream, None)
+        self.transactions.forget(stream)
+        self._watchers.pop(stream, None)
+
+    def watch(self, stream: int, removed: Callable[[int, int], None]) -> None:
+        """Have `removed` called with the range of any record that leaves the stream, for whatever reason."""
+        self._watchers[stream] = removed
 
     # Reads
 
@@ -140,6 +153,10 @@ class Streams:
         floors = self._floors
         return max(floors[0][stream], floors[1][stream], floors[2][stream])
 
+    def total_bytes(self) -> int:
+        """Logical bytes of the live records of all streams."""
+        return int(self.bytes[: self.count].sum())
+
     def relaxed(self, stream: int) -> bool:
         """Acked before it is synced."""
         return bool(self.durability[stream] != FSYNC)
@@ -149,7 +166,7 @@ class Streams:
 
     def lost(self, stream: int) -> list[tuple[int, int, str]]:
         """Offsets at or above the start whose records are lost, as (start, end, reason)."""
-        return [hole for hole in self.holes(stream) if hole[2] != DELETED]
+        return [hole for hole in self.holes(stream) if is_loss(hole[2])]
 
     def deleted(self, stream: int) -> list[tuple[int, int]]:
         """Offsets above the start whose records were deleted."""
@@ -157,6 +174,11 @@ class Streams:
 
     def holes(self, stream: int) -> Holes:
         return self._holes.get(stream, _NO_HOLES)
+
+    def stable_end(self, stream: int) -> int:
+        """Where the records of open transactions begin; the end if there are none."""
+        first = self.transactions.first_open(stream)
+        return int(self.end[stream]) if first is None else max(first, self.start(stream))
 
     def tracked(self, stream: int) -> Columns | None:
         return self._columns.get(stream)
@@ -201,6 +223,13 @@ class Streams:
         if not self.plain[stream] and not self.rejects[stream]:
             self._evict(stream)
         return base
+
+    def take_marker(self, stream: int) -> int:
+        """Give the next offset to a transaction marker, which is no record."""
+        offset: int = self._end[stream]
+        self._end[stream] = offset + 1
+        self._make_hole(stream, offset, offset + 1, MARKER)
+        return offset
 
     def _overflows(self, stream: int, count: int, size: int) -> bool:
         cap_records, cap_bytes = self.cap_records[stream], self.cap_bytes[stream]
@@ -260,6 +289,8 @@ class Streams:
             size += columns.cut(floor)
         self.records[stream] -= records
         self.bytes[stream] -= size
+        if stream in self._watchers:
+            self._watchers[stream](start, floor)
         return records, size
 
     def _untracked_bytes(self, stream: int, columns: Columns, start: int, end: int) -> int:
@@ -289,9 +320,11 @@ class Streams:
         for first, last in wanted:
             if first < last:
                 for fresh in list(self.holes(stream).live(first, last)):
-                    part = stated_bytes * (fresh[1] - fresh[0]) // asked
-                    size += self._punch_live(stream, fresh, reason, part)
+                    # Shares of a running total, so that rounding loses nothing of the bytes stated.
+                    before = stated_bytes * records // asked
                     records += fresh[1] - fresh[0]
+                    part = stated_bytes * records // asked - before
+                    size += self._punch_live(stream, fresh, reason, part)
         self._settle(stream)
         return records, size
 
@@ -307,6 +340,8 @@ class Streams:
         self._make_hole(stream, start, end, reason)
         self.records[stream] -= end - start
         self.bytes[stream] -= size
+        if stream in self._watchers:
+            self._watchers[stream](start, end)
         return size
 
     def _make_hole(self, stream: int, start: int, end: int, reason: str) -> None:
@@ -329,6 +364,7 @@ class Streams:
             columns = self._columns.get(stream)
             if columns is not None:
                 columns.cut(reached)
+        self.transactions.cut(stream, reached)
         if not holes:
             del self._holes[stream]
 
@@ -364,6 +400,7 @@ class Streams:
             [getattr(self, name)[: self.count].tobytes() for name in STATE_COLUMNS],
             sorted((stream, list(holes)) for stream, holes in self._holes.items()),
             sorted((stream, *columns.encode()) for stream, columns in self._columns.items()),
+            self.transactions.encode(),
         )
 
     @classmethod
@@ -380,6 +417,7 @@ class Streams:
                 streams._make_hole(stream, start, end, reason)
         for stream, since, offsets, sizes, times in state.tracked:
             streams._columns[stream] = Columns.decode(since, offsets, sizes, times)
+        streams.transactions = StreamTransactions.decode(state.transactions)
         return streams
 
 
@@ -390,6 +428,7 @@ class StreamsState(msgspec.Struct, frozen=True, array_like=True):
     columns: list[bytes]  # STATE_COLUMNS, little-endian
     holes: list[tuple[int, list[tuple[int, int, str]]]]  # by stream: (start, end, reason)
     tracked: list[tuple[int, int, bytes, bytes, bytes]]  # stream, tracked since, offsets, sizes, times
+    transactions: StreamTransactionsState = StreamTransactionsState()
 
 
 def _spread(size: int, count: int) -> npt.NDArray[np.int64]:

@@ -29,7 +29,9 @@ class Topic:
 
     @property
     def digest(self) -> int:
-        return hash_fields("topic", self.topic_id, self.namespace, self.name, self.streams, self.config)
+        return hash_fields(
+            "topic", self.topic_id, self.namespace, self.name, self.streams, self.config.changed
+        )
 
 
 class Topics:
@@ -47,6 +49,9 @@ class Topics:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def __contains__(self, name: object) -> bool:
+        return ("default", name) in self._by_name
+
     def __iter__(self) -> Iterator[Topic]:
         """By namespace and name."""
         return iter(topic for _, topic in sorted(self._by_name.items()))
@@ -62,18 +67,22 @@ class Topics:
         owner = self._owner.get(stream)
         return None if owner is None else self._by_id[owner]
 
+    def refusal(
+        self, command: CreateTopic | AlterTopic | AddPartitions
+    ) -> InvalidInput | TopicExists | TopicNotFound | LimitReached | None:
+        """Why a command would change nothing if it were applied now."""
+        match command:
+            case CreateTopic():
+                return self._bad_creation(command)
+            case AlterTopic():
+                return self._bad_alteration(command)
+            case AddPartitions():
+                return self._bad_growth(command)
+
     def create(self, command: CreateTopic, time_ms: int) -> Topic | InvalidInput | TopicExists | LimitReached:
-        refusal = _bad_name(command) or _bad_config(command.config) or _bad_partitions(command.partitions)
+        refusal = self._bad_creation(command)
         if refusal:
             return refusal
-        if len(command.topic_id) != TOPIC_ID_BYTES:
-            return InvalidInput(f"a topic id has {TOPIC_ID_BYTES} bytes, not {len(command.topic_id)}")
-        if (command.namespace, command.name) in self._by_name or command.topic_id in self._by_id:
-            return TopicExists(command.name)
-        if len(self._by_id) >= limits.TOPICS_MAX:
-            return LimitReached(f"there are {limits.TOPICS_MAX} topics, the most there may be: delete some")
-        if not self._streams.room(command.partitions):
-            return _out_of_numbers()
         numbers = self._streams.open(command.partitions, command.config)
         topic = Topic(
             command.topic_id, command.namespace, command.name, tuple(numbers), command.config, time_ms
@@ -94,31 +103,20 @@ class Topics:
         return topic
 
     def alter(self, command: AlterTopic) -> Topic | InvalidInput | TopicNotFound:
-        topic = self._by_id.get(command.topic_id)
-        if topic is None:
-            return TopicNotFound(command.topic_id.hex())
-        refusal = _bad_config(command.config) or _bad_change(topic.config, command.config)
+        refusal = self._bad_alteration(command)
         if refusal:
             return refusal
+        topic = self._by_id[command.topic_id]
         for stream in topic.streams:
             self._streams.configure(stream, command.config)
         return self._replace(topic, replace(topic, config=command.config))
 
     def add_partitions(self, command: AddPartitions) -> Topic | InvalidInput | TopicNotFound | LimitReached:
-        topic = self._by_id.get(command.topic_id)
-        if topic is None:
-            return TopicNotFound(command.topic_id.hex())
-        refusal = _bad_partitions(command.total)
+        refusal = self._bad_growth(command)
         if refusal:
             return refusal
-        more = command.total - len(topic.streams)
-        if more < 0:
-            return InvalidConfig(
-                f"topic {topic.name!r} has {len(topic.streams)} partitions and cannot have {command.total}"
-            )
-        if not self._streams.room(more):
-            return _out_of_numbers()
-        numbers = self._streams.open(more, topic.config)
+        topic = self._by_id[command.topic_id]
+        numbers = self._streams.open(command.total - len(topic.streams), topic.config)
         return self._replace(topic, replace(topic, streams=topic.streams + tuple(numbers)))
 
     def put(self, topic: Topic) -> None:
@@ -132,6 +130,38 @@ class Topics:
         self.digest = (self.digest - old.digest) & MASK
         self.put(new)
         return new
+
+    def _bad_creation(self, command: CreateTopic) -> InvalidInput | TopicExists | LimitReached | None:
+        refusal = _bad_name(command) or _bad_config(command.config) or _bad_partitions(command.partitions)
+        if refusal:
+            return refusal
+        if len(command.topic_id) != TOPIC_ID_BYTES:
+            return InvalidInput(f"a topic id has {TOPIC_ID_BYTES} bytes, not {len(command.topic_id)}")
+        if (command.namespace, command.name) in self._by_name or command.topic_id in self._by_id:
+            return TopicExists(command.name)
+        if len(self._by_id) >= limits.TOPICS_MAX:
+            return LimitReached(f"there are {limits.TOPICS_MAX} topics, the most there may be: delete some")
+        return None if self._streams.room(command.partitions) else _out_of_numbers()
+
+    def _bad_alteration(self, command: AlterTopic) -> InvalidInput | TopicNotFound | None:
+        topic = self._by_id.get(command.topic_id)
+        if topic is None:
+            return TopicNotFound(command.topic_id.hex())
+        return _bad_config(command.config) or _bad_change(topic.config, command.config)
+
+    def _bad_growth(self, command: AddPartitions) -> InvalidInput | TopicNotFound | LimitReached | None:
+        topic = self._by_id.get(command.topic_id)
+        if topic is None:
+            return TopicNotFound(command.topic_id.hex())
+        refusal = _bad_partitions(command.total)
+        if refusal:
+            return refusal
+        more = command.total - len(topic.streams)
+        if more < 0:
+            return InvalidConfig(
+                f"topic {topic.name!r} has {len(topic.streams)} partitions and cannot have {command.total}"
+            )
+        return None if self._streams.room(more) else _out_of_numbers()
 
 
 def _bad_name(command: CreateTopic) -> InvalidName | None:
@@ -151,7 +181,7 @@ def _bad_partitions(partitions: int) -> InvalidConfig | None:
 
 
 def _bad_config(config: TopicConfig) -> InvalidConfig | None:
-    for name in ("ttl_ms", "cap_records", "cap_bytes"):
+    for name in ("ttl_ms", "cap_records", "cap_bytes", "idempotency_window_ms"):
         value = getattr(config, name)
         if not 0 <= value <= limits.OFFSET_MAX:
             return InvalidConfig(f"{name} must be 0 (off) or positive, not {value}")

@@ -17,6 +17,7 @@ from mainstem import limits
 from mainstem.errors import (
     BrokerFenced,
     Closed,
+    InvalidTransaction,
     MainstemError,
     NotFound,
     OutOfOrderSequence,
@@ -26,7 +27,14 @@ from mainstem.errors import (
     TopicFull,
     Unavailable,
 )
-from mainstem.ledger.appends import SLICE_PACK, SLICE_TRACKED, SLICE_TRANSACTIONAL, AppendCode, AppendOutcome
+from mainstem.ledger.appends import (
+    SLICE_KEYED,
+    SLICE_PACK,
+    SLICE_TRACKED,
+    SLICE_TRANSACTIONAL,
+    AppendCode,
+    AppendOutcome,
+)
 from mainstem.ledger.commands import (
     AddPartitions,
     AlterTopic,
@@ -34,9 +42,19 @@ from mainstem.ledger.commands import (
     CreateTopic,
     DeleteTopic,
     RaiseCeilings,
+    Trim,
 )
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.results import (
+    Claimed,
+    JobsChanged,
+    LeasesExpired,
+    Marked,
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionsExpired,
+)
 from mainstem.log.extents import SealedExtents
 from mainstem.log.group import Group, Placed, Run, Single
 from mainstem.log.index import ExtentIndex
@@ -56,6 +74,9 @@ _REFUSALS: dict[int, Callable[[], MainstemError]] = {
         "the batch does not continue its producer's sequence"
     ),
     AppendCode.PRODUCER_FENCED: lambda: ProducerFenced("a newer epoch of this producer has taken over"),
+    AppendCode.INVALID_TRANSACTION: lambda: InvalidTransaction(
+        "the batch is no part of an open transaction of its producer, or ought to be"
+    ),
     AppendCode.BROKER_FENCED: lambda: BrokerFenced(
         "this broker was replaced: it must rejoin before it writes"
     ),
@@ -135,10 +156,48 @@ class Committer:
     def _append_now(
         self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
     ) -> asyncio.Future[Placed]:
+        waiter = self._add_slice(stream, slice, facts, size, records)
+        self._proposed(self._filling)
+        return waiter
+
+    async def append_then(
+        self,
+        stream: int,
+        slice: bytearray,
+        facts: SliceFacts,
+        size: int,
+        records: bytes,
+        command: Command,
+    ) -> Any:
+        """Append and commit a command right after it, in one entry. Returns the command's result."""
+        while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
+            await self._wait_for_room()
+        self._add_slice(stream, slice, facts, size, records).add_done_callback(_seen)
+        outcome = await self._enqueue(command)
+        if isinstance(outcome, MainstemError):
+            raise outcome
+        return outcome
+
+    async def _wait_for_room(self) -> None:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._room.append(turn)
+        try:
+            await turn
+        finally:
+            if turn in self._room:
+                self._room.remove(turn)
+            self._admit()
+
+    def _add_slice(
+        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+    ) -> asyncio.Future[Placed]:
+        """The caller says when the group is complete, by `_proposed`."""
         if self._refusal is not None:
             raise self._refusal
         waiter: asyncio.Future[Placed] = self._loop.create_future()
         flags = (SLICE_TRACKED if records else 0) | (SLICE_TRANSACTIONAL if facts.transactional else 0)
+        if facts.keyed:
+            flags |= SLICE_KEYED
         length = len(slice)
         row = SLICE_PACK.pack(
             stream,
@@ -153,10 +212,8 @@ class Committer:
             size,
             facts.batches,
         )
-        group = self._filling
-        group.add_slice(row, records, slice, waiter)
+        self._filling.add_slice(row, records, slice, waiter)
         self._pending_bytes += length
-        self._proposed(group)
         return waiter
 
     async def _append_later(
@@ -381,9 +438,24 @@ class Committer:
         elif isinstance(command, DeleteTopic):
             for stream in outcome.streams:
                 self._visibility.wake(stream)
+        elif isinstance(command, Trim):
+            self._visibility.wake(command.stream)
         elif isinstance(command, RaiseCeilings):
             self._when_synced(position, _RaisedCeilings(self._visibility, command))
-        self._when_synced(position, _Answer(single.waiter, outcome))
+        elif isinstance(outcome, (ProducerInitialised, TransactionEnded, TransactionsExpired)):
+            self._when_synced(position, _Marked(self._visibility, outcome.marked))
+        answer = _Answer(single.waiter, outcome)
+        if isinstance(outcome, (Claimed, JobsChanged, LeasesExpired)) and self._needs_no_sync(
+            command, outcome
+        ):
+            answer()
+        else:
+            self._when_synced(position, answer)
+
+    def _needs_no_sync(self, command: Any, outcome: Claimed | JobsChanged | LeasesExpired) -> bool:
+        """Leases that are not durable anyway are answered once written, if readers can see the jobs."""
+        visible = not isinstance(outcome, Claimed) or outcome.reach <= self._visibility.ends[command.stream]
+        return outcome.relaxed and visible
 
     # Syncing
 
@@ -500,6 +572,26 @@ class _Publication:
         for waiter, _ in self._answers:
             if not waiter.done():
                 waiter.set_exception(error)
+
+
+class _Marked:
+    """Let readers pass the ends of transactions."""
+
+    __slots__ = ("_marked", "_visibility")
+
+    def __init__(self, visibility: Visibility, marked: tuple[Marked, ...]) -> None:
+        self._visibility = visibility
+        self._marked = marked
+        for stream, first, _ in marked:
+            if first >= 0:
+                visibility.ending(stream, first)
+
+    def __call__(self) -> None:
+        for stream, first, marker in self._marked:
+            self._visibility.ended(stream, first, marker + 1)
+
+    def fail(self, error: MainstemError) -> None:
+        """What they ended stays open to readers: it may be lost."""
 
 
 class _RaisedCeilings:

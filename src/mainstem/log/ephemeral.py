@@ -1,7 +1,8 @@
 """Ephemeral streams: records live in this process's memory only, under offsets that are never given out twice.
 
 Nothing of them goes through the commit log but their ceilings. Each start of the broker continues at the ceiling,
-and the offsets before it are an explicit gap.
+and the offsets before it are gone. Caps, floors, deletes and idempotency keys follow the same rules as in the log,
+because the same state machine keeps them: a `Streams` of this process's own.
 """
 
 from __future__ import annotations
@@ -9,85 +10,150 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+import msgspec
+import numpy as np
+
 from mainstem import limits
+from mainstem.errors import NotFound, TopicFull, invariant
+from mainstem.ledger.appends import RECORD
+from mainstem.errors import InvalidTransaction
 from mainstem.ledger.commands import RaiseCeilings
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.idempotency import IdempotencyKeys, key_number
+from mainstem.ledger.intervals import DELETED
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.streams import FULL, Streams
 from mainstem.log.committer import LEADER_EPOCH, Committer
 from mainstem.log.group import Placed
 from mainstem.log.visibility import Visibility
+from mainstem.ports.clock import Clock
 from mainstem.records.header import SliceFacts, stamp
+from mainstem.records.rewrite import without_ranges
 
 
 @dataclass(slots=True)
 class _Held:
-    start: int  # first offset still in memory
-    end: int
+    number: int  # of the stream in this process's own state
+    config: TopicConfig
     bases: list[int] = field(default_factory=list)
     slices: list[bytearray] = field(default_factory=list)
-    bytes: int = 0
+    bytes: int = 0  # of the slices
 
 
 class EphemeralStreams:
-    def __init__(self, committer: Committer, visibility: Visibility) -> None:
+    def __init__(self, ledger: Ledger, committer: Committer, visibility: Visibility, clock: Clock) -> None:
+        self._ledger = ledger
         self._committer = committer
         self._visibility = visibility
+        self._clock = clock
         self._held: dict[int, _Held] = {}
+        self.state = Streams()
+        self.keys = IdempotencyKeys()
+
+    def number(self, stream: int) -> int:
+        """The stream's number in `state`."""
+        return self._stream(stream).number
 
     def _stream(self, stream: int) -> _Held:
+        topic = self._ledger.topics.of_stream(stream)
+        if topic is None:
+            raise NotFound("the topic was deleted")
         held = self._held.get(stream)
         if held is None:
-            end = self._visibility.ends[stream]
-            held = self._held[stream] = _Held(end, end)
+            held = self._held[stream] = self._open(self._visibility.ends[stream], topic.config)
+        elif held.config is not topic.config:
+            held.config = topic.config
+            self.state.configure(held.number, _in_memory(topic.config))
+            self._drop(held)
         return held
 
-    async def append(self, stream: int, slice: bytearray, facts: SliceFacts) -> Placed:
-        """Keep a slice; the oldest give way past the stream's share of memory."""
+    def _open(self, end: int, config: TopicConfig) -> _Held:
+        (number,) = self.state.open(1, _in_memory(config))
+        # Whatever was there before this process is gone, as if it had given way to a cap.
+        self.state.end[number] = self.state.evict_floor[number] = end
+        return _Held(number, config)
+
+    async def append(
+        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+    ) -> Placed:
+        """Keep a slice; the oldest give way past the stream's share of memory. Raises TopicFull."""
+        if facts.transactional:
+            raise InvalidTransaction("an ephemeral topic takes no part in transactions")
         base = await self._reserve(stream, facts.count)
         held = self._stream(stream)
+        number, now = held.number, self._clock.now_ms()
+        key = key_number(facts.producer, facts.base_sequence, facts.producer_epoch) if facts.keyed else -1
+        if facts.keyed:
+            original = self.keys.find(number, key, now, held.config.idempotency_window_ms)
+            if original is not None:
+                return original[0], True
+        rows = np.frombuffer(records, RECORD) if records else None
+        placed = self.state.append(number, facts.count, size, facts.max_timestamp, rows)
+        if placed == FULL:
+            raise TopicFull("the topic's cap is reached and it rejects what exceeds it")
+        invariant(placed == base, "offsets of an ephemeral stream are those reserved for it")
+        if facts.keyed:
+            self.keys.record(number, key, base, facts.count, now, self.state.key_window_ms)
         stamp(slice, base, LEADER_EPOCH)
         held.bases.append(base)
         held.slices.append(slice)
         held.bytes += len(slice)
-        held.end = base + facts.count
         if held.bytes > limits.EPHEMERAL_STREAM_BYTES_MAX:
-            self._evict(held)
-        self._visibility.publish(stream, held.end)
+            self._give_way(held)
+        self._drop(held)
+        self._visibility.publish(stream, base + facts.count)
         return base, False
 
     async def _reserve(self, stream: int, count: int) -> int:
         """The base offset of the next `count` records, once a synced ceiling covers them."""
         while True:
             # Looked up anew each time round: other appends may have passed while this one waited.
-            base = self._stream(stream).end
+            base = int(self.state.end[self._stream(stream).number])
             ceiling = self._visibility.next_ceiling(stream, base + count)
             if ceiling is None and self._visibility.below_ceiling(stream, base + count):
                 return base
             await self._committer.propose(RaiseCeilings(((stream, ceiling or base + count),)))
 
-    def _evict(self, held: _Held) -> None:
+    def _give_way(self, held: _Held) -> None:
         """Give up the oldest sixteenth at once, so that the lists shift seldom."""
-        keep_bytes = limits.EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
+        over = held.bytes - limits.EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
         drop = 0
-        while held.bytes > keep_bytes and drop < len(held.slices) - 1:
-            held.bytes -= len(held.slices[drop])
+        while over > 0 and drop < len(held.slices) - 1:
+            over -= len(held.slices[drop])
             drop += 1
+        self.state.trim(held.number, held.bases[drop], "cap", 0)
+
+    def _drop(self, held: _Held) -> None:
+        """Let go of the slices that end at or before the stream's start."""
+        start = self.state.start(held.number)
+        if not held.bases or held.bases[0] >= start:
+            return
+        drop = bisect_right(held.bases, start) - 1
+        if start >= int(self.state.end[held.number]):
+            drop = len(held.bases)
+        held.bytes -= sum(map(len, held.slices[:drop]))
         del held.slices[:drop], held.bases[:drop]
-        held.start = max(held.start, held.bases[0])
 
     def bounds(self, stream: int) -> tuple[int, int]:
-        held = self._stream(stream)
-        return held.start, held.end
+        number = self._stream(stream).number
+        return self.state.start(number), int(self.state.end[number])
 
     def held_bytes(self, stream: int) -> int:
         return self._stream(stream).bytes
 
-    def trim(self, stream: int, offset: int) -> int:
-        """Forget the slices that end at or before `offset`, and hide what is left below it."""
+    def trim(self, stream: int, offset: int, reason: str = "delete") -> int:
+        """Forget the records below `offset`. Returns how many there were."""
         held = self._stream(stream)
-        held.start = max(held.start, min(offset, held.end))
-        while held.bases and (held.bases[1] if len(held.bases) > 1 else held.end) <= held.start:
-            held.bytes -= len(held.slices.pop(0))
-            held.bases.pop(0)
-        return held.start
+        removed = self.state.trim(held.number, offset, reason, 0)
+        self._drop(held)
+        return removed[0]
+
+    def delete(self, stream: int, ranges: tuple[tuple[int, int], ...], size: int) -> tuple[int, int]:
+        """Forget single records, `size` bytes in all. Returns how many there were, and their bytes."""
+        held = self._stream(stream)
+        removed = self.state.punch(held.number, ranges, DELETED, size)
+        self._drop(held)
+        return removed
 
     def read(self, stream: int, offset: int, max_bytes: int) -> tuple[list[memoryview], int]:
         """Slices from the one that holds `offset` on, and the offset after them."""
@@ -99,7 +165,18 @@ class EphemeralStreams:
             found.append(memoryview(held.slices[at]).toreadonly())
             total += len(held.slices[at])
             at += 1
-        return found, held.bases[at] if at < len(held.bases) else held.end
+        deleted = self.state.deleted(held.number)
+        if deleted:
+            found = [kept for slice in found if len(kept := without_ranges(slice, deleted))]
+        return found, held.bases[at] if at < len(held.bases) else int(self.state.end[held.number])
 
     def forget(self, stream: int) -> None:
-        self._held.pop(stream, None)
+        held = self._held.pop(stream, None)
+        if held is not None:
+            self.keys.forget_streams((held.number,))
+            self.state.close(held.number)
+
+
+def _in_memory(config: TopicConfig) -> TopicConfig:
+    """To the state, an ephemeral stream is as good as any other."""
+    return msgspec.structs.replace(config, durability="memory")

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from mainstem.errors import invariant
 from mainstem.log.extents import Extent, OpenExtents, Rows, SealedExtents
 
+_NO_BOUND_MS = (1 << 63) - 1
+
 
 class NotLoaded(Exception):
     """The extents of this object are on disk only."""
@@ -68,6 +70,10 @@ class ExtentIndex:
         self._unsealed[extents.number] = extents
         self._register(extents)
         return extents
+
+    def unsealed_to(self, number: int) -> list[SealedExtents]:
+        """Finished objects up to this one that do not carry their index yet, in order."""
+        return [extents for extents in self._unsealed.values() if extents.number <= number]
 
     def mark_sealed(self, number: int) -> None:
         """The object carries its index now, so memory need not."""
@@ -154,6 +160,19 @@ class ExtentIndex:
                 if extent.max_timestamp >= time_ms:
                     return extent
         return None
+
+    def objects_by_time(self, stream: int, offset: int) -> list[tuple[int, int]]:
+        """Objects that may hold the stream at or after `offset`, each after the latest time it may hold;
+        latest first."""
+        found = []
+        for number in self.objects_from(stream, offset):
+            spans = self._spans.get(number)
+            if spans is None:
+                found.append((_NO_BOUND_MS, number))  # it still grows
+                continue
+            at = int(np.searchsorted(spans["stream"], stream))
+            found.append((int(spans["max_timestamp"][at]), number))
+        return sorted(found, reverse=True)
 
     def _reaches(self, number: int, stream: int, time_ms: int) -> bool:
         spans = self._spans.get(number)

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
+from mainstem.errors import MainstemError, NotFound, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.appends import Rows
-from mainstem.ledger.commands import Boot, Command, Halt, MarkLost
+from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
+from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import Booted
+from mainstem.ledger.results import Booted, RecordsRemoved
+from mainstem.ledger.streams import Streams
 from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
@@ -26,11 +28,12 @@ from mainstem.log.group import Placed
 from mainstem.log.reader import Chunk, Reader
 from mainstem.log.recovery import Recovered, recover
 from mainstem.log.tail import TailCache
+from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog
 from mainstem.records.decoding import decode_records
-from mainstem.records.header import SliceFacts
+from mainstem.records.header import SliceFacts, walk
 from mainstem.records.lookup import first_offset_at
 
 _log = logging.getLogger("mainstem.log")
@@ -60,12 +63,13 @@ class Log:
         self._port = port
         self._options = options
         self._checkpoints = checkpoints
-        # Positions of the checkpoints that may be started from; an older one than the first may exist as well.
+        # Positions of the newest checkpoints, any of which may be started from.
         self._checkpoints_kept = deque([recovered.checkpoint_position], maxlen=limits.CHECKPOINTS_KEPT)
         self._checkpoint_pending = False
         self._checkpoint_due_at = -recovered.replayed_bytes
         self._seals: set[asyncio.Task[None]] = set()  # must be done before the log can close
         self._chores: set[asyncio.Task[None]] = set()  # may be given up at any time
+        self._sealing = asyncio.Lock()
         self._collecting = asyncio.Lock()
         self._index = recovered.index
         self.ledger: Ledger = recovered.ledger
@@ -83,7 +87,7 @@ class Log:
             self._object_finished,
         )
         self._reader = Reader(port, self.ledger, self._index, tail, self.visibility, self._committer)
-        self._ephemeral = EphemeralStreams(self._committer, self.visibility)
+        self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
 
     @classmethod
     async def open(
@@ -111,11 +115,14 @@ class Log:
         broker = self._options.broker
         before = brokers.get(broker)
         same_boot = before is not None and before.boot_id == self._options.boot_id != ""
-        jump = not (brokers.clean(broker) or same_boot)
+        suspect = self._port.suspect
+        jump = suspect or not (brokers.clean(broker) or same_boot)
         self._committer.start()
         boot = Boot(broker, self._options.boot_id, jump, self._options.node)
         booted: Booted = await self._committer.propose(boot)
         self._committer.take_epoch(booted.broker_epoch)
+        if suspect:
+            await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
         for extents in recovered.unsealed:
             self._start(self._seal(extents, then_checkpoint=False), self._seals)
@@ -136,12 +143,58 @@ class Log:
         Takes ownership of the buffer. `size` is what caps count; `records` are packed RECORD rows, which
         streams that track records one by one need."""
         if self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.append(stream, slice, facts)
+            return self._ephemeral.append(stream, slice, facts, size, records)
         return self._committer.append(stream, slice, facts, size, records)
+
+    def keyed_count(self, stream: int, facts: SliceFacts, base: int) -> int | None:
+        """How many records the write had that a retry with the same idempotency key repeats."""
+        key = key_number(facts.producer, facts.base_sequence, facts.producer_epoch)
+        if self.ledger.streams.ephemeral(stream):
+            return self._ephemeral.keys.count_of(self._ephemeral.number(stream), key, base)
+        return self.ledger.idempotency.count_of(stream, key, base)
+
+    def state_of(self, stream: int) -> tuple[Streams, int]:
+        """Where a stream's floors, holes and counts are kept, and under which number. Raises NotFound."""
+        if not self.ledger.streams.exists(stream):
+            raise NotFound("the topic was deleted")
+        if self.ledger.streams.ephemeral(stream):
+            return self._ephemeral.state, self._ephemeral.number(stream)
+        return self.ledger.streams, stream
+
+    async def trim(self, stream: int, offset: int, reason: TrimReason, size: int = 0) -> int:
+        """Give up the records below `offset`, of `size` bytes if that is known. Returns how many were there."""
+        if self.ledger.streams.ephemeral(stream):
+            return self._ephemeral.trim(stream, offset, reason)
+        removed: RecordsRemoved = await self.propose(Trim(stream, offset, reason, size))
+        return removed.records
+
+    async def delete(self, stream: int, ranges: tuple[tuple[int, int], ...], size: int) -> int:
+        """Delete the records in half-open ranges, of `size` bytes. Returns how many were there."""
+        if self.ledger.streams.ephemeral(stream):
+            return self._ephemeral.delete(stream, ranges, size)[0]
+        removed: RecordsRemoved = await self.propose(DeleteRecords(stream, ranges, size))
+        return removed.records
 
     async def propose(self, command: Command) -> Any:
         """Commit one command; returns its result once durable, raises what the ledger refused it with."""
         return await self._committer.propose(command)
+
+    async def append_then(
+        self,
+        stream: int,
+        slice: bytearray,
+        facts: SliceFacts,
+        size: int,
+        records: bytes,
+        command: Command,
+    ) -> Any:
+        """Append and commit a command that builds on it, both or neither. Returns the command's result."""
+        return await self._committer.append_then(stream, slice, facts, size, records, command)
+
+    @property
+    def identity(self) -> bytes:
+        """What tells this log from every other one."""
+        return self._port.identity
 
     @property
     def refusal(self) -> MainstemError | None:
@@ -154,17 +207,48 @@ class Log:
 
     # Reading
 
+    def start(self, stream: int) -> int:
+        """The first offset still there, of a stream that may be gone."""
+        if self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream):
+            return self._ephemeral.bounds(stream)[0]
+        return self.ledger.streams.start(stream)
+
     def bounds(self, stream: int) -> tuple[int, int]:
         """The first offset still there and the visible end."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
             return self._ephemeral.bounds(stream)
         return self._reader.bounds(stream)
 
-    async def read(self, stream: int, offset: int, max_bytes: int, max_wait_s: float = 0.0) -> Chunk:
+    def stable_end(self, stream: int) -> int:
+        """Where what open transactions wrote begins; the visible end if there are none."""
+        if self.ledger.streams.transactions.touched(stream):
+            return self._reader.stable_end(stream)
+        return self.bounds(stream)[1]
+
+    async def read(
+        self,
+        stream: int,
+        offset: int,
+        max_bytes: int,
+        max_wait_s: float = 0.0,
+        view: View = View.COMMITTED,
+    ) -> Chunk:
         """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
             return await self._read_ephemeral(stream, offset, max_bytes, max_wait_s)
-        return await self._reader.read(stream, offset, max_bytes, max_wait_s)
+        return await self._reader.read(stream, offset, max_bytes, max_wait_s, view)
+
+    async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+        """As `read`, but batches come as they were written, deleted records included."""
+        return await self._reader.stored(stream, offset, max_bytes)
+
+    def read_cached(
+        self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
+    ) -> Chunk | None:
+        """What `read` gives at once, if memory has it; None if `read` must be asked. Raises as it does."""
+        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
+            return self._read_ephemeral_now(stream, offset, max_bytes)
+        return self._reader.read_cached(stream, offset, max_bytes, view)
 
     async def _read_ephemeral(self, stream: int, offset: int, max_bytes: int, max_wait_s: float) -> Chunk:
         start, end = self._ephemeral.bounds(stream)
@@ -172,7 +256,13 @@ class Log:
             raise OffsetOutOfRange(offset, start, end)
         if offset == end and max_wait_s > 0:
             await self.visibility.changed(stream, max_wait_s)
-            start, end = self.bounds(stream)
+            self.bounds(stream)  # raises if it is gone
+        return self._read_ephemeral_now(stream, offset, max_bytes)
+
+    def _read_ephemeral_now(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+        start, end = self._ephemeral.bounds(stream)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
         slices, next_offset = self._ephemeral.read(stream, offset, max_bytes)
         return Chunk(tuple(slices), next_offset) if offset < end else Chunk((), offset)
 
@@ -191,7 +281,7 @@ class Log:
                 return end
             offset = max(offset, extent.base)
             try:
-                chunk = await self.read(stream, offset, max_bytes=1)
+                chunk = await self.read(stream, offset, max_bytes=1, view=View.STORED)
             except RecordsLost as loss:
                 offset = loss.end
                 continue
@@ -204,6 +294,21 @@ class Log:
             if found is not None:
                 return found
             offset = chunk.next_offset
+
+    async def latest_time(self, stream: int) -> int | None:
+        """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
+        start, end = self.bounds(stream)
+        if self.ledger.streams.ephemeral(stream):
+            held, _ = self._ephemeral.read(stream, start, limits.EPHEMERAL_STREAM_BYTES_MAX)
+            return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
+        latest: int | None = None
+        for bound, number in self._index.objects_by_time(stream, start):
+            if latest is not None and bound <= latest:
+                break
+            extents = await self._reader.resolving(lambda: self._index.extents_of(number))  # noqa: B023
+            times = [extent.max_timestamp for extent in extents.from_offset(stream, start) if extent.base < end]
+            latest = max(times, default=latest) if latest is None else max([latest, *times])
+        return latest
 
     def held_bytes(self, stream: int) -> int:
         """Bytes an ephemeral stream holds in memory."""
@@ -227,9 +332,6 @@ class Log:
             )
         return min(floor, end)
 
-    def trim_ephemeral(self, stream: int, offset: int) -> int:
-        return self._ephemeral.trim(stream, offset)
-
     def forget_ephemeral(self, stream: int) -> None:
         self._ephemeral.forget(stream)
 
@@ -248,11 +350,14 @@ class Log:
 
     async def _seal(self, extents: SealedExtents, *, then_checkpoint: bool) -> None:
         try:
-            await self._port.seal(extents.number, await asyncio.to_thread(extents.encode))
+            async with self._sealing:
+                # Also those whose seal failed, for want of space: a checkpoint may cover sealed objects only.
+                for unsealed in self._index.unsealed_to(extents.number):
+                    await self._port.seal(unsealed.number, await asyncio.to_thread(unsealed.encode))
+                    self._index.mark_sealed(unsealed.number)
         except BaseException:
             self._checkpoint_pending &= not then_checkpoint
             raise
-        self._index.mark_sealed(extents.number)
         if then_checkpoint:
             self._start(self._checkpoint(), self._chores)
 

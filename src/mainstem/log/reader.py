@@ -12,15 +12,18 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.commands import MarkLost
+from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.markers import StreamTransactions
 from mainstem.log.committer import LEADER_EPOCH, Committer
 from mainstem.log.extents import Extent, SealedExtents
 from mainstem.log.index import ExtentIndex, NotLoaded
 from mainstem.log.tail import TailCache
+from mainstem.log.views import View, committed_extents, with_markers
 from mainstem.log.visibility import Visibility
 from mainstem.ports.commitlog.port import CommitLog
 from mainstem.records.header import stamp, walk
-from mainstem.records.rewrite import without_offsets
+from mainstem.records.rewrite import without_ranges
 
 _T = TypeVar("_T")
 Ranges = list[tuple[int, int]]
@@ -62,11 +65,22 @@ class Reader:
         self._visibility = visibility
         self._committer = committer
 
-    async def read(self, stream: int, offset: int, max_bytes: int, max_wait_s: float = 0.0) -> Chunk:
+    @property
+    def _transactions(self) -> StreamTransactions:
+        return self._ledger.streams.transactions
+
+    async def read(
+        self,
+        stream: int,
+        offset: int,
+        max_bytes: int,
+        max_wait_s: float = 0.0,
+        view: View = View.COMMITTED,
+    ) -> Chunk:
         """Batches from `offset` on: at least one if there is any, else none after waiting up to `max_wait_s`.
 
         Raises OffsetOutOfRange, RecordsLost, or NotFound if the stream is deleted."""
-        chunk = await self._read_now(stream, offset, max_bytes)
+        chunk = await self._read_now(stream, offset, max_bytes, view)
         if chunk.batches or max_wait_s <= 0 or chunk.next_offset != offset:
             return chunk
         loop = asyncio.get_running_loop()
@@ -74,28 +88,71 @@ class Reader:
         while (left := deadline - loop.time()) > 0:
             if not await self._visibility.changed(stream, left):
                 break
-            chunk = await self._read_now(stream, offset, max_bytes)
+            chunk = await self._read_now(stream, offset, max_bytes, view)
             if chunk.batches or chunk.next_offset != offset:
                 break
         return chunk
 
-    async def _read_now(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+    async def _read_now(self, stream: int, offset: int, max_bytes: int, view: View) -> Chunk:
         while True:
-            start, end = self.bounds(stream)
-            if not start <= offset <= end:
-                raise OffsetOutOfRange(offset, start, end)
-            end = self._before_loss(stream, offset, end)
+            end = self._readable_end(stream, offset, view)
+            if offset == end:
+                return Chunk((), end)
             try:
                 extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))  # noqa: B023
+                if self._transactions.touched(stream):
+                    return await self._fetch_among_transactions(stream, offset, extents, end, view)
                 if not extents:
                     return Chunk((), end)
-                return await self._fetch(stream, offset, extents)
+                return _chunk(await self._fetch(stream, extents), offset, extents)
             except FileNotFoundError:
                 # Retention dropped the object meanwhile: look again, at the new start.
                 if self.bounds(stream)[0] <= offset:
                     raise
             except _Damaged as damage:
                 await self._mark_lost(stream, offset, damage.extent)
+
+    def read_cached(
+        self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
+    ) -> Chunk | None:
+        """What `read` would give without waiting, if it needs no file; None if it does."""
+        end = self._readable_end(stream, offset, view)
+        if offset == end:
+            return Chunk((), end)
+        try:
+            found = extents = self._index.find(stream, offset, max_bytes, end)
+        except NotLoaded:
+            return None
+        touched = self._transactions.touched(stream)
+        if touched and view is View.COMMITTED:
+            extents = committed_extents(self._ledger.streams, stream, found)
+        batches = self._cached(extents)
+        if batches is None or (extents and self._deleted(stream, extents)):
+            return None
+        if touched:
+            return self._among_transactions(stream, offset, found, extents, batches, end, view)
+        return _chunk(batches, offset, extents) if extents else Chunk((), end)
+
+    async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+        """Batches from `offset` on as they were written, deleted records included.
+
+        For a reader that knows which offsets are live. Raises OffsetOutOfRange, RecordsLost, NotFound."""
+        start, end = self.bounds(stream)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))
+        if not extents:
+            return Chunk((), end)
+        batches = self._cached(extents)
+        if batches is None:
+            try:
+                batches = await asyncio.to_thread(self._read_extents, extents)
+            except FileNotFoundError:
+                raise OffsetOutOfRange(offset, *self.bounds(stream)) from None
+            except _Damaged as damage:
+                await self._mark_lost(stream, offset, damage.extent)
+                raise RecordsLost(damage.extent.base, damage.extent.end, "damaged") from None
+        return _chunk(batches, offset, extents)
 
     def bounds(self, stream: int) -> tuple[int, int]:
         """The first offset still there and the visible end."""
@@ -106,14 +163,29 @@ class Reader:
         # A trim is applied before it is synced, so the start can be past what is visible for a moment.
         return start, max(start, self._visibility.ends[stream])
 
-    def _before_loss(self, stream: int, offset: int, end: int) -> int:
-        """Where readable offsets end; raises if `offset` itself is lost."""
-        for first, last, reason in self._ledger.streams.lost(stream):
-            if first <= offset < last:
-                raise RecordsLost(offset, last, reason)
-            if first > offset:
-                return min(end, first)
-        return end
+    def stable_end(self, stream: int) -> int:
+        """Where what open transactions wrote begins; the visible end if there are none.
+
+        A transaction whose end is applied but not synced still counts as open: it might be lost."""
+        start, end = self.bounds(stream)
+        first = self._transactions.first_open(stream)
+        if first is not None and first < end:
+            end = first
+        return max(start, self._visibility.before_ending(stream, end))
+
+    def _readable_end(self, stream: int, offset: int, view: View) -> int:
+        """Up to where a read from `offset` may go. Raises OffsetOutOfRange, RecordsLost."""
+        start, end = self.bounds(stream)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        if view is View.COMMITTED and self._transactions.touched(stream):
+            end = max(offset, self.stable_end(stream))
+        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        if loss is None:
+            return end
+        if loss[0] <= offset:
+            raise RecordsLost(offset, loss[1], loss[2])
+        return min(end, loss[0])
 
     async def _mark_lost(self, stream: int, offset: int, extent: Extent) -> None:
         try:
@@ -132,22 +204,52 @@ class Reader:
             data = await asyncio.to_thread(self._port.read_index, number)
             self._index.load(SealedExtents.decode(number, data))
 
-    async def _fetch(self, stream: int, offset: int, extents: list[Extent]) -> Chunk:
-        low, high = extents[0].base, extents[-1].end
-        deleted = [
-            (first, last)
-            for first, last in self._ledger.streams.deleted(stream)
-            if first < high and last > low
-        ]
+    async def _fetch(self, stream: int, extents: list[Extent]) -> list[memoryview]:
+        """The bytes of the extents; of fewer of them if damage stands in the way."""
+        deleted = self._deleted(stream, extents)
         cached = self._cached(extents)
         if cached is not None and not deleted:
-            batches = cached
-        else:
-            batches = await asyncio.to_thread(self._fetch_off_loop, extents, cached, deleted)
-        next_offset = extents[len(batches) - 1].end
-        if extents[0].base < offset:
+            return cached
+        return await asyncio.to_thread(self._fetch_off_loop, extents, cached, deleted)
+
+    async def _fetch_among_transactions(
+        self, stream: int, offset: int, found: list[Extent], end: int, view: View
+    ) -> Chunk:
+        extents = found
+        if view is View.COMMITTED:
+            extents = committed_extents(self._ledger.streams, stream, found)
+        batches = await self._fetch(stream, extents) if extents else []
+        return self._among_transactions(stream, offset, found, extents, batches, end, view)
+
+    def _among_transactions(
+        self,
+        stream: int,
+        offset: int,
+        found: list[Extent],
+        extents: list[Extent],
+        batches: list[memoryview],
+        end: int,
+        view: View,
+    ) -> Chunk:
+        """What was read of a stream that has markers: of the `extents` left of those `found` below `end`."""
+        whole = len(batches) == len(extents)
+        if batches and extents[0].base < offset:
             batches = [_from_batch_with(batches[0], offset), *batches[1:]]
+        if view is View.STORED:
+            read = extents[: len(batches)]
+            batches, next_offset = with_markers(
+                self._ledger.streams, stream, offset, read, batches, end, LEADER_EPOCH
+            )
+            next_offset = next_offset if found else end
+        elif whole:
+            next_offset = found[-1].end if found else end
+        else:
+            next_offset = extents[len(batches) - 1].end
         return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+
+    def _deleted(self, stream: int, extents: list[Extent]) -> Ranges:
+        holes = self._ledger.streams.holes(stream).overlapping(extents[0].base, extents[-1].end)
+        return [(first, last) for first, last, reason in holes if reason == DELETED]
 
     def _cached(self, extents: list[Extent]) -> list[memoryview] | None:
         found = []
@@ -162,7 +264,7 @@ class Reader:
         self, extents: list[Extent], cached: list[memoryview] | None, deleted: Ranges
     ) -> list[memoryview]:
         batches = self._read_extents(extents) if cached is None else cached
-        return [_without(batch, deleted) for batch in batches] if deleted else batches
+        return [without_ranges(batch, deleted) for batch in batches] if deleted else batches
 
     def _read_extents(self, extents: list[Extent]) -> list[memoryview]:
         found: list[memoryview] = []
@@ -182,6 +284,14 @@ class Reader:
         return found
 
 
+def _chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> Chunk:
+    """What was read of `extents`, which is the first of them at least, from the batch with `offset` on."""
+    next_offset = extents[len(batches) - 1].end
+    if extents[0].base < offset:
+        batches = [_from_batch_with(batches[0], offset), *batches[1:]]
+    return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+
+
 def _coalesced(extents: list[Extent]) -> list[list[Extent]]:
     runs = [[extents[0]]]
     for extent in extents[1:]:
@@ -199,17 +309,3 @@ def _from_batch_with(slice: memoryview, offset: int) -> memoryview:
         if header.next_offset > offset:
             return slice[header.position :]
     return slice[len(slice) :]
-
-
-def _without(slice: memoryview, deleted: Ranges) -> memoryview:
-    """Re-encode the batches that hold deleted records."""
-    kept = bytearray()
-    for header in walk(slice):
-        batch = slice[header.position : header.end]
-        if any(first < header.next_offset and last > header.base_offset for first, last in deleted):
-            rewritten = without_offsets(batch, deleted)
-            if rewritten is not None:
-                kept += rewritten
-        else:
-            kept += batch
-    return memoryview(kept).toreadonly()

@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol
 
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
 
 _CEILING_STEP_MAX = 1 << 32
+
+
+class Watcher(Protocol):
+    def changed(self) -> None:
+        """Something happened to a stream it watches. Called in the middle of a commit: note it, no more."""
+        ...
 
 
 class Visibility:
@@ -26,6 +33,9 @@ class Visibility:
         self._proposed: list[int] = []  # the highest ceiling asked for so far
         self._steps: list[int] = []
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._watchers: dict[int, set[Watcher]] = {}
+        # stream → first offsets of transactions whose end is applied but not synced yet
+        self._ending: dict[int, list[int]] = {}
         self._closed = False
 
     def grow(self, ledger: Ledger) -> None:
@@ -78,6 +88,25 @@ class Visibility:
             self.ends[stream] = end
             self.wake(stream)
 
+    def ending(self, stream: int, first: int) -> None:
+        """A transaction that wrote from `first` on has ended, but that is not durable yet."""
+        self._ending.setdefault(stream, []).append(first)
+
+    def ended(self, stream: int, first: int, end: int) -> None:
+        """The end of a transaction is durable, and its marker stands right before `end`."""
+        if first >= 0:
+            firsts = self._ending[stream]
+            firsts.remove(first)
+            if not firsts:
+                del self._ending[stream]
+        self.ends[stream] = max(end, self.ends[stream])
+        self.wake(stream)  # even if later appends are visible already: readers stood before the transaction
+
+    def before_ending(self, stream: int, end: int) -> int:
+        """`end`, or where the first transaction began whose end is not durable yet."""
+        firsts = self._ending.get(stream)
+        return min(end, *firsts) if firsts else end
+
     def wake(self, stream: int) -> None:
         """Let every waiter look again (an append, or the stream is gone)."""
         waiters = self._waiters.pop(stream, None)
@@ -85,11 +114,35 @@ class Visibility:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+        for watcher in self._watchers.get(stream, ()):
+            watcher.changed()
+
+    def watch(self, streams: Iterable[int], watcher: Watcher) -> None:
+        """Tell `watcher` of everything that happens to these streams, until `unwatch`."""
+        for stream in streams:
+            watchers = self._watchers.get(stream)
+            if watchers is None:
+                self._watchers[stream] = {watcher}
+            else:
+                watchers.add(watcher)
+
+    def unwatch(self, streams: Iterable[int], watcher: Watcher) -> None:
+        for stream in streams:
+            watchers = self._watchers.get(stream)
+            if watchers is not None:
+                watchers.discard(watcher)
+                if not watchers:
+                    del self._watchers[stream]
+
+    @property
+    def watched(self) -> int:
+        """How many streams somebody watches."""
+        return len(self._watchers)
 
     def close(self) -> None:
         """Let every waiter go, and nobody wait any more."""
         self._closed = True
-        for stream in list(self._waiters):
+        for stream in {*self._waiters, *self._watchers}:
             self.wake(stream)
 
     async def changed(self, stream: int, timeout_s: float) -> bool:

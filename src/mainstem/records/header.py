@@ -29,7 +29,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import CorruptBatch, InvalidBatch, TooLarge
+from mainstem.errors import CorruptBatch, InvalidBatch, TooLarge, UnsupportedFormat
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -67,6 +67,7 @@ class SliceFacts(NamedTuple):
     base_sequence: int
     transactional: bool
     control: bool
+    keyed: bool = False  # the producer's fields hold an idempotency key instead (ledger/idempotency.py)
 
 
 class BatchHeader(NamedTuple):
@@ -262,6 +263,8 @@ _OFFSET_MAX = (1 << 63) - 2  # the offset after the last one must fit too
 
 
 def _bad_frame(magic: int, length: int, left: int) -> InvalidBatch:
+    if 0 <= magic < MAGIC:
+        return UnsupportedFormat(f"magic is {magic}, a format of Kafka before 0.11: only {MAGIC} is supported")
     if magic != MAGIC:
         return InvalidBatch(f"magic is {magic}: only {MAGIC} is supported")
     if length < _LENGTH_MIN:

@@ -30,6 +30,7 @@ from typing import Any
 Octets = Any  # bytes, a memoryview or a uint8 array: indexable by byte
 Table = Any  # a 2-D int64 array
 Column = Any  # a 1-D integer array
+Flags = Any  # a 1-D boolean array
 
 _I64_MAX = (1 << 63) - 1
 _I64_MIN = -(1 << 63)
@@ -316,3 +317,23 @@ def add_header_sizes(data: Octets, index: Table, wanted: Octets, sizes: Column) 
                 if content_length > 0:
                     sizes[record] += content_length
                 break
+
+
+def find_header(data: Octets, index: Table, wanted: Octets, at: Column, length: Column) -> None:
+    """Where the first header named `wanted` of each record has its content; a length of -1 if nowhere."""
+    for record in range(index.shape[1]):
+        place = int(index[HEADERS_AT, record])
+        end = int(index[END, record])
+        for _ in range(index[HEADERS, record]):
+            name_at, name_length, content_at, content_length, place = read_header(data, place, end)
+            if name_length == len(wanted) and matches(data, name_at, name_length, wanted):
+                at[record] = content_at
+                length[record] = content_length
+                break
+
+
+def mark_equal(data: Octets, at: Column, length: Column, wanted: Octets, found: Flags) -> None:
+    """Mark the rows whose span is `wanted`."""
+    for row in range(len(at)):
+        if length[row] == len(wanted) and matches(data, at[row], length[row], wanted):
+            found[row] = True

@@ -1,4 +1,4 @@
-"""A stored batch, changed: records taken out, or another time. Offsets of the other records never change."""
+"""A batch, changed: records taken out, another time or codec. Offsets of the other records never change."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from mainstem.errors import InvalidBatch
 from mainstem.records import kernels
-from mainstem.records.compression import CODECS, compress
-from mainstem.records.header import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, seal, walk
-from mainstem.records.index import RecordIndex, index_batch
+from mainstem.records.compression import CODECS, Bytes, Codec, codec_id, compress
+from mainstem.records.header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, seal, walk
+from mainstem.records.index import RecordIndex, index_batch, section
 
 Offsets = npt.NDArray[np.int64]
 Ranges = Sequence[tuple[int, int]]  # half-open, sorted, not overlapping
@@ -29,7 +29,21 @@ def without_offsets(batch: memoryview, offsets: Offsets | Ranges) -> bytearray |
         return None
     if kept.all():
         return bytearray(batch)
-    return _repack(header, _kept_bytes(index, kept), header.attributes, header.max_timestamp, int(kept.sum()))
+    return _repack(header, _kept_bytes(index, kept), CODECS[header.codec_id], int(kept.sum()))
+
+
+def without_ranges(slice: memoryview, deleted: Ranges) -> memoryview:
+    """The batches without the records in these ranges; only batches that hold some are encoded anew."""
+    kept = bytearray()
+    for header in walk(slice):
+        batch = slice[header.position : header.end]
+        if any(first < header.next_offset and last > header.base_offset for first, last in deleted):
+            rewritten = without_offsets(batch, deleted)
+            if rewritten is not None:
+                kept += rewritten
+        else:
+            kept += batch
+    return memoryview(kept).toreadonly()
 
 
 def with_append_time(batch: memoryview, timestamp_ms: int) -> bytearray:
@@ -37,6 +51,21 @@ def with_append_time(batch: memoryview, timestamp_ms: int) -> bytearray:
     header = _only_header(batch)
     attributes = header.attributes | LOG_APPEND_TIME
     return _seal_as(header, bytearray(batch), attributes, timestamp_ms, header.count)
+
+
+def in_codec(slice: memoryview, codec: Codec) -> bytearray | None:
+    """The batches, packed by this codec; None if all are already. Raises InvalidBatch, TooLarge."""
+    wanted = codec_id(codec)
+    headers = list(walk(slice))
+    if all(header.codec_id == wanted for header in headers):
+        return None
+    packed = bytearray()
+    for header in headers:
+        if header.codec_id == wanted:
+            packed += slice[header.position : header.end]
+        else:
+            packed += _repack(header, section(slice, header), codec, header.count)
+    return packed
 
 
 def _only_header(batch: memoryview) -> BatchHeader:
@@ -69,10 +98,11 @@ def _kept_bytes(index: RecordIndex, kept: npt.NDArray[np.bool_]) -> bytes:
     return b"".join(index.data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-def _repack(header: BatchHeader, records: bytes, attributes: int, latest: int, count: int) -> bytearray:
+def _repack(header: BatchHeader, records: Bytes, codec: Codec, count: int) -> bytearray:
     batch = bytearray(HEADER_BYTES)
-    batch += compress(CODECS[header.codec_id], records)
-    return _seal_as(header, batch, attributes, latest, count)
+    batch += compress(codec, records)
+    attributes = header.attributes & ~CODEC_MASK | codec_id(codec)
+    return _seal_as(header, batch, attributes, header.max_timestamp, count)
 
 
 def _seal_as(header: BatchHeader, batch: bytearray, attributes: int, latest: int, count: int) -> bytearray:

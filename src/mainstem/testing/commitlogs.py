@@ -13,6 +13,7 @@ from mainstem.ports.commitlog.port import (
     LogObject,
     Placement,
 )
+from mainstem.testing.turns import until
 
 
 class GatedCommitLog:
@@ -26,6 +27,7 @@ class GatedCommitLog:
         self.sync_gate.set()
         self.appends: list[int] = []  # slices of each commit that was asked for
         self.syncs = 0
+        self.one_sync_at_a_time = False  # the gate closes behind each sync that waited at it
         self.reads: list[tuple[int, int, int]] = []  # (object, start, length)
         self.index_reads: list[int] = []
         self.append_errors: list[Exception] = []  # raised by the next appends, instead of writing
@@ -42,8 +44,7 @@ class GatedCommitLog:
     async def hold_syncs(self) -> None:
         """Close the gate and let the syncs that passed it before come to their end."""
         self.sync_gate.clear()
-        while self._running_syncs:
-            await asyncio.sleep(0)
+        await until(lambda: not self._running_syncs)
 
     async def sync(self) -> int:
         self.syncs += 1
@@ -58,8 +59,14 @@ class GatedCommitLog:
         # What is written while the gate is closed is not covered by this sync.
         covered = self.inner.end
         await self.sync_gate.wait()
+        if self.one_sync_at_a_time:
+            self.sync_gate.clear()
         await self.inner.sync()
         return covered
+
+    @property
+    def identity(self) -> bytes:
+        return self.inner.identity
 
     @property
     def end(self) -> int:
@@ -68,6 +75,13 @@ class GatedCommitLog:
     @property
     def synced(self) -> int:
         return self.inner.synced
+
+    @property
+    def suspect(self) -> bool:
+        return self.inner.suspect
+
+    async def clear_suspicion(self) -> None:
+        await self.inner.clear_suspicion()
 
     def follow(self, position: int) -> AsyncIterator[list[Committed]]:
         return self.inner.follow(position)

@@ -1,6 +1,6 @@
 """What callers were told, and whether what a broker holds later agrees with it.
 
-Every value in a history is written once, as `writer:number`, so a record found under an offset names its append.
+Every value in a history is written once, as `writer:number`, so a record names the append it came from.
 """
 
 from __future__ import annotations

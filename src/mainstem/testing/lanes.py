@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
+from mainstem import limits
 from mainstem.errors import Closed
 from mainstem.ports.commitlog import local
 
@@ -26,6 +27,11 @@ class SteppedLane:
         self._random = randomness
         self._jobs: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._closed = False
+
+    @property
+    def idle(self) -> bool:
+        """Chance decides whether what could be done at once takes its time all the same."""
+        return not self._jobs and not self._closed and self._random.random() < 0.5
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
         if self._closed:
@@ -75,5 +81,6 @@ def step_instead_of_threads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             await asyncio.sleep(0)
         return call(*args, **kwargs)
 
+    monkeypatch.setattr(limits, "SHORTCUT_SLOW_S", float("inf"))  # no real clock has a say
     monkeypatch.setattr(local, "Lane", lambda name: SteppedLane(randomness))
     monkeypatch.setattr(asyncio, "to_thread", to_thread)

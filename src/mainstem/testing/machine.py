@@ -84,6 +84,10 @@ class Machine:
         """The process ends where it stands; what it wrote is in the kernel's memory."""
         await self._down("kept", 0)
 
+    async def drop_pages(self) -> None:
+        """The process ends after the kernel gave up pages it could not write; the machine goes on."""
+        await self._down("lost", 0)
+
     async def lose_power(self, policy: Policy = "lost", seed: int = 0) -> None:
         """The kernel's memory is gone as well: what was not synced is lost, kept or torn."""
         await self._down(policy, seed)

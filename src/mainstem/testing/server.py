@@ -25,7 +25,11 @@ class ServerProcess:
         command += [
             "--data-dir",
             str(data_dir),
+            "--http",
+            "127.0.0.1:0",
             "--text",
+            "127.0.0.1:0",
+            "--kafka",
             "127.0.0.1:0",
             "--ports-file",
             str(self.ports_file),

@@ -1,18 +1,22 @@
 """What one Kafka API is to the door.
 
-Each API has a file of its own that exports `API`. Its handler is written once, against the message classes of the
-newest version it speaks; requests of older versions are brought up to it and answers down from it (versions.py).
-The hot ones (Produce, Fetch, ListOffsets) parse and write their bytes by hand instead and export `FastApi`.
+Each API has a file of its own that exports `API`. Its handler is written once, against the message classes of
+the newest version it speaks; requests of older versions are brought up to it and answers down from it
+(versions.py). The hot ones (Produce, Fetch, Metadata) parse and write their bytes by hand instead and export
+a `FastApi`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.context import KafkaContext
+
+Part = bytes | bytearray | memoryview
 
 
 @dataclass(slots=True)
@@ -24,10 +28,57 @@ class Call:
     client_id: str | None
     host: str  # where the client connects from
     principal: str  # "User:ANONYMOUS" without authentication
+    memory: Memory | None = None
+
+
+class Memory(Protocol):
+    """What a handler keeps between requests of one connection in one version."""
+
+    def forget(self) -> None:
+        """The connection is gone."""
+        ...
+
+
+class Reply(Protocol):
+    """Where a fast handler puts its answer, at once or later. Answers leave in the order of the requests."""
+
+    def send(self, parts: Sequence[Part], *, failed: bool = False) -> None:
+        """The body after the answer's header, as buffers that nobody changes any more.
+
+        `failed`: it counts as an error."""
+        ...
+
+    def send_nothing(self, *, failed: bool = False) -> None:
+        """The request is done and the protocol wants no answer."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Something nobody foresaw: it is logged, and the connection closed."""
+        ...
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Go on in a task of the connection; if it fails, the connection is closed."""
+        ...
+
+    def hold_others(self) -> None:
+        """Let no later request of the connection start before this one is answered."""
+        ...
+
+    def on_hurry(self, callback: Callable[[], None]) -> None:
+        """Called if the door closes, or the client is gone, before the answer is sent: wait no longer."""
+        ...
 
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
-FastHandler = Callable[[Call, memoryview], Awaitable[bytes | list[bytes | memoryview] | None]]
+FastHandler = Callable[[Call, memoryview, Reply], None]
+
+
+class Turn(Enum):
+    """What else of the same connection may be under way beside a request."""
+
+    ALONE = "nothing later starts before it is answered"
+    SINGLE = "one of its kind at a time, and only while the client reads its answers"
+    OVERLAPPING = "any number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +93,13 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class FastApi:
-    """An API read and written by hand. Its handler gets the body after the request header, and answers the body after
-    the response header; None means that nothing is answered (acks=0)."""
+    """An API read and written by hand. Its handler gets the body after the request header, which it may use
+    only until it returns: what it keeps it copies. Raises MalformedRequest if the body makes no sense."""
 
     key: int
     first: int
     last: int
     flexible_from: int  # first version with tagged fields in its headers
     handle: FastHandler
+    turn: Turn = Turn.ALONE
+    plain_answer_header: bool = False  # no tagged fields in the answer's header whatever the version

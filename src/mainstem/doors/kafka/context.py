@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups import Groups
 from mainstem.broker.transactions import Transactions
+from mainstem.doors.kafka.answers import MetadataAnswers
+from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.ports.clock import Clock
 
 
@@ -23,3 +25,6 @@ class KafkaContext:
     rack: str | None = None
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
+    metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
+    fetches: int = 0  # served so far
+    metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)

@@ -1,44 +1,72 @@
 """Handlers speak one version of a message; this brings the others to it and back.
 
-Messages are frozen dataclasses, one set a version. Converting copies the fields that both versions have, gives new
-fields their default and drops those the target does not know.
+Messages are frozen dataclasses, one set a version. Converting copies the fields that both versions have,
+gives new fields their default and drops those the target does not know. Where versions differ in shape rather
+than in fields, the API's own file registers a `bridge` between them.
 """
 
 from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import timedelta
+from operator import attrgetter
 from typing import Any
+from uuid import UUID
+
+_converters: dict[tuple[type[Any], type[Any]], Callable[[Any], Any]] = {}  # by source and target
+
+# What the protocol gives a new field that declares no default of its own.
+_ZEROS: tuple[tuple[type[Any], Any], ...] = (
+    (bool, False),
+    (int, 0),
+    (str, ""),
+    (bytes, b""),
+    (UUID, None),
+    (timedelta, timedelta(0)),
+)
+
+
+def bridge(source: type[Any], target: type[Any], function: Callable[[Any], Any]) -> None:
+    """Let `function` bring messages of `source` to `target`: their fields alone do not tell how."""
+    _converters[source, target] = function
 
 
 def convert(entity: Any, target: type[Any]) -> Any:
     """The same message in another version."""
-    if type(entity) is target:
+    source = type(entity)
+    if source is target:
         return entity
-    return target(**{name: take(getattr(entity, name)) for name, take in _plan(type(entity), target)})
+    converter = _converters.get((source, target))
+    if converter is None:
+        converter = _converters[source, target] = _by_fields(source, target)
+    return converter(entity)
 
 
-@cache
-def _plan(source: type[Any], target: type[Any]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+def _by_fields(source: type[Any], target: type[Any]) -> Callable[[Any], Any]:
     known = {field.name for field in fields(source)}
     hints = typing.get_type_hints(target)
-    plan = []
+    plan: list[tuple[str, Callable[[Any], Any]]] = []
     for field in fields(target):
         if field.name in known:
-            plan.append((field.name, _converter(hints[field.name])))
+            plan.append((field.name, _taker(field.name, hints[field.name])))
         elif field.default is MISSING and field.default_factory is MISSING:
-            raise TypeError(f"{source.__qualname__} lacks {field.name}, which {target.__qualname__} needs")
-    return tuple(plan)
+            plan.append((field.name, _always(_zero(field, hints[field.name], source))))
+    return lambda entity: target(**{name: take(entity) for name, take in plan})
 
 
-def _converter(hint: Any) -> Callable[[Any], Any]:
+def _always(value: Any) -> Callable[[Any], Any]:
+    return lambda _: value
+
+
+def _taker(name: str, hint: Any) -> Callable[[Any], Any]:
     """How a field of this type is taken over: messages inside it are converted too."""
+    get = attrgetter(name)
     inner = _message_in(hint)
     if inner is None:
-        return lambda value: value
-    return lambda value: _convert_any(value, inner)
+        return get
+    return lambda entity: _convert_any(get(entity), inner)
 
 
 def _convert_any(value: Any, inner: type[Any]) -> Any:
@@ -57,3 +85,13 @@ def _message_in(hint: Any) -> type[Any] | None:
         if found is not None:
             return found
     return None
+
+
+def _zero(field: Field[Any], hint: Any, source: type[Any]) -> Any:
+    for part in (hint, *typing.get_args(hint)):
+        if typing.get_origin(part) is tuple:
+            return ()
+        for kind, zero in _ZEROS:
+            if isinstance(part, type) and issubclass(part, kind):
+                return zero
+    raise TypeError(f"{source.__qualname__} lacks {field.name}, which has no default")

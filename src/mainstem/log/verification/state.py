@@ -18,6 +18,11 @@ from mainstem.ports.commitlog.layout import CHECKPOINTS
 from mainstem.ports.commitlog.port import Committed, Placement
 from mainstem.ports.files import Files
 
+# Whole bytes that give another state are more often new code than a bad disk: nothing is to be thrown away.
+_OTHER_VERSION = (
+    "keep every file as it is; open the directory with the version that wrote it, or else restore a backup"
+)
+
 
 class StoredStates:
     """The checkpoints of a directory: which are whole, and their digests."""
@@ -53,7 +58,7 @@ class StoredStates:
                 position,
                 f"the state has digest {self.digests[position]:016x}, but replay gives {replayed:016x}",
                 "a start from it would not hold what the log says",
-                "keep a copy of the directory, and restore it from a backup",
+                _OTHER_VERSION,
             )
         )
 
@@ -73,9 +78,9 @@ class StoredStates:
                 self._problem(
                     Severity.DAMAGED,
                     position,
-                    f"the checkpoint was written wrong: {error}",
-                    "the log cannot be opened while this file is the newest checkpoint",
-                    "move the file away: the next start then uses the checkpoint before it",
+                    f"its bytes are whole, but they give another state than was saved: {error}",
+                    "the log cannot be opened with this version of Mainstem",
+                    _OTHER_VERSION,
                 )
             )
             return True
@@ -198,6 +203,6 @@ class StateCheck:
                     if self._stored.base > frame.position
                     else ""
                 ),
-                "keep a copy of the directory, and restore it from a backup",
+                _OTHER_VERSION,
             )
         )

@@ -15,7 +15,7 @@ _BEFORE_BYTES = 16 * KIB  # a frame's tail is read before the entry copy that st
 
 
 class WindowedFile:
-    """Reads of another file, remembered a window at a time. It must not change meanwhile, and is not written."""
+    """Reads another file a window at a time. The file must not change meanwhile, and cannot be written."""
 
     def __init__(self, file: File) -> None:
         self._file = file

@@ -6,6 +6,7 @@
 | LOCK                              | held (flock) by the process that owns the directory; its pid   |
 | wal/<20 digits number>.wal        | segments, see segments.py and frames.py                        |
 | checkpoints/<20 digits>.ckpt      | checkpoints by position, see checkpoints.py                    |
+| SUSPECT                           | an fsync failed: what was written may be missing, same boot or not |
 | quarantine/                       | copies of bytes that recovery had to cut; never read again     |
 
 Three threads: commits are written on one (small ones on the loop itself, see shortcut.py), fsyncs run on
@@ -23,7 +24,7 @@ from mainstem.errors import LogDamaged, MainstemError, NoSpace, invariant
 from mainstem.ports.commitlog import identity, segments
 from mainstem.ports.commitlog.checkpoints import Checkpoints
 from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import CHECKPOINTS, FORMAT, LOCK, TEMPORARY_SUFFIX, WAL
+from mainstem.ports.commitlog.layout import CHECKPOINTS, FORMAT, LOCK, SUSPECT, TEMPORARY_SUFFIX, WAL
 from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Placement
 from mainstem.ports.commitlog.reader import LogReader, open_reader
 from mainstem.ports.commitlog.recovery import Recovered, Recovery, RecoveryReport
@@ -112,6 +113,10 @@ class LocalCommitLog:
             raise
 
     @property
+    def identity(self) -> bytes:
+        return self._log.whole
+
+    @property
     def end(self) -> int:
         """The position the next commit will take."""
         return self._writer.end
@@ -125,6 +130,19 @@ class LocalCommitLog:
     def recovered(self) -> RecoveryReport:
         """What opening the log found and did."""
         return self._recovered
+
+    @property
+    def suspect(self) -> bool:
+        """Whether an fsync failed in an earlier life, so that what was written then may be missing."""
+        return self._files.exists(self._directory / SUSPECT)
+
+    async def clear_suspicion(self) -> None:
+        """The ledger has taken the failure into account."""
+        await self._chore_lane.run(self._clear_suspicion)
+
+    def _clear_suspicion(self) -> None:
+        self._files.unlink(self._directory / SUSPECT)
+        self._files.fsync_dir(self._directory)
 
     async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
         """Write one commit. Raises NoSpace (nothing was written) or ReadOnly.

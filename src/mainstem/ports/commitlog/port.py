@@ -69,6 +69,11 @@ class CommitLog(Protocol):
         ...
 
     @property
+    def identity(self) -> bytes:
+        """What tells this log from every other one: 16 random bytes that never change."""
+        ...
+
+    @property
     def end(self) -> int:
         """The position the next commit will take."""
         ...
@@ -76,6 +81,15 @@ class CommitLog(Protocol):
     @property
     def synced(self) -> int:
         """The position below which all is known durable."""
+        ...
+
+    @property
+    def suspect(self) -> bool:
+        """Whether what was written, but not synced, may be missing although the machine never went down."""
+        ...
+
+    async def clear_suspicion(self) -> None:
+        """The ledger has taken it into account. Only called if `suspect`."""
         ...
 
     def follow(self, position: int) -> AsyncIterator[list[Committed]]:

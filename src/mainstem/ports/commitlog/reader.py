@@ -79,7 +79,7 @@ class LogReader:
                 if found is not None:
                     return found[0]
         raise LogDamaged(
-            f"{self._path(object)} has no whole index: run `mainstem check {self._directory}`, "
+            f"{self._path(object)} has no whole index: run `mainstem check --data-dir {self._directory}`, "
             "and restore the file from a backup"
         )
 
@@ -128,7 +128,7 @@ class LogReader:
             if seen is None:
                 raise LogDamaged(
                     f"{self._path(segment.number)} is damaged from byte {walk.at} on in both copies of "
-                    f"position {walk.position}: run `mainstem check {self._directory}`, and restore the file "
+                    f"position {walk.position}: run `mainstem check --data-dir {self._directory}`, and restore the file "
                     "from a backup"
                 )
             walk.step(seen[0])

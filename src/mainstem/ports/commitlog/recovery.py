@@ -269,5 +269,6 @@ class Recovery:
 
     def _advice(self) -> str:
         return (
-            f"run `mainstem check {self._directory}` to see what is whole, and restore the rest from a backup"
+            f"run `mainstem check --data-dir {self._directory}` to see what is whole, "
+            "and restore the rest from a backup"
         )

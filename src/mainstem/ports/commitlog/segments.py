@@ -199,9 +199,11 @@ def seal_bytes(log: LogId, segment: Segment, index: bytes) -> list[bytes]:
 
 def write_seal(file: File, log: LogId, segment: Segment, index: bytes) -> None:
     """Attach the index durably. The space allocated ahead goes first: the footer must be at the very end."""
-    parts = seal_bytes(log, segment, index)
+    *copies, footer = seal_bytes(log, segment, index)
     file.ftruncate(segment.data_end)
-    size = write_all(file, parts, segment.data_end)
+    end = write_all(file, copies, segment.data_end)
+    file.fdatasync()  # before the footer, which says that they are there
+    size = write_all(file, [footer], end)
     file.fdatasync()
     segment.sealed = True
     segment.size_bytes = size

@@ -128,6 +128,8 @@ def _read_through(file: File, log: LogId, found: SegmentSurvey, first: int) -> N
             break
         if not last.payload_intact:
             found.damaged.append(frame.position)
+            if alone:  # kept now, so it must be kept as well once what follows it is cut
+                found.repairs.append((frame.payload_end, frames.trailing_copy(frame, last.entry, log.low)))
         if frames.read_leading(file, frame.start, found.size, log.low) is None:
             found.repairs.append((frame.start, frames.leading_copy(frame, last.entry, log.low)))
         walk.step(frame)

@@ -14,10 +14,11 @@ from pathlib import Path
 from mainstem.errors import MainstemError, NoSpace, ReadOnly
 from mainstem.ports.commitlog import frames, segments
 from mainstem.ports.commitlog.identity import LogId
+from mainstem.ports.commitlog.layout import SUSPECT
 from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.ports.commitlog.preparation import Preparation
 from mainstem.ports.commitlog.segments import FIRST_NUMBER, HEADER_BYTES, Segment
-from mainstem.ports.files import File, Files, write_all
+from mainstem.ports.files import File, Files, write_all, write_whole
 
 
 @dataclass(slots=True)
@@ -151,6 +152,8 @@ class SegmentWriter:
     def fail(self, error: Exception) -> ReadOnly:
         """Write nothing more: what the kernel still holds of our pages is unknown."""
         if self.failure is None:
+            with contextlib.suppress(MainstemError, OSError):  # a failing disk may refuse this as well
+                write_whole(self._files, self._wal.parent / SUSPECT, [b""])
             self.failure = ReadOnly(
                 f"writing to {self._wal} failed ({error}): reads go on; restart once the disk is sound"
             )

@@ -1,0 +1,125 @@
+"""Dead letters: jobs handed out too often are copied to another topic and deleted here, in one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from mainstem import limits
+from mainstem.broker.jobs import JobReader
+from mainstem.errors import MainstemError
+from mainstem.ledger.appends import RECORD
+from mainstem.ledger.commands import Bury, DeleteRecords
+from mainstem.ledger.leases import ranges_of
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+from mainstem.records.building import build_batch
+from mainstem.records.decoding import Headers, StoredRecord, record_sizes_and_times
+from mainstem.records.header import SliceFacts
+
+if TYPE_CHECKING:
+    from mainstem.broker.broker import TopicInfo
+
+_log = logging.getLogger("mainstem.queues")
+
+META = "meta"
+_ORIGINAL_META = "_topics_original_meta"  # where a meta that is no object goes
+
+CreateTopic = Callable[[str], Awaitable["TopicInfo"]]
+
+
+class DeadLetters:
+    def __init__(self, log: Log, clock: Clock, reader: JobReader, create_topic: CreateTopic) -> None:
+        self._log = log
+        self._clock = clock
+        self._reader = reader
+        self._create_topic = create_topic
+        self._moving: dict[int, asyncio.Lock] = {}  # by stream, so that no job is copied twice
+
+    async def move(self, topic: Topic, stream: int) -> None:
+        """Move every exhausted job of a queue. What cannot be moved now stays for a later claim."""
+        try:
+            async with self._moving.setdefault(stream, asyncio.Lock()):
+                await self._move_all(topic, stream)
+        except MainstemError as refusal:
+            _log.warning("jobs cannot be dead-lettered", extra={"topic": topic.name, "error": str(refusal)})
+
+    def forget(self, stream: int) -> None:
+        self._moving.pop(stream, None)
+
+    async def _move_all(self, topic: Topic, stream: int) -> None:
+        while True:
+            leases = self._log.ledger.queues.leases(stream)
+            exhausted = leases.exhausted()[: limits.DEAD_LETTERS_MOVED_MAX] if leases else []
+            if not exhausted or topic.config.dead_letter is None:
+                return
+            offsets = [offset for offset, _ in exhausted]
+            records = await self._reader.read(stream, offsets)
+            missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
+            if missing:
+                await self._log.propose(DeleteRecords(stream, tuple(ranges_of(missing))))
+                continue
+            counted = [
+                (record, deliveries)
+                for record, (_, deliveries) in zip(records, exhausted, strict=True)
+                if record is not None
+            ]
+            await self._move(topic, stream, topic.config.dead_letter, counted)
+
+    async def _move(
+        self, topic: Topic, stream: int, target: str, jobs: Sequence[tuple[StoredRecord, int]]
+    ) -> None:
+        info = await self._create_topic(target)
+        now_ms = self._clock.now_ms()
+        batch = build_batch(
+            [record.value for record, _ in jobs],
+            keys=[record.key for record, _ in jobs],
+            headers=[_stamped(topic.name, record, deliveries) for record, deliveries in jobs],
+            timestamps_ms=now_ms,
+        )
+        facts = SliceFacts(len(jobs), 1, now_ms, -1, -1, -1, False, False)
+        offsets = tuple(record.offset for record, _ in jobs)
+        destination = info.streams[0]
+        if info.config.durability == "ephemeral":
+            await self._log.append(destination, batch, facts, 0)
+            await self._log.propose(Bury(stream, offsets, copied=False))
+            return
+        sizes, times = record_sizes_and_times(batch)
+        rows = np.empty(len(sizes), RECORD)
+        rows["size"], rows["time"] = sizes, times
+        tracked = rows.tobytes() if info.config.tracked else b""
+        await self._log.append_then(
+            destination, batch, facts, int(sizes.sum()), tracked, Bury(stream, offsets)
+        )
+
+
+def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
+    """The record's headers, its meta saying where it comes from."""
+    meta: dict[str, object] = {}
+    for header, content in record.headers:
+        if header == META and content is not None:
+            meta = _as_object(content)
+            break
+    meta["$dead_letter_from"] = name
+    meta["$dead_letter_deliveries"] = str(deliveries)
+    meta["$dead_letter_src_seq"] = str(record.offset + 1)
+    others = tuple((header, content) for header, content in record.headers if header != META)
+    return (*others, (META, msgspec.json.encode(meta)))
+
+
+def _as_object(meta: bytes) -> dict[str, object]:
+    try:
+        parsed: dict[str, object] = dict(msgspec.json.decode(meta, type=dict[str, msgspec.Raw]))
+        return parsed
+    except msgspec.MsgspecError:
+        pass
+    try:
+        return {_ORIGINAL_META: msgspec.json.decode(meta, type=msgspec.Raw)}
+    except msgspec.MsgspecError:  # written through another door, where a header may hold anything
+        return {_ORIGINAL_META: meta.decode("utf-8", "replace")}

@@ -1,0 +1,130 @@
+"""Deletes: records go for good because somebody asked, and nobody is told.
+
+The broker finds the offsets by reading the keys; the ledger is handed the offsets and never looks inside a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mainstem import limits
+from mainstem.broker.floors import floors_of
+from mainstem.broker.matching import Match
+from mainstem.broker.states import stream_of
+from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
+from mainstem.ledger.topics import Topic
+from mainstem.records import kernels
+from mainstem.records.index import Integers, index_slices
+from mainstem.records.marks import find_marks
+
+if TYPE_CHECKING:
+    from mainstem.broker.broker import Broker
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Found:
+    offsets: list[Integers] = field(default_factory=list)
+    sizes: list[Integers] = field(default_factory=list)
+    read_bytes: int = 0
+
+
+class Deletes:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log
+
+    async def delete(
+        self, topic: Topic, *, before_seq: int | None = None, match: Match | None = None, partition: int = 0
+    ) -> int:
+        """Delete what is there now, older than `before_seq` and matching. Returns how many records went.
+
+        Raises PartitionNotFound, or TopicNotFound if the topic is deleted meanwhile."""
+        stream = stream_of(topic, partition)
+        try:
+            if topic.config.ttl_ms:
+                await self._broker.expire(topic, stream)
+            floors = floors_of(self._log, stream, topic.config, self._broker.clock.now_ms())
+            end = floors.end if before_seq is None else max(0, min(before_seq - 1, floors.end))
+            if end <= floors.start:
+                return 0
+            if match is None:
+                return await self._trim(stream, floors.start, end)
+            return await self._punch(stream, await self._scan(stream, floors.start, end, match))
+        except NotFound:
+            raise TopicNotFound(topic.name) from None
+
+    async def _trim(self, stream: int, start: int, end: int) -> int:
+        streams, number = self._log.state_of(stream)
+        size = 0
+        if streams.tracked(number) is None and end < self._log.bounds(stream)[1]:
+            # Without rows for each record the ledger would take the average for their bytes.
+            found = await self._scan(stream, start, end, None)
+            size = int(sum(sizes.sum() for sizes in found.sizes))
+        return await self._log.trim(stream, end, "delete", size)
+
+    async def _punch(self, stream: int, found: _Found) -> int:
+        if not found.offsets:
+            return 0
+        offsets, sizes = np.concatenate(found.offsets), np.concatenate(found.sizes)
+        deleted = 0
+        for first in range(0, len(offsets), limits.DELETE_RECORDS_PER_COMMAND):
+            part = slice(first, first + limits.DELETE_RECORDS_PER_COMMAND)
+            deleted += await self._log.delete(stream, as_ranges(offsets[part]), int(sizes[part].sum()))
+        return deleted
+
+    async def _scan(self, stream: int, start: int, end: int, match: Match | None) -> _Found:
+        """The records of [start, end) that match, and their sizes."""
+        found = _Found()
+        at = start
+        while at < end:
+            try:
+                chunk = await self._log.read(stream, at, limits.READ_BYTES_DEFAULT)
+            except RecordsLost as loss:
+                at = loss.end
+                continue
+            except OffsetOutOfRange as moved:
+                if moved.start <= at:
+                    raise
+                at = moved.start  # trimmed meanwhile
+                continue
+            if match is None:
+                found.read_bytes += sum(map(len, chunk.batches))
+                if found.read_bytes > limits.DELETE_SIZING_BYTES_MAX:
+                    return _Found()  # so much that the average has to do
+            if chunk.batches:
+                await asyncio.to_thread(_look, chunk.batches, at, end, match, found)
+            if chunk.next_offset <= at:
+                break
+            at = chunk.next_offset
+        return found
+
+
+def _look(batches: Sequence[memoryview], start: int, end: int, match: Match | None, found: _Found) -> None:
+    joined = [memoryview(b"".join(batches))] if len(batches) > 1 else batches
+    wanted = None if match is None else match.offsets(joined[0])
+    for index in index_slices(joined):
+        offsets = index.fields[kernels.OFFSET]
+        chosen = (offsets >= start) & (offsets < end)
+        if wanted is not None:
+            chosen &= np.isin(offsets, wanted, assume_unique=True)
+        sizes = np.maximum(index.fields[kernels.VALUE_LENGTH], 0)
+        if index.headers:
+            sizes = sizes + np.maximum(find_marks(index).meta_length, 0)
+        if chosen.any():
+            found.offsets.append(offsets[chosen])
+            found.sizes.append(sizes[chosen])
+
+
+def as_ranges(offsets: Integers) -> Ranges:
+    """Rising offsets as half-open ranges."""
+    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+    starts = offsets[np.concatenate(([0], breaks))]
+    ends = offsets[np.concatenate((breaks - 1, [-1]))] + 1
+    return tuple(zip(starts.tolist(), ends.tolist(), strict=True))

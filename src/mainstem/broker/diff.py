@@ -1,0 +1,239 @@
+"""Diffs: what came after a sequence number, and what of it is gone for good.
+
+A page is the records chosen plus at most one tombstone, which stands for records lost against everyone's will:
+evicted by a cap, expired, or damaged. Records deleted on request are passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem import limits
+from mainstem.broker.floors import Floors, expire_untracked, floors_of
+from mainstem.broker.states import stream_of
+from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+from mainstem.records import kernels
+from mainstem.records.index import RecordIndex, index_slices
+from mainstem.records.marks import Marks, find_marks, nodes_among
+
+SOURCE_TRIM = "source_trim"  # of a hole: a router's source had given the record up before it was copied
+LOST = "lost"  # damaged, or never synced when the machine went down
+
+_MANY_SLICES = 16  # joined into one buffer, so that a kernel lists their batches
+_READ_BYTES_PER_RECORD = 512  # a guess; if it is low, the rest takes another read
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader asks for. Bounds are those of limits.py, already applied."""
+
+    from_seq: int = 0  # exclusive
+    limit: int = limits.DIFF_RECORDS_DEFAULT
+    max_bytes: int = limits.DIFF_BYTES_DEFAULT
+    nodes: tuple[bytes, ...] = ()  # records of these are left out
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    reason: str
+    gap_from: int
+    gap_to: int
+    earliest_seq: int
+    head_seq: int
+
+    @property
+    def missed_estimate(self) -> int:
+        return max(0, self.gap_to - self.gap_from + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Some records of an index, by column, with where their node and meta stand."""
+
+    index: RecordIndex
+    marks: Marks
+    rows: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Page:
+    head_seq: int
+    earliest_seq: int
+    next_from_seq: int
+    tombstone: Tombstone | None = None
+    chosen: list[Chosen] = field(default_factory=list)
+    count: int = 0
+    bytes: int = 0  # logical, of the records chosen
+    scanned: int = 0
+
+    @property
+    def caught_up(self) -> bool:
+        return self.next_from_seq == self.head_seq
+
+    @property
+    def lag(self) -> int:
+        return self.head_seq - self.next_from_seq
+
+
+class Diffs:
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._waiting: dict[int, int] = {}  # readers by stream
+        self._stopped = False
+
+    async def read(self, topic: Topic, wanted: Wanted, partition: int = 0) -> Page:
+        """Raises PartitionNotFound, or TopicNotFound if the topic is deleted meanwhile."""
+        stream = stream_of(topic, partition)
+        try:
+            page = await self._page(stream, topic.config, wanted)
+            if wanted.wait_ms and page.caught_up and not page.count and page.tombstone is None:
+                if await self._changed(stream, wanted.wait_ms / 1000):
+                    page = await self._page(stream, topic.config, wanted)
+            return page
+        except NotFound:
+            raise TopicNotFound(topic.name) from None
+
+    def stop_waiting(self) -> None:
+        """Let every reader that waits answer with what it has, and nobody wait any more."""
+        self._stopped = True
+        for stream in self._waiting:
+            self._log.visibility.wake(stream)
+
+    async def _changed(self, stream: int, timeout_s: float) -> bool:
+        if self._stopped:
+            return False
+        self._waiting[stream] = self._waiting.get(stream, 0) + 1
+        try:
+            return await self._log.visibility.changed(stream, timeout_s)
+        finally:
+            self._waiting[stream] -= 1
+            if not self._waiting[stream]:
+                del self._waiting[stream]
+
+    async def _page(self, stream: int, config: TopicConfig, wanted: Wanted) -> Page:
+        now = self._clock.now_ms()
+        if config.ttl_ms:
+            await expire_untracked(self._log, stream, config, now)
+        floors = floors_of(self._log, stream, config, now)
+        tombstone, at = _first_gap(floors, wanted.from_seq)
+        page = Page(floors.end, floors.start + 1, at, tombstone)
+        nodes = wanted.nodes if config.dedupe_node else ()
+        while page.count < wanted.limit and page.next_from_seq < floors.end:
+            try:
+                going_on = await self._fill(stream, page, floors, wanted, nodes)
+            except RecordsLost as loss:
+                # The first thing met: say so, then go on behind it. Later: the next call begins with it.
+                if page.tombstone is not None or page.next_from_seq > at:
+                    break
+                page.tombstone = _gap(_reason(loss.reason), page.next_from_seq, min(loss.end, floors.end), floors)
+                page.next_from_seq = min(loss.end, floors.end)
+                at = page.next_from_seq
+                continue
+            except OffsetOutOfRange as moved:
+                if moved.start <= page.next_from_seq:
+                    raise
+                break  # trimmed while it was read: the next call begins with a tombstone
+            if not going_on:
+                break
+        return page
+
+    async def _fill(
+        self, stream: int, page: Page, floors: Floors, wanted: Wanted, nodes: Sequence[bytes]
+    ) -> bool:
+        """Add records from where the page ends. False once it is full."""
+        at = page.next_from_seq
+        room = wanted.max_bytes - page.bytes
+        asked = min(room + (wanted.limit - page.count) * 64, limits.READ_BYTES_MAX)
+        asked = max(min(asked, (wanted.limit - page.count) * _READ_BYTES_PER_RECORD), 4 * limits.KIB)
+        chunk = self._log.read_cached(stream, at, asked)
+        if chunk is None:
+            chunk = await self._log.read(stream, at, asked)
+        batches: Sequence[memoryview] = chunk.batches
+        if len(batches) > _MANY_SLICES:
+            batches = [memoryview(b"".join(batches))]
+        reached = min(chunk.next_offset, floors.end)
+        for index in index_slices(batches):
+            if not _choose(index, page, at, reached, floors, wanted, nodes):
+                return False
+        if page.next_from_seq < reached:
+            page.next_from_seq = reached  # deleted records, and markers
+        return page.next_from_seq > at
+
+
+def _choose(
+    index: RecordIndex,
+    page: Page,
+    at: int,
+    end: int,
+    floors: Floors,
+    wanted: Wanted,
+    nodes: Sequence[bytes],
+) -> bool:
+    """Choose records of one index for the page. False once the page is full."""
+    fields = index.fields
+    offsets = fields[kernels.OFFSET]
+    first, last = np.searchsorted(offsets, (at, end))
+    if first == last:
+        return True
+    marks = find_marks(index)
+    kept = np.ones(last - first, np.bool_)
+    if floors.expires_before_ms is not None:
+        kept &= fields[kernels.TIMESTAMP, first:last] >= floors.expires_before_ms
+    if nodes and index.headers:
+        kept &= ~nodes_among(index, marks, nodes)[first:last]
+    rows = np.flatnonzero(kept) + first
+    sizes = np.maximum(fields[kernels.VALUE_LENGTH, rows], 0)
+    if index.headers:
+        sizes = sizes + np.maximum(marks.meta_length[rows], 0)
+    totals = np.cumsum(sizes) + page.bytes
+    fitting = int(np.searchsorted(totals, wanted.max_bytes, side="right"))
+    if not page.count and not fitting and len(rows):
+        fitting = 1  # never stop before the first
+    taken = min(fitting, wanted.limit - page.count, len(rows))
+    full = taken < len(rows) or page.count + taken >= wanted.limit
+    if taken:
+        page.chosen.append(Chosen(index, marks, rows[:taken]))
+        page.count += taken
+        page.bytes = int(totals[taken - 1])
+    if full and taken == len(rows):
+        examined = rows[-1] + 1 if taken else last
+    elif full:
+        # The limit stops right behind the last record; the budget right before the one that does not fit,
+        # which leaves those skipped in between examined.
+        examined = rows[taken] if page.count < wanted.limit else rows[taken - 1] + 1
+    else:
+        examined = last
+    page.scanned += int(examined - first)
+    page.next_from_seq = int(offsets[examined - 1]) + 1 if examined > first else page.next_from_seq
+    return not full
+
+
+def _first_gap(floors: Floors, from_seq: int) -> tuple[Tombstone | None, int]:
+    """The tombstone a reader at `from_seq` gets, if any, and where it reads on."""
+    if from_seq > floors.end:
+        return _gap("recreated", 0, floors.end, floors), floors.start
+    at = max(floors.start, from_seq)
+    if from_seq >= floors.lost:
+        return None, at
+    capped, aged = floors.evicted > from_seq, floors.expired > from_seq
+    reason = "mixed" if capped and aged else "ttl" if aged else "cap"
+    return _gap(reason, from_seq, floors.lost, floors), at
+
+
+def _gap(reason: str, after: int, until: int, floors: Floors) -> Tombstone:
+    return Tombstone(reason, after + 1, until, floors.start + 1, floors.end)
+
+
+def _reason(hole: str) -> str:
+    return SOURCE_TRIM if hole == SOURCE_TRIM else LOST
+

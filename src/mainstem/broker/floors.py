@@ -1,0 +1,79 @@
+"""Where a stream's readable records begin, and why: the floors, with expiry exact to the millisecond.
+
+The ledger's expiry floor moves when retention gets to it. A reader must not see a record past its time, so
+here the floor is computed for the moment of the call.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.streams import Streams
+from mainstem.log.log import Log
+
+
+class Floors(NamedTuple):
+    """Offsets: records below each are gone for that reason. None is past `end`."""
+
+    deleted: int
+    evicted: int
+    expired: int
+    start: int  # the first offset that may hold a readable record
+    end: int  # the visible end, or where the records of open transactions begin
+    expires_before_ms: int | None  # records older than this are expired, wherever they stand
+
+    @property
+    def lost(self) -> int:
+        """Below it records went against everyone's will."""
+        return max(self.evicted, self.expired)
+
+
+def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors:
+    """Raises NotFound if the stream's topic was deleted."""
+    streams, number = log.state_of(stream)
+    start, end = log.bounds(stream)[0], log.stable_end(stream)
+    deleted, evicted, expired = (
+        int(streams.delete_floor[number]),
+        int(streams.evict_floor[number]),
+        int(streams.expiry_floor[number]),
+    )
+    before_ms = None
+    if config.ttl_ms:
+        before_ms = now_ms - config.ttl_ms
+        reached = expired_to(streams, number, before_ms)
+        if reached > start:
+            expired = start = min(reached, end)
+    return Floors(min(deleted, end), min(evicted, end), min(expired, end), start, end, before_ms)
+
+
+def expired_to(streams: Streams, stream: int, before_ms: int) -> int:
+    """The end of the expired records that no live one stands before."""
+    floor = streams.start(stream)
+    for first, last in streams.expired(stream, before_ms):
+        if streams.holes(stream).covered(floor, first) < first - floor:
+            break
+        floor = last
+    return floor
+
+
+async def expire_untracked(log: Log, stream: int, config: TopicConfig, now_ms: int) -> None:
+    """Records from before the topic had a ttl are known by their slices only: trim those that are too old."""
+    streams, number = log.state_of(stream)
+    columns = streams.tracked(number)
+    if columns is None or streams.start(number) >= columns.since:
+        return
+    floor = min(await log.offset_at(stream, now_ms - config.ttl_ms), columns.since)
+    if floor > streams.start(number):
+        await log.trim(stream, floor, "ttl")
+
+
+def expired_records(streams: Streams, stream: int, before_ms: int) -> tuple[int, int]:
+    """How many live records are expired by now, and their bytes."""
+    columns = streams.tracked(stream)
+    if columns is None:
+        return 0, 0
+    old = columns.times < before_ms
+    return int(old.sum()), int(columns.sizes[old].sum(dtype="int64"))
+
+

@@ -1,0 +1,269 @@
+"""A group whose partitions the broker assigns: Kafka's next generation protocol (KIP-848).
+
+Members only send heartbeats. Each may change what the group wants to read, which raises the group's epoch and
+gives a new target; each learns from the answer what it may read and what it has to give up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from mainstem.broker.group.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Partitions, TopicPartition
+from mainstem.broker.group.consumer_member import (
+    LEFT_FOR_NOW,
+    STABLE,
+    UNRELEASED,
+    UNREVOKED,
+    Beat,
+    BeatAnswer,
+    ConsumerMember,
+)
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.group.subscription import matching
+from mainstem.broker.group.timers import Timers
+from mainstem.errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    GroupFull,
+    StaleMemberEpoch,
+    UnknownMember,
+    UnreleasedInstance,
+)
+from mainstem.ledger.topics import Topics
+
+_WAITING_BEATS = 5  # heartbeats of a member that waits, for one of any other
+
+
+class ConsumerGroup:
+    kind = "Consumer"
+    protocol_type = "consumer"
+
+    def __init__(
+        self, name: str, timers: Timers, options: GroupOptions, topics: Callable[[], Topics]
+    ) -> None:
+        self.name = name
+        self.epoch = 0  # counts changes of what the group wants to read
+        self.target_epoch = 0  # the epoch that the target is for
+        self.members: dict[str, ConsumerMember] = {}
+        self.target: dict[str, Partitions] = {}
+        self._timers = timers
+        self._options = options
+        self._topics = topics
+        self._instances: dict[str, str] = {}
+        self._owners: dict[TopicPartition, str] = {}  # who reads it, or has yet to give it up
+        self._matched: dict[str, frozenset[str]] = {}  # pattern → topic names
+        self._sizes: dict[str, tuple[bytes, int]] = {}  # topic read by the group → id, partitions
+        self._topics_seen: int | None = None  # digest of the topics when they were looked at
+
+    @property
+    def empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch != self.target_epoch:
+            return "Assigning"
+        if all(m.state == STABLE and m.epoch == self.target_epoch for m in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    @property
+    def assignor(self) -> str:
+        """What most members ask for."""
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor)
+        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+
+    # What members ask
+
+    def heartbeat(self, beat: Beat) -> BeatAnswer:
+        """Raises UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstance, GroupFull."""
+        if beat.epoch < 0:
+            return self._leave(beat)
+        if beat.pattern:
+            matching(beat.pattern, ("",))  # refused before anything changes
+        member = self._admit(beat) if beat.epoch == 0 else self._known(beat)
+        before = member.assigned
+        stale = beat.epoch != member.epoch
+        if member.take_in(beat):
+            self._raise_epoch()
+        self._assign()
+        target = self.target.get(member.member_id, frozenset())
+        member.reconcile(target, self.target_epoch, beat.owned, self._owners)
+        member.session.start(self._options.consumer_session_ms)
+        whole = beat.epoch == 0 or stale or (beat.owned is not None and beat.topics is not None)
+        assigned = member.assigned if whole or member.assigned != before else None
+        return BeatAnswer(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
+
+    def _heartbeat_ms(self, member: ConsumerMember) -> int:
+        """Who waits for others to let go asks more often: that is what most of a rebalance takes."""
+        wait = self._options.consumer_heartbeat_ms
+        return max(wait // _WAITING_BEATS, 1) if member.state == UNRELEASED else wait
+
+    def check_commit(
+        self, member_id: str, epoch: int, instance_id: str | None, *, transactional: bool = False
+    ) -> None:
+        """Whether these may commit offsets: a member at its epoch, or anybody while there is none."""
+        if epoch < 0 and (not self.members or (transactional and not member_id)):
+            return
+        self.check_epoch(member_id, epoch)
+
+    def check_epoch(self, member_id: str, epoch: int) -> None:
+        """Raises UnknownMember, StaleMemberEpoch."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMember(self.name, member_id)
+        if member.epoch != epoch:
+            raise StaleMemberEpoch(f"member {member_id!r} is at epoch {member.epoch}, not {epoch}")
+
+    def reads(self, topic: str) -> bool:
+        return topic in self._sizes
+
+    def close(self) -> None:
+        for member in self.members.values():
+            member.session.cancel()
+            member.revocation.cancel()
+
+    # Members come and go
+
+    def _admit(self, beat: Beat) -> ConsumerMember:
+        """A member that joins: new, back after it lost its epoch, or a static one that started again."""
+        if beat.instance_id is not None and beat.instance_id in self._instances:
+            holder = self.members[self._instances[beat.instance_id]]
+            if holder.member_id != beat.member_id:
+                if holder.epoch != LEFT_FOR_NOW:
+                    raise UnreleasedInstance(self.name, beat.instance_id)
+                return self._replace(holder, beat)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            if len(self.members) >= self._options.members_max:
+                raise GroupFull(
+                    f"group {self.name!r} has {self._options.members_max} members, the most allowed"
+                )
+            member = self._add(beat)
+            self._raise_epoch()
+        if member.epoch == LEFT_FOR_NOW:
+            member.epoch = 0
+        return member
+
+    def _add(self, beat: Beat) -> ConsumerMember:
+        member = ConsumerMember(
+            beat.member_id,
+            beat.instance_id,
+            beat.client_id,
+            beat.client_host,
+            self._timers.timer(lambda: self._remove(member)),
+            self._timers.timer(lambda: self._remove(member)),
+        )
+        self.members[beat.member_id] = member
+        if beat.instance_id is not None:
+            self._instances[beat.instance_id] = beat.member_id
+        return member
+
+    def _replace(self, old: ConsumerMember, beat: Beat) -> ConsumerMember:
+        """The new process of a static member takes over what the old one had."""
+        held = old.assigned | old.revoking
+        old.session.cancel()
+        old.revocation.cancel()
+        del self.members[old.member_id]
+        member = self._add(beat)
+        member.topics, member.pattern, member.assignor = old.topics, old.pattern, old.assignor
+        member.rebalance_ms, member.rack = old.rebalance_ms, old.rack
+        member.assigned = old.assigned
+        old.release_all(self._owners)
+        self._owners.update(dict.fromkeys(held & old.assigned, member.member_id))
+        self.target[member.member_id] = self.target.pop(old.member_id, frozenset())
+        return member
+
+    def _known(self, beat: Beat) -> ConsumerMember:
+        if beat.instance_id is not None:
+            holder = self._instances.get(beat.instance_id)
+            if holder is None:
+                raise UnknownMember(self.name, beat.member_id)
+            if holder != beat.member_id:
+                raise FencedInstance(self.name, beat.instance_id)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise UnknownMember(self.name, beat.member_id)
+        if beat.epoch != member.epoch and not _lost_our_answer(member, beat):
+            raise FencedMemberEpoch(
+                f"member {beat.member_id!r} is at epoch {member.epoch}, not {beat.epoch}: join again"
+            )
+        return member
+
+    def _leave(self, beat: Beat) -> BeatAnswer:
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise UnknownMember(self.name, beat.member_id)
+        if beat.instance_id is not None and self._instances.get(beat.instance_id) != beat.member_id:
+            raise FencedInstance(self.name, beat.instance_id)
+        if beat.epoch == LEFT_FOR_NOW and member.instance_id is not None:
+            # It reads nothing any more, so what it was to give up is given up. The rest waits for it.
+            if member.state == UNREVOKED:
+                member.reconcile(
+                    self.target.get(member.member_id, frozenset()),
+                    self.target_epoch,
+                    frozenset(),
+                    self._owners,
+                )
+            member.epoch, member.previous_epoch = LEFT_FOR_NOW, 0
+        else:
+            self._remove(member)
+        return BeatAnswer(beat.member_id, beat.epoch, self._options.consumer_heartbeat_ms, None)
+
+    def _remove(self, member: ConsumerMember) -> None:
+        """It left, was not heard of, or did not give up its partitions in time."""
+        member.session.cancel()
+        member.revocation.cancel()
+        member.release_all(self._owners)
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            del self._instances[member.instance_id]
+        self.target.pop(member.member_id, None)
+        self._raise_epoch()
+
+    # What the group reads
+
+    def _raise_epoch(self) -> None:
+        self.epoch = self.target_epoch + 1  # several changes before the next target are one
+        self._topics_seen = None  # another subscription: look at the topics again
+
+    def _assign(self) -> None:
+        """A new target, if the members, what they want to read or the topics themselves have changed."""
+        digest = self._topics().digest
+        if digest != self._topics_seen:
+            sizes = self._look_at_topics()
+            if sizes != self._sizes:
+                self.epoch = self.target_epoch + 1
+            self._sizes, self._topics_seen = sizes, digest
+        if self.epoch == self.target_epoch:
+            return
+        readers = {
+            member.member_id: frozenset(
+                self._sizes[name][0] for name in self._names_of(member) if name in self._sizes
+            )
+            for member in self.members.values()
+        }
+        self.target = ASSIGNORS[self.assignor](readers, dict(self._sizes.values()), self.target)
+        self.target_epoch = self.epoch
+
+    def _look_at_topics(self) -> dict[str, tuple[bytes, int]]:
+        topics = self._topics()
+        patterns = {member.pattern for member in self.members.values() if member.pattern}
+        self._matched = {pattern: matching(pattern, self._names()) for pattern in patterns}
+        names = frozenset[str]().union(*(self._names_of(member) for member in self.members.values()))
+        found = ((name, topics.get(name)) for name in sorted(names))
+        return {name: (topic.topic_id, len(topic.streams)) for name, topic in found if topic is not None}
+
+    def _names_of(self, member: ConsumerMember) -> frozenset[str]:
+        return member.topics | self._matched.get(member.pattern or "", frozenset())
+
+    def _names(self) -> list[str]:
+        return [topic.name for topic in self._topics()]
+
+
+def _lost_our_answer(member: ConsumerMember, beat: Beat) -> bool:
+    """It speaks of the epoch before, and owns no more than it may: the answer with the new epoch was lost."""
+    return beat.epoch == member.previous_epoch and beat.owned is not None and beat.owned <= member.assigned

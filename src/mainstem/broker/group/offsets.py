@@ -1,0 +1,115 @@
+"""How far groups have read: committed offsets, by topic and partition as clients name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mainstem import limits
+from mainstem.errors import (
+    InvalidInput,
+    MainstemError,
+    OffsetMetadataTooLarge,
+    PartitionNotFound,
+    StreamNotFound,
+    TopicNotFound,
+)
+from mainstem.ledger.commands import CommitOffsets, DeleteOffsets, ExpireOffsets
+from mainstem.ledger.cursors import Cursor
+from mainstem.ledger.results import OffsetsDeleted
+from mainstem.log.log import Log
+
+OWN_PREFIX = "mainstem:"  # of cursors that are no group's: nobody joins them, and they never expire
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class CommittedOffsets:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def groups(self) -> list[str]:
+        """That have committed something."""
+        return self._log.ledger.cursors.groups()
+
+    def names(self) -> list[str]:
+        """The same in no order, which is much faster."""
+        return self._log.ledger.cursors.names()
+
+    def exists(self, group: str) -> bool:
+        return self._log.ledger.cursors.has(group)
+
+    def of_group(self, group: str) -> dict[str, dict[int, Cursor]]:
+        """All that a group has committed, by topic and partition."""
+        topics = self._log.ledger.topics
+        found: dict[str, dict[int, Cursor]] = {}
+        numbers: dict[str, dict[int, int]] = {}  # topic → stream → partition
+        for stream, cursor in self._log.ledger.cursors.of_group(group).items():
+            topic = topics.of_stream(stream)
+            if topic is None:
+                continue
+            if topic.name not in numbers:
+                numbers[topic.name] = {stream: number for number, stream in enumerate(topic.streams)}
+            found.setdefault(topic.name, {})[numbers[topic.name][stream]] = cursor
+        return found
+
+    async def commit(self, group: str, offsets: Sequence[OffsetToCommit]) -> list[MainstemError | None]:
+        """Store the offsets that can be, all at once. Says for each what is wrong with it, if anything."""
+        while True:
+            outcomes: list[MainstemError | None] = []
+            rows = []
+            epochs = []
+            for offset in offsets:
+                stream = self.committable(offset)
+                if isinstance(stream, int):
+                    rows.append((stream, offset.offset, offset.metadata))
+                    epochs.append(max(offset.leader_epoch, -1))
+                outcomes.append(None if isinstance(stream, int) else stream)
+            if not rows:
+                return outcomes
+            try:
+                await self._log.propose(CommitOffsets(group, tuple(rows), tuple(epochs)))
+                return outcomes
+            except StreamNotFound:
+                continue  # a topic was deleted meanwhile: look again which
+
+    async def delete(self, group: str, streams: Sequence[int] = ()) -> None:
+        """Forget offsets; no streams = all of the group. Raises GroupNotFound."""
+        await self._log.propose(DeleteOffsets(group, tuple(streams)))
+
+    async def expire(self, group: str, before_ms: int) -> int:
+        """Forget what was committed before then. Returns how many."""
+        cursors = self._log.ledger.cursors.of_group(group)
+        old = tuple(stream for stream, cursor in cursors.items() if cursor.time_ms < before_ms)
+        if not old:
+            return 0
+        deleted: OffsetsDeleted = await self._log.propose(ExpireOffsets(group, old, before_ms))
+        return deleted.streams
+
+    def stream(self, topic: str, partition: int) -> int:
+        """Raises TopicNotFound, PartitionNotFound."""
+        found = self._log.ledger.topics.get(topic)
+        if found is None:
+            raise TopicNotFound(topic)
+        if not 0 <= partition < len(found.streams):
+            raise PartitionNotFound(topic, partition, len(found.streams))
+        return found.streams[partition]
+
+    def committable(self, offset: OffsetToCommit) -> int | MainstemError:
+        """The stream an offset is of, or why it cannot be committed."""
+        if not 0 <= offset.offset <= limits.OFFSET_MAX:
+            return InvalidInput(f"{offset.offset} is no offset to commit")
+        if len(offset.metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
+            return OffsetMetadataTooLarge(
+                f"the metadata of an offset has at most {limits.CURSOR_METADATA_BYTES_MAX} bytes"
+            )
+        try:
+            return self.stream(offset.topic, offset.partition)
+        except (TopicNotFound, PartitionNotFound) as error:
+            return error

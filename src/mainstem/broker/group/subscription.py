@@ -1,0 +1,52 @@
+"""Which topics a member reads: by name, by pattern, or as it told the other members."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from mainstem import limits
+from mainstem.errors import InvalidRegex
+
+
+def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
+    """The names that a pattern matches as a whole. Raises InvalidRegex.
+
+    Patterns come from clients, so they run on RE2, whose time is linear: Python's own may take for ever."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if len(pattern) > limits.GROUP_REGEX_CHARS_MAX:
+        raise InvalidRegex(f"a pattern has at most {limits.GROUP_REGEX_CHARS_MAX} characters")
+    column = pa.array(list(names), pa.string())
+    try:
+        matched = pc.match_substring_regex(column, pattern=rf"\A(?:{pattern})\z")
+    except pa.ArrowInvalid as error:
+        raise InvalidRegex(f"{pattern!r} is no regular expression: {error}") from None
+    return frozenset(column.filter(matched).to_pylist())
+
+
+def topics_told(metadata: bytes) -> frozenset[str] | None:
+    """The topics in the metadata that consumers send each other; None if it is something else.
+
+    | field | size | meaning |
+    |---|---|---|
+    | version | 2 | whatever it is, what follows is the same |
+    | topics | 4 | how many |
+    | name | 2 + n | length and UTF-8, once a topic |
+    | … | | user data and more, not looked at |
+    """
+    try:
+        _, count = struct.unpack_from(">hi", metadata)
+        at = 6
+        names = []
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", metadata, at)
+            name = metadata[at + 2 : at + 2 + length]
+            if length < 0 or len(name) != length:
+                return None
+            names.append(name.decode())
+            at += 2 + length
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return frozenset(names)

@@ -1,0 +1,13 @@
+"""Which names a topic may have."""
+
+from __future__ import annotations
+
+import re
+
+from mainstem import limits
+
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:-]{{0,{limits.NAME_CHARS_MAX - 1}}}")
+
+
+def valid_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None

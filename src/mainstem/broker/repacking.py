@@ -1,0 +1,100 @@
+"""Repacking: batches that a topic stores in another codec than they came in.
+
+Small ones are packed where they are, the others on a thread. Meanwhile whatever comes after them for the same
+stream waits, so that everything is appended in the order it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from mainstem import limits
+from mainstem.errors import TooLarge
+from mainstem.ledger.config import TopicConfig
+from mainstem.log.group import Placed
+from mainstem.records.compression import CODECS, Codec, codec_id
+from mainstem.records.header import walk
+from mainstem.records.rewrite import in_codec
+
+Append = Callable[[bytearray], Awaitable[Placed]]
+
+
+@dataclass(slots=True)
+class _Line:
+    """Those who wait to append to one stream, in order of arrival."""
+
+    head: asyncio.Lock = field(default_factory=asyncio.Lock)
+    length: int = 0
+
+
+class Repacking:
+    def __init__(self) -> None:
+        self._lines: dict[int, _Line] = {}
+        self._tasks: set[asyncio.Task[Placed]] = set()
+
+    def busy(self, stream: int) -> bool:
+        """Whether batches of the stream are being packed, so that later ones have to wait."""
+        return stream in self._lines
+
+    def place(
+        self, stream: int, config: TopicConfig, batches: bytearray, append: Append
+    ) -> Awaitable[Placed]:
+        """Append the batches as the topic stores them, after all that were placed before.
+
+        Raises InvalidBatch, TooLarge, at once or when awaited."""
+        if not self.busy(stream) and not _heavy(batches, config):
+            return append(_packed(batches, config))
+        line = self._lines.setdefault(stream, _Line())
+        line.length += 1
+        task = asyncio.get_running_loop().create_task(self._in_line(stream, line, config, batches, append))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _in_line(
+        self, stream: int, line: _Line, config: TopicConfig, batches: bytearray, append: Append
+    ) -> Placed:
+        try:
+            async with line.head:
+                placing = append(await asyncio.to_thread(_packed, batches, config))
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[stream]
+        return await placing
+
+
+def _codec(config: TopicConfig) -> Codec | None:
+    """The codec that a topic's batches are stored in; None = whatever they come in."""
+    if config.compression_type == "producer":
+        return None
+    if config.compression_type == "uncompressed":
+        return "none"
+    return next(codec for codec in CODECS if codec == config.compression_type)
+
+
+def _heavy(batches: bytearray, config: TopicConfig) -> bool:
+    """Whether packing may take long. What a compressed batch unpacks to is unknown, however small it is."""
+    codec = _codec(config)
+    if codec is None:
+        return False
+    differing = [header for header in walk(batches) if header.codec_id != codec_id(codec)]
+    if len(batches) > limits.REPACK_INLINE_BYTES_MAX:
+        return bool(differing)
+    return any(header.codec_id for header in differing)
+
+
+def _packed(batches: bytearray, config: TopicConfig) -> bytearray:
+    codec = _codec(config)
+    packed = None if codec is None else in_codec(memoryview(batches), codec)
+    if packed is None:
+        return batches
+    largest = max(header.length for header in walk(packed))
+    if largest > config.max_message_bytes:
+        raise TooLarge(
+            f"stored with compression.type={config.compression_type} the batch has {largest} bytes, over the "
+            f"topic's max.message.bytes of {config.max_message_bytes}"
+        )
+    return packed

@@ -1,0 +1,120 @@
+"""Watch sessions: what a watcher asked for and how far it got, kept while it is away for a short time."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+
+from mainstem import limits
+from mainstem.broker.watch import Wish
+from mainstem.errors import Throttled
+from mainstem.ports.clock import Clock, Random
+
+_ID_BYTES = 16
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    wid: str
+    owner: bytes  # who made it, and who alone may use it
+    cursors: dict[str, int]  # by topic: the last sequence number sent
+    partitions: dict[str, int]  # of the topics that are not watched at partition 0
+    wish: Wish
+    heartbeat_ms: int
+    include_meta: bool
+    include_tags: bool
+    include_data: bool
+    connections: int = field(default=0)
+    idle_since: float = field(default=0.0)  # on the clock's monotonic seconds, while nobody is connected
+
+    def rewind(self, cursors: dict[str, int]) -> None:
+        """Go back to where the client says it is, never ahead: what it names may not have been sent."""
+        for topic, cursor in cursors.items():
+            if topic in self.cursors:
+                self.cursors[topic] = min(self.cursors[topic], cursor)
+
+
+class WatchSessions:
+    """Every session by its id. Those that idle too long go; looking for them costs nothing that grows."""
+
+    def __init__(self, clock: Clock, random: Random, sessions_max: int) -> None:
+        self._clock = clock
+        self._random = random
+        self._max = sessions_max  # 0 = unlimited
+        self._sessions: dict[str, Session] = {}
+        self._idle: dict[str, Session] = {}  # longest first
+
+    def __len__(self) -> int:
+        self._expire()
+        return len(self._sessions)
+
+    def check_room(self) -> None:
+        """Raises Throttled if one more session is too many."""
+        if self._max and len(self) >= self._max:
+            raise Throttled(
+                "max_watch_sessions",
+                self._max,
+                f"there are {self._max} watch sessions, the most this server keeps",
+            )
+
+    def create(
+        self,
+        owner: bytes,
+        cursors: dict[str, int],
+        wish: Wish,
+        *,
+        partitions: dict[str, int] | None = None,
+        heartbeat_ms: int = limits.WATCH_HEARTBEAT_MS_DEFAULT,
+        include_meta: bool = True,
+        include_tags: bool = False,
+        include_data: bool = True,
+    ) -> Session:
+        """Raises Throttled."""
+        self.check_room()
+        wid = "wid_" + base64.urlsafe_b64encode(self._random.token(_ID_BYTES)).rstrip(b"=").decode()
+        session = Session(
+            wid,
+            owner,
+            cursors,
+            partitions or {},
+            wish,
+            heartbeat_ms,
+            include_meta,
+            include_tags,
+            include_data,
+        )
+        self._sessions[wid] = session
+        self._rest(session)
+        return session
+
+    def find(self, wid: str) -> Session | None:
+        self._expire()
+        return self._sessions.get(wid)
+
+    def connect(self, session: Session) -> None:
+        """Somebody reads it: it stays as long as they do."""
+        session.connections += 1
+        self._idle.pop(session.wid, None)
+
+    def disconnect(self, session: Session) -> None:
+        session.connections -= 1
+        if not session.connections and session.wid in self._sessions:
+            self._rest(session)
+
+    def remove(self, session: Session) -> None:
+        """Nothing is left of what it watched."""
+        self._sessions.pop(session.wid, None)
+        self._idle.pop(session.wid, None)
+
+    def _rest(self, session: Session) -> None:
+        session.idle_since = self._clock.monotonic()
+        self._idle[session.wid] = session
+
+    def _expire(self) -> None:
+        until = self._clock.monotonic() - limits.WATCH_SESSION_TTL_MS / 1000
+        while self._idle:
+            wid, session = next(iter(self._idle.items()))
+            if session.idle_since > until:
+                return
+            del self._idle[wid]
+            del self._sessions[wid]

@@ -1,0 +1,89 @@
+"""A worker on a standing connection: holds some jobs at a time, and gives them back when it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+
+from mainstem.broker.queues import Claims, Job, Queues
+from mainstem.errors import MainstemError
+
+
+class Worker:
+    """Use it as an async context manager."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        name: str,
+        node: str,
+        *,
+        limit: int = 1,
+        lease_ms: int | None = None,
+        partition: int = 0,
+    ) -> None:
+        self._queues = queues
+        self._name = name
+        self._node = node
+        self._limit = limit
+        self._lease_ms = lease_ms
+        self._partition = partition
+        self._held: dict[int, int] = {}  # offset → token, of jobs handed over that may still be leased
+        self._claiming: asyncio.Task[Claims] | None = None
+        self._bell = queues.bell(name, partition)
+
+    async def __aenter__(self) -> Worker:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bell.leave()
+        # If the queue or the log is gone, so are the leases, or they will be soon.
+        with contextlib.suppress(MainstemError):
+            await self._give_back()
+
+    async def jobs(self) -> list[Job]:
+        """The next jobs: at least one, as soon as there is one and the worker has room for it.
+
+        Raises TopicNotFound once the queue is gone."""
+        while True:
+            rings = self._bell.rings
+            self._held = self._still_held()
+            room = self._limit - len(self._held)
+            if room > 0 and self._queues.ready(self._name, self._partition):
+                jobs = await self._claim(room)
+                if jobs:
+                    return jobs
+            await self._bell.rung(rings)
+
+    async def _claim(self, room: int) -> list[Job]:
+        self._claiming = asyncio.ensure_future(
+            self._queues.claim(
+                self._name, self._node, limit=room, lease_ms=self._lease_ms, partition=self._partition
+            )
+        )
+        # Shielded: a claim that nobody waits for any more is still granted, and must be given back.
+        claims = await asyncio.shield(self._claiming)
+        self._claiming = None
+        self._hold(claims)
+        return claims.jobs
+
+    def _hold(self, claims: Claims) -> None:
+        self._held |= {job.offset: job.token for job in claims.jobs}
+
+    async def _give_back(self) -> None:
+        if self._claiming is not None:
+            self._hold(await self._claiming)
+        held = self._still_held()
+        if held:
+            offsets, tokens = list(held), list(held.values())
+            await self._queues.nack(self._name, self._node, offsets, tokens, partition=self._partition)
+
+    def _still_held(self) -> dict[int, int]:
+        return {
+            offset: token
+            for offset, token in self._held.items()
+            if self._queues.holds(self._name, offset, token, self._partition)
+        }

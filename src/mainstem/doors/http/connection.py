@@ -1,0 +1,122 @@
+"""One connection: HTTP/1.1 by uvicorn, watched for clients that take their time on purpose.
+
+What this adds to uvicorn's protocol: a connection that starts with the preface of HTTP/2 is handed to another
+protocol; an answer that is there as a whole goes out in one write; and whoever holds a place without getting
+anywhere is cut off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from mainstem import limits
+from mainstem.doors.http.app import App
+from mainstem.doors.http.errors import error_response
+from mainstem.doors.http.responses import Response
+
+
+class HttpConnection(HttpToolsProtocol):
+    def __init__(self, config: Config, state: ServerState, app: App) -> None:
+        super().__init__(config, state, {})
+        self._serve = app.serve
+        self._heard_at = 0.0  # when the last bytes came
+        self._head_since = 0.0  # when the head now being received began; 0 = none is
+        self._head_bytes = 0
+        self._in_body = False
+        self._unread_since = 0.0  # since when a client takes nothing of what is written; 0 = it does
+        self._unread_bytes = 0
+
+    @property
+    def idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._heard_at = self._head_since = self.loop.time()
+        if len(self.connections) > limits.HTTP_CONNECTIONS_MAX:
+            transport.abort()
+
+    # Receiving
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = now = self.loop.time()
+        if not self._in_body:
+            if not self._head_since:
+                self._head_since = now
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX and not self._in_body:
+            self.send_400_response("its head is too long")
+
+    def on_headers_complete(self) -> None:
+        self._head_since = 0.0
+        self._head_bytes = 0
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        response = error_response(400, "invalid_request", f"this is no HTTP/1.1 request: {msg}")
+        self.transport.write(_head(response, 400, keep_alive=False) + response.body)
+        self.transport.close()
+
+    # Answering
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        task = self.loop.create_task(self._run(cycle))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    async def _run(self, cycle: RequestResponseCycle) -> None:
+        async def write(response: Response) -> None:
+            """Head and body in one write: a second system call costs as much as all the parsing."""
+            if self.flow.write_paused and not cycle.disconnected:
+                await self.flow.drain()
+            if cycle.disconnected:
+                return
+            cycle.response_started = cycle.response_complete = True
+            body = b"" if cycle.scope["method"] == "HEAD" else response.body
+            self.transport.write(_head(response, response.status, cycle.keep_alive) + body)
+            cycle.message_event.set()
+            if not cycle.keep_alive:
+                self.transport.close()
+            self.on_response_complete()
+
+        await self._serve(cycle.scope, cycle.receive, cycle.send, write)  # type: ignore[arg-type]
+        if not cycle.response_complete and not cycle.disconnected:
+            self.transport.close()
+
+    # Watching
+
+    def check(self, now: float) -> None:
+        """Give up on a head, a body or a reader that does not get anywhere."""
+        slow_head = self._head_since and not self._in_body and now - self._head_since > limits.HTTP_HEAD_S
+        waiting = self._in_body and not self.flow.read_paused
+        slow_body = waiting and now - self._heard_at > limits.HTTP_STALL_S
+        if slow_head or slow_body or self._unread(now):
+            self.transport.abort()
+
+    def _unread(self, now: float) -> bool:
+        size = self.transport.get_write_buffer_size()
+        if not size or size < self._unread_bytes:
+            self._unread_since = 0.0
+        elif not self._unread_since:
+            self._unread_since = now
+        self._unread_bytes = size
+        return bool(self._unread_since) and now - self._unread_since > limits.HTTP_STALL_S
+
+
+def _head(response: Response, status: int, keep_alive: bool) -> bytes:
+    lines = [STATUS_LINE[status]]
+    for name, value in response.headers:
+        lines += (name, b": ", value, b"\r\n")
+    lines.append(b"content-length: %d\r\n" % len(response.body))
+    lines.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+    return b"".join(lines)

@@ -1,0 +1,41 @@
+"""What every request of a door shares."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from mainstem import limits
+from mainstem.broker.broker import Broker
+from mainstem.doors.http.auth import Keys
+from mainstem.doors.http.live import Live
+from mainstem.doors.http.metrics import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of this door; 0 = unlimited."""
+
+    inflight_per_key: int = limits.HTTP_INFLIGHT_PER_KEY_MAX
+    body_bytes: int = limits.HTTP_BODY_BYTES_MAX
+    watch_sessions: int = limits.HTTP_WATCH_SESSIONS_MAX
+    streams: int = limits.HTTP_STREAMS_MAX  # event streams and web sockets open at once
+    streams_per_key: int = limits.HTTP_STREAMS_PER_KEY_MAX
+
+
+@dataclass(slots=True)
+class Context:
+    broker: Broker
+    keys: Keys = field(default_factory=Keys)
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    probe_auth: bool = False  # health and readiness need a key as well
+    traffic: Traffic = field(default_factory=Traffic)
+    started: float = field(default_factory=time.monotonic)
+    body_bytes: int = 0  # of requests being received and served
+    streams: int = 0  # event streams open
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
+    live: Live = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.live = Live(self.broker.clock, self.limits.watch_sessions)

@@ -1,0 +1,73 @@
+"""POST diff: what came after a sequence number."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.diff import Page, Tombstone, Wanted
+from mainstem.doors.http.rendering import render
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import JSON, Response
+from mainstem.doors.http.topics import U64
+
+
+class DiffBody(msgspec.Struct, frozen=True):
+    from_seq: U64 = 0
+    limit: U64 = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: U64 = 0
+    max_batch_bytes: U64 = 0
+
+
+_diff_body = msgspec.json.Decoder(DiffBody)
+
+
+async def post_diff(request: Request) -> Response:
+    body = request.json(_diff_body)
+    broker = request.broker
+    topic = broker.streams.topic(request.topic)
+    await broker.routing.drain(topic.name)
+    broker.activity.read(topic.topic_id)
+    wanted = Wanted(
+        from_seq=body.from_seq,
+        limit=min(body.limit or limits.DIFF_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
+        max_bytes=min(body.max_batch_bytes or limits.DIFF_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
+        nodes=node_set(body.node),
+        wait_ms=min(body.wait_ms, limits.DIFF_WAIT_MS_MAX),
+    )
+    page = await broker.diffs.read(topic, wanted, request.partition)
+    records = render(page.chosen, tags=body.include_tags, meta=body.include_meta)
+    return Response(200, _answer(request, page, records), (JSON,))
+
+
+def node_set(node: str | list[str] | None) -> tuple[bytes, ...]:
+    """The nodes whose records a reader does not want."""
+    if node is None:
+        return ()
+    return (node.encode(),) if isinstance(node, str) else tuple({name.encode() for name in node})
+
+
+def _answer(request: Request, page: Page, records: bytes) -> bytes:
+    tombstone = "null" if page.tombstone is None else msgspec.json.encode(tombstone_body(page.tombstone)).decode()
+    head = f'{{"topic":"{request.topic}","records":['.encode()
+    tail = (
+        f'],"next_from_seq":{page.next_from_seq},"head_seq":{page.head_seq},'
+        f'"earliest_seq":{page.earliest_seq},"caught_up":{"true" if page.caught_up else "false"},'
+        f'"tombstone":{tombstone},"lag":{page.lag},"performance":{{"server_total_ms":{request.elapsed_ms()},'
+        f'"records_scanned":{page.scanned}}}}}'
+    )
+    return b"".join((head, records, tail.encode()))
+
+
+def tombstone_body(tombstone: Tombstone) -> dict[str, object]:
+    return {
+        "gap_from": tombstone.gap_from,
+        "gap_to": tombstone.gap_to,
+        "reason": tombstone.reason,
+        "missed_estimate": tombstone.missed_estimate,
+        "earliest_seq": tombstone.earliest_seq,
+        "head_seq": tombstone.head_seq,
+    }

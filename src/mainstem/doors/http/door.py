@@ -1,0 +1,134 @@
+"""The HTTP door: listens, hands out connections, and closes them politely."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from mainstem import limits
+from mainstem.address import Address
+from mainstem.broker.broker import Broker
+from mainstem.doors.http.app import App
+from mainstem.doors.http.auth import Keys
+from mainstem.doors.http.connection import HttpConnection
+from mainstem.doors.http.context import Context, HttpLimits
+from mainstem.errors import CannotListen, InvalidConfig
+
+_BACKLOG = 2048
+_SWEEP_S = 1.0
+
+
+class HttpDoor:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        keys: Keys | None = None,
+        bounds: HttpLimits | None = None,
+        allow_insecure: bool = False,
+        probe_auth: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.context = Context(
+            broker, keys=keys or Keys(), limits=bounds or HttpLimits(), probe_auth=probe_auth
+        )
+        self._allow_insecure = allow_insecure
+        self._tls = tls
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log what clients do wrong
+
+    @property
+    def authenticates(self) -> bool:
+        return self.context.keys.required
+
+    async def start(self, address: Address) -> Address:
+        """Listen. Returns the address as bound. Raises OSError, or CannotListen where keys are missing."""
+        if not (address.loopback or self.authenticates or self._allow_insecure):
+            raise CannotListen(
+                f"the http door does not listen on {address} without keys: set MAINSTEM_API_KEYS, or "
+                "MAINSTEM_ALLOW_INSECURE_NO_AUTH=1 to let everyone in who reaches it"
+            )
+        app = App(self.context)
+        config = Config(
+            app,
+            http="httptools",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=int(limits.HTTP_IDLE_S),
+            ws_max_size=limits.WEBSOCKET_MESSAGE_BYTES_MAX,
+            ws_per_message_deflate=False,  # it would cost every socket some 300 KB
+        )
+        config.load()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: HttpConnection(config, self._state, app),
+            address.host,
+            address.port,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+        )
+        self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
+        host, port, *_ = self._server.sockets[0].getsockname()
+        return Address(host, port)
+
+    async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
+        """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
+        if self._server is None:
+            return 0
+        self._server.close()
+        self.context.stopping.set()
+        self.context.broker.diffs.stop_waiting()
+        await self.context.live.shut_down()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        tasks = set(self._state.tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=drain_s)
+        open_still = list(self._state.connections)
+        left = [held for held in open_still if not (isinstance(held, HttpConnection) and held.idle)]
+        for held in open_still:
+            held.transport.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        return len(left)
+
+    async def _sweep(self) -> None:
+        """Close connections that hold a place without doing anything with it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now = loop.time()
+            for connection in list(self._state.connections):
+                if isinstance(connection, HttpConnection):
+                    connection.check(now)
+
+
+def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
+    """TLS as the flags ask for it; with a CA, clients must show a certificate. Raises InvalidConfig."""
+    if cert is None:
+        if key is not None or ca is not None:
+            raise InvalidConfig("--tls-key and --tls-ca need --tls-cert beside them")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        context.load_cert_chain(cert, key)
+        if ca is not None:
+            context.load_verify_locations(ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as wrong:
+        raise InvalidConfig(f"the TLS files cannot be used: {wrong}") from None
+    return context

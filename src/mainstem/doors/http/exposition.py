@@ -1,0 +1,96 @@
+"""GET metrics: what the server holds and did, in Prometheus' text format or as JSON."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from mainstem import __version__
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+
+_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    samples: tuple[tuple[Labels, float], ...]
+
+
+async def get_metrics(request: Request) -> Response:
+    found = [*_held(request), *_traffic(request), *_process(request)]
+    if b"application/json" in (request.header(b"accept") or b""):
+        return reply({metric.name: _as_json(metric) for metric in found})
+    return Response(200, "".join(map(as_text, found)).encode(), (_TEXT,))
+
+
+def _held(request: Request) -> Iterator[Metric]:
+    log = request.broker.log
+    streams = log.ledger.streams
+    yield _one("mainstem_topics", "gauge", "Topics there are.", len(log.ledger.topics))
+    yield _one("mainstem_records", "gauge", "Records held.", int(streams.records[: streams.count].sum()))
+    yield _one("mainstem_bytes", "gauge", "Bytes of the records held, as caps count them.", streams.total_bytes())
+    yield _one("mainstem_commits_total", "counter", "Commits applied since the log began.", log.ledger.position)
+    yield _one("mainstem_idempotency_keys", "gauge", "Idempotency keys remembered.", len(log.ledger.idempotency))
+    yield _one(
+        "mainstem_writable", "gauge", "1 while writes are taken, 0 once they are refused.", log.refusal is None
+    )
+
+
+def _traffic(request: Request) -> Iterator[Metric]:
+    context = request.context
+    traffic = context.traffic
+    requests = tuple(
+        ((("route", route), ("status", str(status))), float(count))
+        for (route, status), count in sorted(traffic.requests.items())
+    )
+    yield Metric("mainstem_http_requests_total", "counter", "Requests answered.", requests)
+    seconds = tuple(((("route", route),), spent) for route, spent in sorted(traffic.seconds.items()))
+    yield Metric("mainstem_http_request_seconds_total", "counter", "Time from request to answer.", seconds)
+    yield _one("mainstem_http_received_bytes_total", "counter", "Bytes of bodies received.", traffic.received_bytes)
+    yield _one("mainstem_http_sent_bytes_total", "counter", "Bytes of bodies sent.", traffic.sent_bytes)
+    yield _one("mainstem_http_body_bytes", "gauge", "Bytes of bodies being served.", context.body_bytes)
+    yield _one("mainstem_http_streams", "gauge", "Event streams and web sockets open.", context.streams)
+
+
+def _process(request: Request) -> Iterator[Metric]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield Metric("mainstem_build_info", "gauge", "1, labelled with the version.", (((("version", __version__),), 1.0),))
+    yield _one(
+        "mainstem_uptime_seconds", "gauge", "Since the door opened.", time.monotonic() - request.context.started
+    )
+    yield _one(
+        "mainstem_cpu_seconds_total", "counter", "CPU time of the process.", used.ru_utime + used.ru_stime
+    )
+    yield _one("mainstem_peak_memory_bytes", "gauge", "Most memory held so far.", used.ru_maxrss * 1024)
+
+
+def _one(name: str, kind: Literal["counter", "gauge"], help: str, value: float) -> Metric:
+    return Metric(name, kind, help, (((), float(value)),))
+
+
+def as_text(metric: Metric) -> str:
+    """As Prometheus reads it."""
+    lines = [f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"]
+    for labels, value in metric.samples:
+        named = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+        lines.append(f"{metric.name}{f'{{{named}}}' if named else ''} {value!r}\n")
+    return "".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _as_json(metric: Metric) -> object:
+    if len(metric.samples) == 1 and not metric.samples[0][0]:
+        return metric.samples[0][1]
+    return [{**dict(labels), "value": value} for labels, value in metric.samples]

@@ -1,0 +1,53 @@
+"""What watchers are told, as JSON: the same for event streams and web sockets."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.broker.watch import News
+from mainstem.doors.http.rendering import render
+from mainstem.errors import InvariantBroken
+
+_encode = msgspec.json.Encoder().encode
+
+TOO_OLD = "from_seq_too_old"  # why a gap is met that was there before the client came
+
+
+def records_data(news: News, *, tags: bool, meta: bool, data: bool) -> bytes:
+    page = news.page
+    return b'{"topic":%b,%b"from_seq":%d,"head_seq":%d,"records":[%b],"to_seq":%d}' % (
+        _encode(news.topic),
+        _partition(news),
+        news.from_seq,
+        page.head_seq,
+        render(page.chosen, tags=tags, meta=meta, data=data),
+        page.next_from_seq,
+    )
+
+
+def tombstone_data(news: News, *, first: bool) -> bytes:
+    """`first`: nothing of the topic was read through this connection before."""
+    gap = news.page.tombstone
+    if gap is None:
+        raise InvariantBroken("a tombstone is told of where there is one")
+    return b'{"topic":%b,%b"reason":%b,"gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d}' % (
+        _encode(news.topic),
+        _partition(news),
+        _encode(TOO_OLD if first else gap.reason),
+        gap.gap_from,
+        gap.gap_to,
+        gap.earliest_seq,
+        gap.head_seq,
+    )
+
+
+def caught_up_data(news: News) -> bytes:
+    return b'{"topic":%b,%b"head_seq":%d}' % (_encode(news.topic), _partition(news), news.page.head_seq)
+
+
+def deleted_data(topic: str) -> bytes:
+    return b'{"topic":%b,"head_seq":0,"reason":"deleted"}' % _encode(topic)
+
+
+def _partition(news: News) -> bytes:
+    return b"" if news.partition is None else b'"$partition":%d,' % news.partition

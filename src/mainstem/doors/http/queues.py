@@ -1,0 +1,172 @@
+"""Queues: claim jobs, settle them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.queues import Job
+from mainstem.doors.http.errors import Refusal, invalid
+from mainstem.doors.http.rendering import data_field, is_json, quoted
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+from mainstem.doors.http.topics import U64
+from mainstem.ledger.results import JobsChanged
+
+_LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")
+_HEX_DIGITS = 16  # of a token, and again of the sequence number
+_NO_TOKEN = 0  # that no lease has
+
+
+class ClaimBody(msgspec.Struct, frozen=True):
+    node: str
+    max: int = 1
+    lease_ms: int | None = None
+
+
+class SettleBody(msgspec.Struct, frozen=True):
+    """Which jobs to settle. A lease id each, or none: then the node is enough."""
+
+    node: str
+    seqs: list[U64]
+    lease_ids: list[str] | None = None
+
+
+class NackBody(SettleBody, frozen=True, kw_only=True):
+    delay_ms: U64 = 0
+
+
+class ExtendBody(SettleBody, frozen=True, kw_only=True):
+    lease_ms: U64
+
+
+_claim_body = msgspec.json.Decoder(ClaimBody)
+_ack_body = msgspec.json.Decoder(SettleBody)
+_nack_body = msgspec.json.Decoder(NackBody)
+_extend_body = msgspec.json.Decoder(ExtendBody)
+
+
+async def post_claim(request: Request) -> Response:
+    body = request.json(_claim_body)
+    await request.broker.routing.drain(request.topic)
+    claims = await request.broker.queues.claim(
+        request.topic, body.node, limit=body.max, lease_ms=body.lease_ms, partition=request.partition
+    )
+    jobs = b",".join([b"{%b}" % job_fields(job) for job in claims.jobs])
+    return Response(
+        200,
+        b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%b}}'
+        % (
+            quoted(request.topic.encode()),
+            jobs,
+            len(claims.jobs),
+            claims.ready,
+            str(request.elapsed_ms()).encode(),
+        ),
+    )
+
+
+async def post_ack(request: Request) -> Response:
+    body = request.json(_ack_body)
+    offsets, tokens = _named(body)
+    done = await request.broker.queues.ack(request.topic, body.node, offsets, tokens, request.partition)
+    return reply(
+        {
+            "topic": request.topic,
+            "acked": len(done.offsets),
+            "skipped": _seqs(done.skipped),
+            **_counts(done),
+            "performance": request.performance(),
+        }
+    )
+
+
+async def post_nack(request: Request) -> Response:
+    body = request.json(_nack_body)
+    offsets, tokens = _named(body)
+    done = await request.broker.queues.nack(
+        request.topic, body.node, offsets, tokens, delay_ms=body.delay_ms, partition=request.partition
+    )
+    return reply(
+        {
+            "topic": request.topic,
+            "nacked": len(done.offsets),
+            "skipped": _seqs(done.skipped),
+            **_counts(done),
+            "performance": request.performance(),
+        }
+    )
+
+
+async def post_extend(request: Request) -> Response:
+    body = request.json(_extend_body)
+    offsets, tokens = _named(body)
+    done = await request.broker.queues.extend(
+        request.topic, body.node, offsets, tokens, lease_ms=body.lease_ms, partition=request.partition
+    )
+    return reply(
+        {
+            "topic": request.topic,
+            "extended": len(done.offsets),
+            "skipped": _seqs(done.skipped),
+            "deadlines": {str(offset + 1): done.deadline_ms for offset in done.offsets},
+            "performance": request.performance(),
+        }
+    )
+
+
+def job_fields(job: Job) -> bytes:
+    """A job as JSON, without the braces."""
+    seq = job.offset + 1
+    pieces = [
+        b'"$seq":%d,"lease_id":"lease_%016x%016x","deadline":%d,"$ts":%d'
+        % (seq, job.token, seq, job.deadline_ms, job.timestamp_ms)
+    ]
+    if job.key is not None:
+        pieces += (b',"$tag":', quoted(job.key))
+    pieces.append(b',"deliveries":%d' % job.deliveries)
+    pieces += data_field(job.value)
+    for name, content in job.headers:
+        if name == "meta" and content is not None:
+            pieces += (b',"meta":', content if is_json(content) else quoted(content))
+            break
+    return b"".join(pieces)
+
+
+def _named(body: SettleBody) -> tuple[list[int], list[int]]:
+    """The offsets that a body names, and the token of each if it gives any. Raises Refusal 400."""
+    if len(body.seqs) > limits.CLAIM_JOBS_MAX:
+        raise Refusal(
+            400,
+            "batch_too_large",
+            f"{len(body.seqs)} jobs at once: the limit is {limits.CLAIM_JOBS_MAX}",
+            {"max": limits.CLAIM_JOBS_MAX},
+        )
+    offsets = [seq - 1 for seq in body.seqs]
+    if body.lease_ids is None:
+        return offsets, []
+    if len(body.lease_ids) != len(body.seqs):
+        raise invalid(f"{len(body.lease_ids)} lease_ids for {len(body.seqs)} seqs: give one for each")
+    return offsets, [_token(lease, seq) for lease, seq in zip(body.lease_ids, body.seqs, strict=True)]
+
+
+def _token(lease_id: str, seq: int) -> int:
+    """The token in a lease id; one that matches nothing if the id is of another job, or not one of ours."""
+    written = _LEASE_ID.fullmatch(lease_id)
+    if written is None:
+        raise invalid(f"{lease_id[:64]!r} is no lease id: send it as the claim gave it")
+    digits = written[1]
+    if len(digits) != 2 * _HEX_DIGITS or int(digits[_HEX_DIGITS:], 16) != seq:
+        return _NO_TOKEN
+    return int(digits[:_HEX_DIGITS], 16)
+
+
+def _seqs(offsets: Sequence[int]) -> list[int]:
+    return [offset + 1 for offset in offsets]
+
+
+def _counts(done: JobsChanged) -> dict[str, int]:
+    return {"ready": done.ready, "in_flight": done.in_flight}

@@ -1,0 +1,188 @@
+"""POST records: JSON in, one batch out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.writes import Header, NewRecords, Written
+from mainstem.doors.http.errors import Refusal, invalid, throttled
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import JSON, Response
+from mainstem.doors.http.routing import Scope
+from mainstem.doors.http.topics import DEFAULT_BODY, ConfigBody, check_dead_letter
+from mainstem.errors import TopicFull
+
+Raw = msgspec.Raw
+
+
+_NONE = Raw(b"")
+_NO_META = (b"", b"null")
+
+
+class RecordBody(msgspec.Struct, frozen=True, gc=False):
+    """One record. Its data stays as the client wrote it, byte for byte."""
+
+    data: Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Raw = _NONE
+
+
+class WriteBody(msgspec.Struct, frozen=True):
+    records: list[RecordBody]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigBody | None = None
+
+
+_write_body = msgspec.json.Decoder(WriteBody)
+_object = msgspec.json.Decoder(dict[str, Raw])
+
+
+async def post_records(request: Request) -> Response:
+    bound = limits.HTTP_INGEST_BYTES_MAX
+    if request.context.body_bytes > bound:
+        raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
+    body = request.json(_write_body)
+    key = idempotency_key(body.idempotency_key, request.header(b"idempotency-key"))
+    written, append_ms = await write(request, request.topic, body, key, request.partition)
+    return Response(
+        201 if written.created else 200, acknowledgement(request, written, append_ms), (JSON,)
+    )
+
+
+def idempotency_key(in_body: str | None, in_header: bytes | None) -> bytes | None:
+    """The body's, or else the header's. Raises Refusal 400 if it is too long."""
+    key = in_body.encode() if in_body is not None else in_header
+    if key is not None and len(key) > limits.HTTP_IDEMPOTENCY_KEY_BYTES_MAX:
+        raise invalid(f"an idempotency key has up to {limits.HTTP_IDEMPOTENCY_KEY_BYTES_MAX} bytes")
+    return key or None
+
+
+async def write(
+    request: Request, topic: str, body: WriteBody, key: bytes | None, partition: int
+) -> tuple[Written, float]:
+    """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
+    records = new_records(body.records, body.node)
+    if body.config is not None and request.broker.streams.get(topic) is None:
+        request.require(Scope.ADMIN)
+    if body.config is not None:
+        check_dead_letter(topic, body.config)
+    appending = perf_counter()
+    try:
+        written = await request.broker.writes.write(
+            topic,
+            records,
+            partition=partition,
+            idempotency_key=key,
+            create=body.create,
+            config=lambda: (body.config or DEFAULT_BODY).over(request.broker.options.default_config),
+        )
+    except TopicFull:
+        raise _full(request, topic, partition) from None
+    return written, round((perf_counter() - appending) * 1000, 3)
+
+
+def _full(request: Request, name: str, partition: int) -> Refusal:
+    topic = request.broker.streams.topic(name)
+    state = request.broker.states.state(topic, partition)
+    return Refusal(
+        422,
+        "topic_full",
+        f"topic {name!r} is at its cap and rejects what exceeds it",
+        {
+            "topic": name,
+            "cap_records": topic.config.cap_records,
+            "cap_bytes": topic.config.cap_bytes,
+            "head_seq": state.head_seq,
+            "earliest_seq": state.earliest_seq,
+        },
+    )
+
+
+def acknowledgement(request: Request, written: Written, append_ms: float) -> bytes:
+    """Written by hand: it is the answer that is given most."""
+    first, last = written.base + 1, written.head_seq
+    seqs = ""
+    if request.flag("return_seqs", True):
+        seqs = f'"seqs":[{first}],' if first == last else f'"seqs":{[*range(first, last + 1)]},'
+    fsync_ms = append_ms if written.fsync else 0.0
+    return (
+        f'{{"topic":"{request.topic}","first_seq":{first},"last_seq":{last},{seqs}'
+        f'"head_seq":{last},"count":{written.count},'
+        f'"created":{"true" if written.created else "false"},'
+        f'"deduped":{"true" if written.duplicate else "false"},'
+        f'"performance":{{"server_total_ms":{request.elapsed_ms()},"wal_append_ms":{append_ms},'
+        f'"fsync_ms":{fsync_ms}}}}}'
+    ).encode()
+
+
+def new_records(records: Sequence[RecordBody], node: str | None) -> NewRecords:
+    """Raises Refusal 400 for too many, too large, or none."""
+    if not records:
+        raise invalid("records must hold at least one record")
+    if len(records) > limits.HTTP_WRITE_RECORDS_MAX:
+        raise Refusal(
+            400,
+            "batch_too_large",
+            f"{len(records)} records in one write: the limit is {limits.HTTP_WRITE_RECORDS_MAX}",
+            {"max": limits.HTTP_WRITE_RECORDS_MAX},
+        )
+    values = [bytes(record.data) for record in records]
+    sizes = [*map(len, values)]
+    tags = [record.tag for record in records]
+    keys = None
+    if any(tag is not None for tag in tags):
+        keys = [None if tag is None else tag.encode() for tag in tags]
+        if max(len(key) for key in keys if key is not None) > limits.HTTP_TAG_BYTES_MAX:
+            raise invalid(f"a tag has up to {limits.HTTP_TAG_BYTES_MAX} bytes")
+    headers = _headers(records, node, sizes)
+    if max(sizes) > limits.HTTP_RECORD_BYTES_MAX:
+        raise Refusal(
+            400,
+            "record_too_large",
+            f"a record has up to {limits.HTTP_RECORD_BYTES_MAX} bytes of data and meta",
+            {"max": limits.HTTP_RECORD_BYTES_MAX},
+        )
+    return NewRecords(values, keys, headers, sizes)
+
+
+def _headers(
+    records: Sequence[RecordBody], node: str | None, sizes: list[int]
+) -> list[tuple[Header, ...]] | None:
+    """The node and meta of each record; adds the meta to its size."""
+    default = _node_header(node)
+    if all([record.node is None and record.meta is _NONE for record in records]):
+        return None if default is None else [(default,)] * len(records)
+    headers = []
+    for row, record in enumerate(records):
+        own = default if record.node is None else _node_header(record.node)
+        meta = bytes(record.meta)
+        found: tuple[Header, ...] = () if own is None else (own,)
+        if meta not in _NO_META:
+            _check_meta(meta)
+            sizes[row] += len(meta)
+            found = (*found, ("meta", meta))
+        headers.append(found)
+    return headers
+
+
+def _node_header(node: str | None) -> Header | None:
+    if node is None:
+        return None
+    encoded = node.encode()
+    if len(encoded) > limits.HTTP_NODE_BYTES_MAX:
+        raise invalid(f"a node has up to {limits.HTTP_NODE_BYTES_MAX} bytes")
+    return "node", encoded
+
+
+def _check_meta(meta: bytes) -> None:
+    if len(meta) > limits.HTTP_META_BYTES_MAX:
+        raise invalid(f"meta has up to {limits.HTTP_META_BYTES_MAX} bytes")
+    if meta.startswith(b"{") and len(_object.decode(meta)) > limits.HTTP_META_KEYS_MAX:
+        raise invalid(f"meta has up to {limits.HTTP_META_KEYS_MAX} keys")

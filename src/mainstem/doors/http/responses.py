@@ -1,0 +1,49 @@
+"""What a handler answers with: a body, or a stream of bytes that may go on for long."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+Header = tuple[bytes, bytes]
+Asgi = dict[str, Any]
+Receive = Callable[[], Awaitable[Asgi]]
+Send = Callable[[Asgi], Coroutine[Any, Any, None]]
+
+JSON: Header = (b"content-type", b"application/json")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Response(NamedTuple):
+    status: int
+    body: bytes
+    headers: tuple[Header, ...] = (JSON,)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A body whose length nobody knows yet. The iterator is closed when the client leaves."""
+
+    chunks: AsyncIterator[bytes]
+    headers: tuple[Header, ...]
+    status: int = 200
+
+
+class Push(ABC):
+    """An answer that sends what it has to say by itself, whenever there is something."""
+
+    status = 200
+
+    @abstractmethod
+    async def serve(self, receive: Receive, send: Send) -> int:
+        """Send the answer, head and all, until it ends or the client leaves. Returns the bytes sent."""
+
+
+def reply(content: object, status: int = 200) -> Response:
+    """Anything msgspec encodes, as JSON."""
+    return Response(status, _encode(content))

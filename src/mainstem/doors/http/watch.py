@@ -1,0 +1,291 @@
+"""Watch sessions and their event streams."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from contextlib import ExitStack
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.watch import News, Place, Wish
+from mainstem.broker.watch_sessions import Session
+from mainstem.doors.http import sse
+from mainstem.doors.http.diff import node_set
+from mainstem.doors.http.errors import Refusal, invalid
+from mainstem.doors.http.frames import caught_up_data, deleted_data, records_data, tombstone_data
+from mainstem.doors.http.outlet import Outlet, chunked
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Push, Receive, Response, Send, reply
+from mainstem.doors.http.topics import U64
+from mainstem.errors import Closed, TopicNotFound
+from mainstem.ledger.topics import Topic
+
+
+class FromBody(msgspec.Struct, frozen=True):
+    """Where to begin in one topic."""
+
+    from_seq: U64 = 0
+    tail: bool = False
+    partition: U64 = 0
+
+
+class WatchBody(msgspec.Struct, frozen=True):
+    topics: dict[str, FromBody]
+    node: str | list[str] | None = None
+    limit: U64 = limits.WATCH_RECORDS_DEFAULT
+    max_batch_bytes: U64 = limits.WATCH_BYTES_DEFAULT
+    heartbeat_ms: int = limits.WATCH_HEARTBEAT_MS_DEFAULT
+    include_meta: bool = True
+    include_tags: bool = False
+    include_data: bool = True
+
+
+_watch_body = msgspec.json.Decoder(WatchBody)
+_cursors = msgspec.json.Decoder(dict[str, U64])
+_encode = msgspec.json.Encoder().encode
+
+
+async def post_watch(request: Request) -> Response:
+    body = request.json(_watch_body)
+    if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
+        raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
+    for name in body.topics:
+        request.require_name(name)
+    request.context.live.sessions.check_room()
+    cursors: dict[str, int] = {}
+    partitions: dict[str, int] = {}
+    shown: dict[str, dict[str, int]] = {}
+    for topic, begin in _found(request, body):
+        await request.broker.routing.drain(topic.name)
+        state = await request.broker.states.settled(topic, begin.partition)
+        cursors[topic.name] = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
+        if begin.partition:
+            partitions[topic.name] = begin.partition
+        shown[topic.name] = {
+            "from_seq": cursors[topic.name],
+            "head_seq": state.head_seq,
+            "earliest_seq": state.earliest_seq,
+        }
+    low, high = limits.WATCH_HEARTBEAT_MS_MIN, limits.WATCH_HEARTBEAT_MS_MAX
+    session = request.context.live.sessions.create(
+        request.key.digest,
+        cursors,
+        wish(body.limit, body.max_batch_bytes, body.node),
+        partitions=partitions,
+        heartbeat_ms=max(low, min(high, body.heartbeat_ms)),
+        include_meta=body.include_meta,
+        include_tags=body.include_tags,
+        include_data=body.include_data,
+    )
+    return reply(
+        {
+            "wid": session.wid,
+            "stream_url": f"/v0/watch/{session.wid}",
+            "session_ttl_ms": limits.WATCH_SESSION_TTL_MS,
+            "topics": shown,
+            "performance": request.performance(),
+        }
+    )
+
+
+def _found(request: Request, body: WatchBody) -> list[tuple[Topic, FromBody]]:
+    """The topics that are there. Raises TopicNotFound for one that is not, unless the client is lenient."""
+    lenient = request.flag("lenient", False)
+    found = []
+    for name, begin in body.topics.items():
+        topic = request.broker.streams.get(name)
+        if topic is not None:
+            found.append((topic, begin))
+        elif not lenient:
+            raise TopicNotFound(name)
+    return found
+
+
+def wish(limit: int, max_batch_bytes: int, node: str | list[str] | None) -> Wish:
+    """As asked for, within the bounds of a diff; 0 is the default."""
+    return Wish(
+        min(limit or limits.WATCH_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
+        min(max_batch_bytes or limits.WATCH_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
+        tuple(sorted(node_set(node))),
+    )
+
+
+async def get_watch(request: Request) -> WatchStream:
+    sse.check_accept(request)
+    live = request.context.live
+    session = live.sessions.find(request.parameters["wid"])
+    if session is None:
+        raise Refusal(404, "not_found", "there is no such watch session, or not any more: make a new one")
+    if session.owner != request.key.digest:
+        raise Refusal(401, "unauthorized", "this watch session was made with another key")
+    with ExitStack() as held:
+        held.enter_context(sse.admitted(request))
+        live.sessions.connect(session)
+        held.callback(live.sessions.disconnect, session)
+        session.rewind(_resume_at(request.header(b"last-event-id")))
+        return WatchStream(request, session, held.pop_all())
+
+
+def _resume_at(event_id: bytes | None) -> dict[str, int]:
+    """Where the client says it is; nowhere, if that cannot be read."""
+    if not event_id:
+        return {}
+    try:
+        padded = event_id.strip() + b"=" * (-len(event_id.strip()) % 4)
+        return _cursors.decode(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+class WatchStream(Push):
+    """One connection that reads a session."""
+
+    def __init__(self, request: Request, session: Session, held: ExitStack) -> None:
+        self._live = request.context.live
+        self._broker = request.broker
+        self._session = session
+        self._held = held  # what is given back when it ends
+        # Its own: another connection of the session may be somewhere else.
+        self._cursors = dict(session.cursors)
+        self._places: list[Place] = []
+        self._ended = False
+        shown = f"{session.include_tags:d}{session.include_meta:d}{session.include_data:d}"
+        self._form = f"sse {shown}"
+        self._whole = f"sse whole {shown}"
+        self.heartbeat_s = session.heartbeat_ms / 1000
+        self.spoke_at = 0.0
+        self.slot = -1
+
+    async def serve(self, receive: Receive, send: Send) -> int:
+        self._outlet = Outlet(send, self._resume)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)})
+            await send({"type": "http.response.body", "body": sse.RETRY, "more_body": True})
+            self.spoke_at = self._broker.clock.monotonic()
+            self._live.open.add(self)
+            self._live.heartbeats.add(self)
+            asyncio.get_running_loop().call_soon(self._enter)
+            while (await receive())["type"] != "http.disconnect":
+                continue
+            return self._outlet.sent_bytes
+        finally:
+            self._live.open.discard(self)
+            self._live.heartbeats.remove(self)
+            for place in self._places:
+                self._broker.watching.leave(place)
+            self._outlet.close()
+            self._held.close()
+
+    def _enter(self) -> None:
+        session, watching = self._session, self._broker.watching
+        if self._outlet.gone or self._ended:
+            return
+        for name, cursor in list(self._cursors.items()):
+            topic = self._broker.streams.get(name)
+            partition = session.partitions.get(name, 0)
+            if topic is None or partition >= len(topic.streams):
+                self._forget(name)
+            else:
+                self._places.append(watching.enter(self, topic, cursor, session.wish, partition))
+        if not self._cursors:
+            self._end()
+
+    # As a watcher
+
+    @property
+    def ready(self) -> bool:
+        return self._outlet.ready
+
+    def take(self, place: Place, news: News) -> None:
+        page, name = news.page, place.topic
+        frames = b""
+        if page.tombstone is not None:
+            self._cursors[name] = news.from_seq
+            frames = sse.event(b"tombstone", tombstone_data(news, first=place.first), self._id())
+        self._cursors[name] = self._session.cursors[name] = page.next_from_seq
+        catching_up = news.caught_up and not place.tailing
+        if page.count and not frames and not catching_up and len(self._cursors) == 1:
+            self._push_shared(news)
+            return
+        if page.count:
+            frames += b"id: %b\n%b" % (self._id(), self._record_frame(news))
+        if catching_up:
+            frames += sse.event(b"caught-up", caught_up_data(news), self._id())
+        if frames:
+            self._push(frames)
+
+    def _push_shared(self, news: News) -> None:
+        """Everyone who watches this topic alone gets the same bytes, id and all."""
+        made = news.rendered.get(self._whole)
+        if made is None:
+            frame = b"id: %b\n%b" % (self._id(), self._record_frame(news))
+            made = news.rendered[self._whole] = (frame, chunked(frame))
+        self.spoke_at = self._broker.clock.monotonic()
+        if not self._ended:
+            self._outlet.sent_bytes += len(made[0])
+            self._outlet.push_chunk(*made)
+
+    def _record_frame(self, news: News) -> bytes:
+        """The frame without its id, made once for all who want the same."""
+        frame: bytes | None = news.rendered.get(self._form)
+        if frame is None:
+            asked = self._session
+            data = records_data(
+                news, tags=asked.include_tags, meta=asked.include_meta, data=asked.include_data
+            )
+            frame = news.rendered[self._form] = sse.event(b"record", data)
+        return frame
+
+    def lose(self, place: Place) -> None:
+        self._forget(place.topic)
+
+    def _forget(self, name: str) -> None:
+        self._cursors.pop(name, None)
+        self._session.cursors.pop(name, None)
+        self._push(sse.event(b"topic-deleted", deleted_data(name), self._id()))
+        if not self._cursors:
+            self._live.sessions.remove(self._session)
+            self._end()
+
+    def fail(self, place: Place, error: Exception) -> None:
+        if isinstance(error, Closed):
+            self.shut_down()
+            return
+        data = _encode(
+            {"code": "internal", "message": f"topic {place.topic!r} cannot be read", "topic": place.topic}
+        )
+        self._push(sse.event(b"error", data))
+        self._end()
+
+    def _resume(self) -> None:
+        self._broker.watching.resume(self._places)
+
+    # Ending, and staying
+
+    def shut_down(self) -> None:
+        self._push(sse.SHUTTING_DOWN)
+        self._end()
+
+    def beat(self) -> None:
+        if self.ready:
+            self._push(sse.heartbeat(self._broker.clock.now_ms()))
+
+    def _id(self) -> bytes:
+        return base64.urlsafe_b64encode(_encode(self._cursors)).rstrip(b"=")
+
+    def _push(self, frames: bytes) -> None:
+        self.spoke_at = self._broker.clock.monotonic()
+        if not self._ended:
+            self._outlet.sent_bytes += len(frames)
+            self._outlet.push({"type": "http.response.body", "body": frames, "more_body": True})
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        for place in self._places:
+            self._broker.watching.leave(place)
+        self._outlet.push({"type": "http.response.body", "body": b"", "more_body": False})

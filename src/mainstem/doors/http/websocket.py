@@ -1,0 +1,306 @@
+"""The web socket: subscribe to topics and publish to them through one connection, in JSON messages."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from mainstem import events, limits
+from mainstem.broker.watch import News, Place
+from mainstem.doors.http import sse
+from mainstem.doors.http.auth import bearer
+from mainstem.doors.http.commands import (
+    Head,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    beginnings,
+    decode_head,
+    decoder_of,
+    named_topics,
+)
+from mainstem.doors.http.context import Context
+from mainstem.doors.http.errors import Refusal, answer, invalid, throttled
+from mainstem.doors.http.frames import caught_up_data, deleted_data, records_data, tombstone_data
+from mainstem.doors.http.outlet import Outlet
+from mainstem.doors.http.records import post_records
+from mainstem.doors.http.requests import Request, decoded
+from mainstem.doors.http.responses import Asgi, Receive, Response, Send
+from mainstem.doors.http.routing import Scope
+from mainstem.doors.http.watch import wish
+from mainstem.errors import Closed, MainstemError, TopicNotFound
+
+_log = events.named("http")
+_encode = msgspec.json.Encoder().encode
+_error_body = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]])
+
+PATH = b"/v0/ws"
+
+_GOING_AWAY = 1001
+
+
+async def get_plain(request: Request) -> Response:
+    """The same path without the handshake of a web socket."""
+    raise invalid("this path speaks WebSocket: connect to it with a WebSocket handshake")
+
+
+async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> None:
+    """One socket, from its handshake to its end."""
+    await receive()  # the handshake, of which everything is in the scope
+    headers = scope["headers"]
+    authorization = next((value for name, value in headers if name == b"authorization"), None)
+    key = context.keys.find(bearer(authorization))
+    try:
+        if key is None:
+            raise Refusal(
+                401, "unauthorized", "this server needs a key: send it as Authorization: Bearer <key>"
+            )
+        if scope["raw_path"] != PATH:
+            raise Refusal(404, "not_found", "there is no web socket at this path")
+        request = Request(context, key, {}, scope["query_string"], headers, b"", perf_counter())
+        with sse.admitted(request):
+            await send({"type": "websocket.accept"})
+            await Socket(request, send).run(receive)
+    except Refusal as refusal:
+        await _refuse(refusal.response(), scope, send)
+
+
+async def _refuse(response: Response, scope: Asgi, send: Send) -> None:
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [*response.headers]
+    await send({"type": "websocket.http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": response.body})
+
+
+class Socket:
+    """One connection: commands come in, what it subscribed to goes out."""
+
+    def __init__(self, request: Request, send: Send) -> None:
+        self._request = request
+        self._context = request.context
+        self._watching = request.broker.watching
+        self._outlet = Outlet(send, self._resume)
+        self._places: dict[str, Place] = {}
+        self._forms: dict[Place, tuple[bool, bool, bool]] = {}  # tags, meta, data
+        self._publishing: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, receive: Receive) -> None:
+        live = self._context.live
+        live.open.add(self)
+        try:
+            while True:
+                # Who does not take the answers gets to ask no more.
+                await self._outlet.until_ready()
+                message = await receive()
+                if message["type"] == "websocket.disconnect":
+                    return
+                await self._command(message)
+        finally:
+            live.open.discard(self)
+            for topic in list(self._places):
+                self._leave(topic)
+            self._outlet.close()
+            # What was published goes through, whether or not its sender waits for the answer.
+            await asyncio.gather(*self._publishing, return_exceptions=True)
+
+    # Commands
+
+    async def _command(self, message: Asgi) -> None:
+        text = message.get("text")
+        if text is None:
+            self._fail(None, "unsupported_message", "commands are JSON in text messages")
+            return
+        body = text.encode("utf-8", "surrogatepass")
+        try:
+            head = decode_head(body)
+        except msgspec.ValidationError:
+            self._fail(None, "unsupported_message", 'a command is an object with an "op"')
+            return
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            self._fail(None, "invalid_json", "the message is no JSON")
+            return
+        try:
+            await self._obey(head, body)
+        except (MainstemError, Refusal) as error:
+            self._refuse(head, error)
+        except Exception as error:  # noqa: BLE001 - one command must not take the socket down
+            _log.exception("command failed", op=head.op)
+            self._fail(head, "internal", f"a fault of the server: {type(error).__name__}")
+
+    async def _obey(self, head: Head, body: bytes) -> None:
+        match head.op:
+            case "ping":
+                self._say(b"pong", head, b'"ts":%d' % self._context.broker.clock.now_ms())
+            case "subscribe":
+                await self._subscribe(head, decoded(decoder_of(Subscribe), body))
+            case "unsubscribe":
+                self._unsubscribe(head, decoded(decoder_of(Unsubscribe), body))
+            case "publish":
+                await self._publish(head, decoded(decoder_of(Publish), body), body)
+            case _:
+                known = "subscribe, unsubscribe, publish, ping"
+                self._fail(head, "unsupported_message", f"there is no such op; there are {known}")
+
+    async def _subscribe(self, head: Head, command: Subscribe) -> None:
+        self._request.require(Scope.READ)
+        wanted = beginnings(command)
+        if not wanted:
+            raise invalid("name the topics to subscribe to, in topic or topics")
+        for name in wanted:
+            self._request.require_name(name)
+        bound = limits.WEBSOCKET_TOPICS_MAX
+        if len(self._places.keys() | wanted.keys()) > bound:
+            raise throttled("max_socket_topics", bound, f"a socket subscribes to up to {bound} topics")
+        broker = self._request.broker
+        shown: dict[str, dict[str, int]] = {}
+        for name, begin in wanted.items():
+            topic = broker.streams.get(name)
+            if topic is None:
+                if not command.lenient:
+                    raise TopicNotFound(name)
+                continue
+            state = await broker.states.settled(topic, begin.partition)
+            cursor = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
+            shown[name] = {"from_seq": cursor, "head_seq": state.head_seq, "earliest_seq": state.earliest_seq}
+        self._say(b"subscribed", head, b'"topics":%b' % _encode(shown))
+        form = (command.include_tags, command.include_meta, command.include_data)
+        asked = wish(command.limit, command.max_batch_bytes, command.node)
+        for name, entry in shown.items():
+            self._leave(name)
+            topic = broker.streams.get(name)
+            if topic is None:  # deleted since it was looked at
+                self._push(b"topic_deleted", deleted_data(name))
+                continue
+            place = self._watching.enter(self, topic, entry["from_seq"], asked, wanted[name].partition)
+            self._places[name] = place
+            self._forms[place] = form
+
+    def _unsubscribe(self, head: Head, command: Unsubscribe) -> None:
+        named = named_topics(command)
+        gone = [name for name in (self._places if named is None else named) if name in self._places]
+        for name in gone:
+            self._leave(name)
+        self._say(b"unsubscribed", head, b'"topics":%b' % _encode(gone))
+
+    async def _publish(self, head: Head, command: Publish, body: bytes) -> None:
+        self._request.require(Scope.WRITE)
+        if command.configures:
+            self._request.require(Scope.ADMIN)
+        self._request.require_name(command.topic)
+        query = f"return_seqs={str(command.return_seqs).lower()}&partition={command.partition}"
+        request = Request(
+            self._context,
+            self._request.key,
+            {"topic": command.topic},
+            query.encode(),
+            [],
+            body,
+            perf_counter(),
+        )
+        writing = self._write(head, request)
+        if self._request.broker.streams.get(command.topic) is None:
+            await writing  # what follows finds the topic, and comes behind
+            return
+        if len(self._publishing) >= limits.WEBSOCKET_COMMANDS_MAX:
+            await asyncio.wait(self._publishing, return_when=asyncio.FIRST_COMPLETED)
+        # Tasks begin in the order they are made in, and take their place in the log as they begin.
+        task = self._loop.create_task(writing)
+        self._publishing.add(task)
+        task.add_done_callback(self._publishing.discard)
+
+    async def _write(self, head: Head, request: Request) -> None:
+        self._context.body_bytes += len(request.body)
+        try:
+            response = await post_records(request)
+        except (MainstemError, Refusal) as error:
+            self._refuse(head, error)
+        except Exception as error:  # noqa: BLE001 - one command must not take the socket down
+            _log.exception("publish failed", topic=request.topic)
+            self._fail(head, "internal", f"a fault of the server: {type(error).__name__}")
+        else:
+            self._say(b"ack", head, response.body[1:-1])
+        finally:
+            self._context.body_bytes -= len(request.body)
+
+    def _leave(self, topic: str) -> None:
+        place = self._places.pop(topic, None)
+        if place is not None:
+            self._forms.pop(place, None)
+            self._watching.leave(place)
+
+    # As a watcher
+
+    @property
+    def ready(self) -> bool:
+        return self._outlet.ready
+
+    def take(self, place: Place, news: News) -> None:
+        page = news.page
+        if page.tombstone is not None:
+            self._push(b"tombstone", tombstone_data(news, first=place.first))
+        if page.count:
+            self._outlet.push({"type": "websocket.send", "text": self._record_text(place, news)})
+        if page.caught_up and not place.tailing:
+            self._push(b"caught_up", caught_up_data(news))
+
+    def _record_text(self, place: Place, news: News) -> str:
+        """Made once for all sockets that want the same."""
+        tags, meta, data = self._forms[place]
+        form = ("socket", tags, meta, data)
+        text = news.rendered.get(form)
+        if text is None:
+            text = _message(b"record", records_data(news, tags=tags, meta=meta, data=data))
+            news.rendered[form] = text
+        return str(text)
+
+    def lose(self, place: Place) -> None:
+        self._forms.pop(place, None)
+        if self._places.get(place.topic) is place:
+            del self._places[place.topic]
+        self._push(b"topic_deleted", deleted_data(place.topic))
+
+    def fail(self, place: Place, error: Exception) -> None:
+        self._leave(place.topic)
+        if isinstance(error, Closed):
+            self.shut_down()
+            return
+        told = {"code": "internal", "message": f"topic {place.topic!r} cannot be read", "topic": place.topic}
+        self._push(b"error", _encode(told))
+
+    def _resume(self) -> None:
+        self._watching.resume(self._places.values())
+
+    def shut_down(self) -> None:
+        told = {"code": "server_shutting_down", "message": "the server is shutting down: connect again soon"}
+        self._push(b"error", _encode(told))
+        self._outlet.push({"type": "websocket.close", "code": _GOING_AWAY, "reason": "shutting down"})
+
+    # Saying
+
+    def _push(self, op: bytes, data: bytes) -> None:
+        """Send an object under an op. Callbacks of the loop only."""
+        self._outlet.push({"type": "websocket.send", "text": _message(op, data)})
+
+    def _say(self, op: bytes, head: Head | None, fields: bytes) -> None:
+        """Answer a command. Its request id goes back byte for byte."""
+        id = bytes(head.request_id) if head is not None else b""
+        echoed = b'"request_id":%b,' % id if id else b""
+        self._loop.call_soon(self._push, op, b"{%b%b}" % (echoed, fields))
+
+    def _fail(self, head: Head | None, code: str, message: str) -> None:
+        self._say(b"error", head, _encode({"code": code, "message": message})[1:-1])
+
+    def _refuse(self, head: Head, error: MainstemError | Refusal) -> None:
+        told: dict[str, Any] = _error_body.decode(answer(error).body)["error"]
+        self._say(b"error", head, _encode(told)[1:-1])
+
+
+def _message(op: bytes, data: bytes) -> str:
+    """`data` is a JSON object with something in it."""
+    return (b'{"op":"%b",%b' % (op, data[1:])).decode("utf-8", "replace")

@@ -1,0 +1,321 @@
+"""One connection: frames in, answers out in the order of the requests, with bounds on both.
+
+Bytes are received into a buffer that all connections share, since it is empty again when a read event is
+over: requests are served from it in place, and what is left of an unfinished one is copied out. A request
+larger than what has arrived gets a buffer of its own size, which the rest is received into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from mainstem import events, limits
+from mainstem.doors.kafka.api import Call, Part
+from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.wire import INT32
+from mainstem.errors import MalformedRequest
+
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.connections import Connections
+    from mainstem.doors.kafka.dispatch import Dispatch
+
+_log = events.named("kafka")
+_LENGTH_BYTES = 4
+_JOINED_BYTES_MAX = (
+    16 * limits.KIB
+)  # smaller parts of an answer are copied together: cheaper than an iovec each
+
+_NO_BUFFER = memoryview(b"")
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """`_line` holds the requests under way, oldest first; `_waiting` whole frames whose turn has not come."""
+
+    def __init__(self, dispatch: Dispatch, connections: Connections) -> None:
+        self._dispatch = dispatch
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self.host = ""
+        self.principal = "User:ANONYMOUS"
+        self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
+        self._client_ids: tuple[bytes, str] = (b"", "")
+        self._scratch = connections.scratch
+        self._stub = b""  # a length of which not all four bytes have arrived
+        self._frame: memoryview | None = None  # of the request that is being received
+        self._frame_buffer = _NO_BUFFER
+        self._filled = 0
+        self._line: deque[Request] = deque()
+        self._waiting: deque[memoryview] = deque()
+        self._held_bytes = 0
+        self._alone = False  # a request is under way that nothing may overtake
+        self._single = False  # the same, for others of its kind
+        self._writable = True
+        self._paused = False
+        self._flushing = False
+        self._finishing = False
+        self.closed = False
+        self.active_at = self.now()
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=limits.KAFKA_WRITE_BUFFER_BYTES)
+        self.host = str((transport.get_extra_info("peername") or ("",))[0])
+        if not self._connections.admit(self):
+            self.closed = True
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return self._frame[self._filled :]
+        return self._scratch[len(self._stub) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active_at = self.now()
+        if self.closed or self._finishing:
+            return
+        try:
+            if self._frame is None:
+                self._receive(nbytes)
+            else:
+                self._receive_rest(nbytes)
+        except Exception as error:  # noqa: BLE001  # a bug in one request must not take the server, nor hide
+            self.fail(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._connections.forget(self)
+        self._hurry()
+        for call in self.calls.values():
+            if call.memory is not None:
+                call.memory.forget()
+        self._connections.release(self._held_bytes)
+        self._line.clear()
+        self._waiting.clear()
+        self._frame = None
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self.regulate()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.active_at = self.now()
+        self._start_waiting()
+        self.regulate()
+
+    # Requests in
+
+    def _receive(self, nbytes: int) -> None:
+        """Serve the whole frames in the shared buffer, and keep what is left."""
+        scratch, at = self._scratch, 0
+        if self._stub:
+            scratch[: len(self._stub)] = self._stub
+            nbytes += len(self._stub)
+            self._stub = b""
+        while nbytes - at >= _LENGTH_BYTES:
+            length = self._checked(INT32.unpack_from(scratch, at)[0])
+            begin = at + _LENGTH_BYTES
+            at = begin + length
+            if at > nbytes:
+                self._frame_buffer = self._connections.frame_buffer(length)
+                self._frame = self._frame_buffer[:length]
+                self._filled = nbytes - begin
+                self._frame[: self._filled] = scratch[begin:nbytes]
+                return
+            self._take(scratch[begin:at], shared=True)
+            if self.closed:
+                return
+        self._stub = bytes(scratch[at:nbytes])
+
+    def _receive_rest(self, nbytes: int) -> None:
+        frame = self._frame
+        self._filled += nbytes
+        if frame is not None and self._filled == len(frame):
+            self._frame = None
+            if self._take(frame, shared=False):
+                self._connections.give_back(self._frame_buffer)
+            self._frame_buffer = _NO_BUFFER
+
+    def _checked(self, length: int) -> int:
+        if not 0 < length <= self._connections.request_bytes_max:
+            raise MalformedRequest(
+                f"a request announces {length} bytes: at most {self._connections.request_bytes_max} are taken"
+            )
+        return length
+
+    def _take(self, frame: memoryview, *, shared: bool) -> bool:
+        """Serve a request if its turn has come, else keep it. `shared`: its bytes are overwritten soon.
+
+        Returns whether the frame is of no more use."""
+        route = self._dispatch.route(frame)
+        self._held_bytes += len(frame)
+        self._connections.hold(len(frame))
+        started = not self._waiting and self._may_start(route.single)
+        if started:
+            self._dispatch.start(self, route, frame)
+        else:
+            self._waiting.append(memoryview(bytes(frame)) if shared else frame)
+        self.regulate()
+        return started
+
+    def regulate(self) -> None:
+        """Read nothing more while too much is under way, or while the client does not read its answers."""
+        connections = self._connections
+        full = (
+            not self._writable
+            or self._held_bytes >= connections.in_flight_bytes_max
+            or len(self._line) + len(self._waiting) >= connections.in_flight_requests_max
+            or (self._held_bytes > 0 and connections.crowded(self))
+        )
+        if full == self._paused or self.closed:
+            return
+        self._paused = full
+        if full:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _may_start(self, single: bool) -> bool:
+        if self._alone:
+            return False
+        return not single or (self._writable and not self._single)
+
+    def _start_waiting(self) -> None:
+        try:
+            while self._waiting and not self.closed:
+                frame = self._waiting[0]
+                route = self._dispatch.route(frame)
+                if not self._may_start(route.single):
+                    return
+                self._waiting.popleft()
+                self._dispatch.start(self, route, frame)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.fail(error)
+
+    def enqueue(self, request: Request) -> None:
+        """A request starts: its answer will leave after those of the requests before it."""
+        self._line.append(request)
+        if request.route.alone:
+            self._alone = True
+        elif request.route.single:
+            self._single = True
+
+    def hold(self) -> None:
+        """Start nothing more before the newest request is answered."""
+        self._alone = True
+
+    def client_id(self, raw: memoryview) -> str:
+        """Most clients send the same one with every request."""
+        if raw != self._client_ids[0]:
+            self._client_ids = (bytes(raw), str(raw, "utf-8", "replace"))
+        return self._client_ids[1]
+
+    # Answers out
+
+    def answered(self, request: Request) -> None:
+        """Its answer is ready; it leaves with others that become ready in the same turn of the loop."""
+        if request.alone:
+            self._alone = False
+        if not self._flushing and not self.closed and (self._line[0].done or self._waiting):
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self.closed:
+            return
+        parts: list[Part] = []
+        size = released = 0
+        line = self._line
+        while line and line[0].done:
+            request = line.popleft()
+            released += request.size
+            if request.route.single:
+                self._single = False
+            size += request.write(parts)
+        if size > _JOINED_BYTES_MAX:
+            self._write(parts)
+        elif parts:
+            self._transport.write(b"".join(parts))
+        self.active_at = self.now()
+        self._held_bytes -= released
+        self._connections.release(released)
+        if self._waiting:
+            self._start_waiting()
+        if self._paused:
+            self.regulate()
+        if self._finishing and not self._line and not self._waiting:
+            self.close()
+
+    def _write(self, parts: list[Part]) -> None:
+        small: list[Part] = []
+        for part in parts:
+            if len(part) <= _JOINED_BYTES_MAX:
+                small.append(part)
+                continue
+            if small:
+                self._transport.write(b"".join(small))
+                small = []
+            self._transport.write(part)
+        if small:
+            self._transport.write(b"".join(small))
+
+    # Tasks and endings
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Go on with a request in a task. A failure nobody foresaw closes the connection."""
+        self._connections.work(self._guarded(work))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001  # as above
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """A request cannot be answered: close the connection, and say why."""
+        if isinstance(error, MalformedRequest):
+            self._drop(str(error))
+        else:
+            _log.failure("request failed", error, client=self.host)
+            self._drop("it met an internal error")
+
+    def _hurry(self) -> None:
+        for request in list(self._line):
+            if request.hurry is not None:
+                request.hurry()
+
+    def _drop(self, reason: str) -> None:
+        if not self.closed:
+            _log.warning("connection dropped", client=self.host, reason=reason)
+            self._connections.metrics.connections_dropped += 1
+            self.close()
+
+    def close(self) -> None:
+        """Close once what was written has left."""
+        self.closed = True
+        self._transport.close()
+
+    def finish(self) -> None:
+        """Take nothing more, answer what was received, then close."""
+        self._finishing = True
+        self._hurry()
+        if not self._line and not self._waiting:
+            self.close()
+
+    def abort(self) -> None:
+        self.closed = True
+        self._transport.abort()
+
+    def idle(self, since: float) -> bool:
+        """Nothing was received, answered or read since then."""
+        return self.active_at < since and (not self._line or not self._writable)

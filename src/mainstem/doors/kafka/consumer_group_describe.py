@@ -1,0 +1,96 @@
+"""ConsumerGroupDescribe: members and assignments of groups whose partitions the broker assigns (KIP-848)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+from kio.schema.consumer_group_describe.v1.response import (
+    Assignment,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i8, i32
+
+from mainstem.broker.group.assignors import Partitions
+from mainstem.broker.group.classic import DEAD
+from mainstem.broker.group.consumer import ConsumerGroup
+from mainstem.broker.group.consumer_member import ConsumerMember
+from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.describe_groups import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from mainstem.doors.kafka.throttle import NO_THROTTLE
+
+_CONSUMER = i8(1)  # kind of member
+
+
+async def handle(call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED
+    groups = tuple(_described(call, name, operations) for name in request.group_ids)
+    return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
+
+
+def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
+    group = call.context.groups.get(name)
+    if not isinstance(group, ConsumerGroup):
+        return DescribedGroup(
+            error_code=ErrorCode.group_id_not_found,
+            error_message=f"there is no group {name!r} whose partitions the broker assigns",
+            group_id=name,
+            group_state=DEAD,
+            group_epoch=i32(0),
+            assignment_epoch=i32(0),
+            assignor_name="",
+            members=(),
+        )
+    return DescribedGroup(
+        error_code=ErrorCode.none,
+        group_id=name,
+        group_state=group.state,
+        group_epoch=i32(group.epoch),
+        assignment_epoch=i32(group.target_epoch),
+        assignor_name=group.assignor,
+        members=tuple(_member(call, group, member) for member in group.members.values()),
+        authorized_operations=operations,
+    )
+
+
+def _member(call: Call, group: ConsumerGroup, member: ConsumerMember) -> Member:
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack,
+        member_epoch=i32(member.epoch),
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(TopicName(name) for name in sorted(member.topics)),
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(call, member.assigned),
+        target_assignment=_assignment(call, group.target.get(member.member_id, frozenset())),
+        member_type=_CONSUMER,
+    )
+
+
+def _assignment(call: Call, partitions: Partitions) -> Assignment:
+    """Topics deleted meanwhile are left out: they have no name any more."""
+    topics: dict[bytes, list[i32]] = {}
+    for topic_id, number in sorted(partitions):
+        topics.setdefault(topic_id, []).append(i32(number))
+    found = ((call.context.broker.streams.get_by_id(topic_id), topic_id) for topic_id in topics)
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(
+                topic_id=UUID(bytes=topic_id),
+                topic_name=TopicName(topic.name),
+                partitions=tuple(topics[topic_id]),
+            )
+            for topic, topic_id in found
+            if topic is not None
+        )
+    )
+
+
+API = Api(69, 0, 1, handle)

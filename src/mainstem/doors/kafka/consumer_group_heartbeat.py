@@ -1,0 +1,90 @@
+"""ConsumerGroupHeartbeat: join, stay in and leave a group whose partitions the broker assigns (KIP-848)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+from kio.schema.consumer_group_heartbeat.v1.response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32, i32Timedelta
+
+from mainstem.broker.group.assignors import Partitions
+from mainstem.broker.group.consumer_member import Beat
+from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.errors import group_code_of
+from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.errors import MainstemError
+
+_MS = timedelta(milliseconds=1)
+
+
+async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    try:
+        answer = call.context.groups.consumer_heartbeat(_beat(call, request))
+    except MainstemError as error:
+        return ConsumerGroupHeartbeatResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=group_code_of(error),
+            error_message=str(error),
+            member_epoch=i32(0),
+            heartbeat_interval=i32Timedelta.parse(timedelta(0)),
+        )
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        member_id=answer.member_id,
+        member_epoch=i32(answer.epoch),
+        heartbeat_interval=i32Timedelta.parse(answer.heartbeat_ms * _MS),
+        assignment=None if answer.assigned is None else _assignment(answer.assigned),
+    )
+
+
+def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> Beat:
+    rebalance_ms = request.rebalance_timeout // _MS
+    names = request.subscribed_topic_names
+    return Beat(
+        group=request.group_id,
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack=request.rack_id,
+        rebalance_ms=None if rebalance_ms == -1 else rebalance_ms,
+        topics=None if names is None else frozenset(names),
+        pattern=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=_owned(request),
+        client_id=call.client_id or "",
+        client_host=f"/{call.host}",
+    )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+    if request.topic_partitions is None:
+        return None
+    return frozenset(
+        (topic.topic_id.bytes, number)
+        for topic in request.topic_partitions
+        if topic.topic_id is not None
+        for number in topic.partitions
+    )
+
+
+def _assignment(assigned: Partitions) -> Assignment:
+    topics: dict[bytes, list[i32]] = {}
+    for topic_id, number in sorted(assigned):
+        topics.setdefault(topic_id, []).append(i32(number))
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=UUID(bytes=topic_id), partitions=tuple(numbers))
+            for topic_id, numbers in topics.items()
+        )
+    )
+
+
+API = Api(68, 0, 1, handle)

@@ -1,0 +1,46 @@
+"""DescribeCluster: the cluster's id and its brokers."""
+
+from __future__ import annotations
+
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32
+
+from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from mainstem.doors.kafka.throttle import NO_THROTTLE
+
+_BROKERS = 1  # the kind of endpoints this door is one of
+
+
+async def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    context = call.context
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.mismatched_endpoint_type,
+            error_message="this is a broker: it lists brokers (1) only",
+            cluster_id=context.cluster_id,
+            brokers=(),
+        )
+    broker = DescribeClusterBroker(
+        broker_id=BrokerId(context.node_id),
+        host=context.advertised_host,
+        port=i32(context.advertised_port),
+        rack=context.rack,
+        is_fenced=False,
+    )
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    return DescribeClusterResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        cluster_id=context.cluster_id,
+        controller_id=BrokerId(context.node_id),
+        brokers=(broker,),
+        cluster_authorized_operations=operations,
+    )
+
+
+API = Api(60, 0, 2, handle)

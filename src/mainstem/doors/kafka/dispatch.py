@@ -1,0 +1,146 @@
+"""From the bytes of a request to the handler of its API.
+
+Request header, after the four bytes of length:
+
+| field          | type            | meaning                                     |
+|----------------|-----------------|---------------------------------------------|
+| api_key        | i2              |                                             |
+| api_version    | i2              |                                             |
+| correlation_id | i4              | repeated in the answer                      |
+| client_id      | nullable string | i2 length even in flexible versions         |
+| tagged fields  |                 | in flexible versions only                   |
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from mainstem import events
+from mainstem.doors.kafka import messages
+from mainstem.doors.kafka.api import Api, Call, FastApi, Turn
+from mainstem.doors.kafka.api_versions import API as API_VERSIONS
+from mainstem.doors.kafka.api_versions import unknown_version_answer
+from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
+from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
+from mainstem.errors import MalformedRequest
+
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.connection import KafkaConnection
+
+_log = events.named("kafka")
+_HEAD = struct.Struct(">hhih")
+_KEY = struct.Struct(">h")
+
+
+class Route:
+    """One API: what handles it, in which order, and its counters."""
+
+    __slots__ = ("alone", "api", "counters", "fast", "single")
+
+    def __init__(self, api: Api | FastApi, counters: ApiCounters) -> None:
+        self.api = api
+        self.counters = counters
+        self.fast = isinstance(api, FastApi)
+        turn = api.turn if isinstance(api, FastApi) else Turn.ALONE
+        self.alone = turn is Turn.ALONE
+        self.single = turn is Turn.SINGLE
+
+
+class Dispatch:
+    def __init__(self, context: KafkaContext, apis: dict[int, Api | FastApi], metrics: KafkaMetrics) -> None:
+        self._context = context
+        self._routes = {key: Route(api, metrics.of(key)) for key, api in apis.items()}
+
+    def route(self, frame: memoryview) -> Route:
+        """Which API a frame is for. Raises MalformedRequest."""
+        if len(frame) < _HEAD.size:
+            raise MalformedRequest(f"a request of {len(frame)} bytes has no header")
+        (key,) = _KEY.unpack_from(frame)
+        route = self._routes.get(key)
+        if route is None:
+            raise MalformedRequest(f"API key {key} is not spoken here")
+        return route
+
+    def start(self, connection: KafkaConnection, route: Route, frame: memoryview) -> None:
+        """Begin to serve a request; `frame` may be used only during the call. Raises MalformedRequest."""
+        _, version, correlation, length = _HEAD.unpack_from(frame)
+        body_at = _HEAD.size + max(length, 0)
+        if body_at > len(frame) or length < -1:
+            raise MalformedRequest("the client id runs over the end")
+        api = route.api
+        if not api.first <= version <= api.last:
+            self._unspoken(connection, route, version, correlation, len(frame))
+            return
+        client_id = connection.client_id(frame[_HEAD.size : body_at]) if length >= 0 else None
+        call = connection.calls.get((api.key, version))
+        if call is None or call.client_id is not client_id:
+            if call is not None and call.memory is not None:
+                call.memory.forget()
+            call = Call(self._context, version, client_id, connection.host, connection.principal)
+            connection.calls[api.key, version] = call
+        try:
+            if isinstance(api, FastApi):
+                self._start_fast(connection, route, api, call, correlation, frame, body_at)
+            else:
+                self._start_slow(connection, route, api, call, correlation, frame, body_at)
+        except UNREADABLE as error:
+            raise MalformedRequest(f"API {api.key} version {version} is unreadable: {error}") from None
+
+    def _start_fast(
+        self,
+        connection: KafkaConnection,
+        route: Route,
+        api: FastApi,
+        call: Call,
+        correlation: int,
+        frame: memoryview,
+        body_at: int,
+    ) -> None:
+        flexible = call.version >= api.flexible_from
+        if flexible:
+            body_at = skip_tags(frame, body_at)
+        tagged = flexible and not api.plain_answer_header
+        request = Request(connection, route, correlation, tagged, len(frame), connection.now())
+        connection.enqueue(request)
+        api.handle(call, frame[body_at:], request)
+
+    def _start_slow(
+        self,
+        connection: KafkaConnection,
+        route: Route,
+        api: Api,
+        call: Call,
+        correlation: int,
+        frame: memoryview,
+        body_at: int,
+    ) -> None:
+        flexible = messages.flexible(api.key, call.version)
+        if flexible:
+            body_at = skip_tags(frame, body_at)
+        message = messages.read(api, call.version, bytes(frame[body_at:]))
+        request = Request(connection, route, correlation, flexible, len(frame), connection.now())
+        connection.enqueue(request)
+        request.run(_handle(api, call, message, request))
+
+    def _unspoken(
+        self, connection: KafkaConnection, route: Route, version: int, correlation: int, size: int
+    ) -> None:
+        """No other API's answer could be read by a client that speaks a version unknown here."""
+        if route.api is not API_VERSIONS:
+            api = route.api
+            raise MalformedRequest(
+                f"API {api.key} is spoken in versions {api.first} to {api.last}, not {version}"
+            )
+        request = Request(connection, route, correlation, False, size, connection.now())
+        connection.enqueue(request)
+        request.send([unknown_version_answer()], failed=True)
+
+
+async def _handle(api: Api, call: Call, message: object, request: Request) -> None:
+    answer = await api.handle(call, message)
+    if not request.connection.closed:
+        failed = bool(getattr(answer, "error_code", 0))
+        request.send([messages.write(api, call.version, answer)], failed=failed)

@@ -1,0 +1,120 @@
+"""The Kafka door: listens, hands out connections, and closes them politely."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import ipaddress
+import socket
+
+from mainstem import events, limits
+from mainstem.address import Address
+from mainstem.broker.broker import Broker
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.groups import Groups
+from mainstem.doors.kafka.connection import KafkaConnection
+from mainstem.doors.kafka.connections import Connections, KafkaLimits
+from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.dispatch import Dispatch
+from mainstem.doors.kafka.metrics import KafkaMetrics
+from mainstem.doors.kafka.registry import apis
+from mainstem.ports.clock import Clock, SystemClock
+
+_log = events.named("kafka")
+_BACKLOG = 1024
+_CLUSTER_ID_BYTES = 16
+
+
+class KafkaDoor:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        broker_id: int = 1,
+        advertise: Address | None = None,
+        bounds: KafkaLimits | None = None,
+        auto_create: bool = True,
+        default_partitions: int = 1,
+        clock: Clock | None = None,
+        group_options: GroupOptions | None = None,
+    ) -> None:
+        self._broker = broker
+        self._group_options = group_options
+        self._broker_id = broker_id
+        self._advertise = advertise
+        self._bounds = bounds or KafkaLimits()
+        self._auto_create = auto_create
+        self._default_partitions = default_partitions
+        self._clock = clock or SystemClock()
+        self.metrics = KafkaMetrics()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: Address) -> Address:
+        """Listen. Returns the address as bound. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._connections = Connections(self._bounds, self.metrics)
+        self._server = await loop.create_server(
+            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False
+        )
+        host, port, *_ = self._server.sockets[0].getsockname()
+        bound = Address(host, port)
+        self.context = self._new_context(self._advertise or _reachable(bound))
+        self._dispatch = Dispatch(self.context, apis(), self.metrics)
+        self.context.groups.start()
+        await self._server.start_serving()
+        return bound
+
+    def _new_context(self, advertised: Address) -> KafkaContext:
+        broker = self._broker
+        return KafkaContext(
+            broker=broker,
+            groups=Groups(broker.log, self._clock, self._group_options),
+            transactions=broker.transactions,
+            clock=self._clock,
+            node_id=self._broker_id,
+            cluster_id=_cluster_id(broker),
+            advertised_host=advertised.host,
+            advertised_port=advertised.port,
+            metrics=self.metrics,
+            auto_create=self._auto_create,
+            default_partitions=self._default_partitions,
+        )
+
+    async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
+        """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
+        if self._server is None:
+            return 0
+        self._server.close()
+        await self.context.groups.stop()  # who waits for other members would hold up the draining
+        return await self._connections.drain(drain_s)
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
+    def _connection(self) -> KafkaConnection:
+        return KafkaConnection(self._dispatch, self._connections)
+
+
+def _reachable(bound: Address) -> Address:
+    """Where clients are sent. A wildcard address means nothing to them, so they get this machine's name."""
+    try:
+        wildcard = ipaddress.ip_address(bound.host).is_unspecified
+    except ValueError:
+        wildcard = False
+    if not wildcard:
+        return bound
+    named = Address(socket.gethostname(), bound.port)
+    _log.warning(
+        "clients are sent to this machine's name",
+        address=named,
+        message="give --kafka-advertise HOST:PORT if clients cannot resolve it",
+    )
+    return named
+
+
+def _cluster_id(broker: Broker) -> str:
+    """The same for every start on the same log."""
+    digest = hashlib.sha256(b"kafka cluster of " + broker.log.identity).digest()[:_CLUSTER_ID_BYTES]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")

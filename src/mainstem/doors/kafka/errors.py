@@ -1,0 +1,73 @@
+"""Mainstem's errors as Kafka's codes: the one table. The nearest class above an error decides."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from mainstem import errors
+
+CODES: dict[type[errors.MainstemError], ErrorCode] = {
+    errors.InvalidInput: ErrorCode.invalid_request,
+    errors.InvalidName: ErrorCode.invalid_topic_exception,
+    errors.InvalidConfig: ErrorCode.invalid_config,
+    errors.InvalidBatch: ErrorCode.invalid_record,
+    errors.UnsupportedFormat: ErrorCode.unsupported_for_message_format,
+    errors.CorruptBatch: ErrorCode.corrupt_message,
+    errors.TooLarge: ErrorCode.message_too_large,
+    errors.InvalidTransactionTimeout: ErrorCode.invalid_transaction_timeout,
+    errors.NotFound: ErrorCode.unknown_topic_or_partition,
+    errors.GroupNotFound: ErrorCode.group_id_not_found,
+    errors.TransactionNotFound: ErrorCode.transactional_id_not_found,
+    errors.Rejected: ErrorCode.policy_violation,
+    errors.TopicExists: ErrorCode.topic_already_exists,
+    errors.TopicFull: ErrorCode.policy_violation,
+    errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    errors.ProducerFenced: ErrorCode.invalid_producer_epoch,
+    errors.ProducerUnknown: ErrorCode.invalid_producer_id_mapping,
+    errors.InvalidTransaction: ErrorCode.invalid_txn_state,
+    errors.BrokerFenced: ErrorCode.not_leader_or_follower,
+    errors.InvalidGroupName: ErrorCode.invalid_group_id,
+    errors.OffsetMetadataTooLarge: ErrorCode.offset_metadata_too_large,
+    errors.UnknownMember: ErrorCode.unknown_member_id,
+    errors.IllegalGeneration: ErrorCode.illegal_generation,
+    errors.RebalanceInProgress: ErrorCode.rebalance_in_progress,
+    errors.MemberIdRequired: ErrorCode.member_id_required,
+    errors.WrongGroupKind: ErrorCode.group_id_not_found,
+    errors.InconsistentProtocol: ErrorCode.inconsistent_group_protocol,
+    errors.FencedInstance: ErrorCode.fenced_instance_id,
+    errors.UnreleasedInstance: ErrorCode.unreleased_instance_id,
+    errors.FencedMemberEpoch: ErrorCode.fenced_member_epoch,
+    errors.StaleMemberEpoch: ErrorCode.stale_member_epoch,
+    errors.UnsupportedAssignor: ErrorCode.unsupported_assignor,
+    errors.InvalidRegex: ErrorCode.invalid_regular_expression,
+    errors.InvalidSessionTimeout: ErrorCode.invalid_session_timeout,
+    errors.GroupFull: ErrorCode.group_max_size_reached,
+    errors.GroupNotEmpty: ErrorCode.non_empty_group,
+    errors.GroupSubscribed: ErrorCode.group_subscribed_to_topic,
+    errors.UnstableOffsets: ErrorCode.unstable_offset_commit,
+    errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    errors.Unavailable: ErrorCode.kafka_storage_error,
+    errors.MainstemError: ErrorCode.unknown_server_error,
+}
+
+
+def code_of(error: BaseException) -> ErrorCode:
+    """The code a client gets for an error."""
+    for ancestor in type(error).__mro__:
+        if ancestor in CODES:
+            return CODES[ancestor]
+    return ErrorCode.unknown_server_error
+
+
+def group_code_of(error: BaseException) -> ErrorCode:
+    """The same where a group's coordinator answers: a client that cannot be served now looks for it again."""
+    if isinstance(error, errors.Unavailable):
+        return ErrorCode.coordinator_not_available
+    return code_of(error)
+
+
+def producer_code_of(error: BaseException, *, fenced: bool) -> ErrorCode:
+    """The same where a transaction's coordinator answers; `fenced`: the version knows PRODUCER_FENCED."""
+    if fenced and isinstance(error, errors.ProducerFenced):
+        return ErrorCode.producer_fenced
+    return group_code_of(error)

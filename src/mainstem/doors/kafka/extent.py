@@ -1,0 +1,172 @@
+"""Whether a message fits into the bytes a client sent, found out before the library reads it.
+
+The library makes room for as many items as an array announces, and ends the process if that is too much: so
+every length and count is compared with what was sent first.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from dataclasses import Field, fields, is_dataclass
+from typing import Any
+
+from mainstem.doors.kafka.wire import count, span, uvarint
+from mainstem.errors import MalformedRequest
+
+_SIZES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+
+# Where a value that stands at a byte ends.
+_Skip = Callable[[memoryview, int], int]
+
+
+def check_extent(schema: type[Any], body: bytes) -> None:
+    """Raises MalformedRequest unless the body is as long as the message in it."""
+    buf = memoryview(body)
+    try:
+        end = _skip_message(schema)(buf, 0)
+    except IndexError:
+        end = -1
+    if end != len(buf):
+        raise MalformedRequest(f"{len(buf)} bytes are no {schema.__name__} of version {schema.__version__}")
+
+
+_messages: dict[type[Any], _Skip] = {}
+
+
+def _skip_message(schema: type[Any]) -> _Skip:
+    skip = _messages.get(schema)
+    if skip is None:
+        skip = _messages[schema] = _new_skip(schema)
+    return skip
+
+
+def _new_skip(schema: Any) -> _Skip:
+    flexible: bool = schema.__flexible__
+    hints = typing.get_type_hints(schema)
+    plain: list[_Skip | int] = []  # a size, or how to skip what has none
+    tagged: dict[int, _Skip] = {}
+    for field in fields(schema):
+        skip = _skip_field(field, hints[field.name], flexible)
+        tag = field.metadata.get("tag")
+        if tag is not None:
+            tagged[tag] = skip if callable(skip) else _fixed(skip)
+        elif plain and isinstance(plain[-1], int) and isinstance(skip, int):
+            plain[-1] += skip
+        else:
+            plain.append(skip)
+
+    def skip_message(buf: memoryview, at: int) -> int:
+        for step in plain:
+            at = at + step if isinstance(step, int) else step(buf, at)
+        if at > len(buf):
+            raise MalformedRequest("a message runs over the end")
+        return _skip_tagged(buf, at, tagged) if flexible else at
+
+    return skip_message
+
+
+def _skip_field(field: Field[Any], hint: Any, flexible: bool) -> _Skip | int:
+    """The size of a field, or how to skip it."""
+    inner, is_array, nullable = _inside(hint)
+    kind = field.metadata.get("kafka_type")
+    item: _Skip | int
+    if isinstance(inner, type) and is_dataclass(inner):
+        item = _skip_message(inner)
+        if nullable and not is_array:
+            return _nullable(item)
+    elif kind in _SIZES:
+        item = _SIZES[kind]
+    elif kind == "string":
+        item = _string(flexible)
+    else:
+        item = _bytes(flexible)
+    return _array(item, flexible) if is_array else item
+
+
+def _inside(hint: Any) -> tuple[Any, bool, bool]:
+    """The type of a field or of its items, whether it is an array, and whether it may be null."""
+    nullable = is_array = False
+    while True:
+        arguments = typing.get_args(hint)
+        if typing.get_origin(hint) is tuple:
+            is_array = True
+            hint = arguments[0]
+        elif type(None) in arguments:
+            nullable = True
+            hint = next(part for part in arguments if part is not type(None))
+        else:
+            return hint, is_array, nullable
+
+
+def _fixed(size: int) -> _Skip:
+    return lambda buf, at: at + size
+
+
+def _string(flexible: bool) -> _Skip:
+    if flexible:
+        return lambda buf, at: span(buf, at, True)[1]
+
+    def skip(buf: memoryview, at: int) -> int:
+        length = int.from_bytes((buf[at], buf[at + 1]), "big", signed=True)
+        return at + 2 + max(length, 0)
+
+    return skip
+
+
+def _bytes(flexible: bool) -> _Skip:
+    def skip(buf: memoryview, at: int) -> int:
+        if not flexible:
+            buf[at + 3]  # raises IndexError if the length itself is cut off
+        return span(buf, at, flexible)[1]
+
+    return skip
+
+
+def _nullable(skip: _Skip) -> _Skip:
+    """A byte tells whether there is anything."""
+    return lambda buf, at: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1)
+
+
+def _array(item: _Skip | int, flexible: bool) -> _Skip:
+    def skip(buf: memoryview, at: int) -> int:
+        if not flexible:
+            buf[at + 3]
+        items, at = count(buf, at, flexible)
+        if isinstance(item, int):
+            at += items * item
+        else:
+            for _ in range(items):
+                at = item(buf, at)
+        if at > len(buf):
+            raise MalformedRequest("an array runs over the end")
+        return at
+
+    return skip
+
+
+def _skip_tagged(buf: memoryview, at: int, known: dict[int, _Skip]) -> int:
+    tags, at = uvarint(buf, at)
+    for _ in range(tags):
+        tag, at = uvarint(buf, at)
+        size, at = uvarint(buf, at)
+        end = at + size
+        if end > len(buf) or (tag in known and known[tag](buf, at) != end):
+            raise MalformedRequest(f"tagged field {tag} does not have the {size} bytes it says")
+        at = end
+    return at

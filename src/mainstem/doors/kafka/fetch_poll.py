@@ -1,0 +1,330 @@
+"""One Fetch under way: gathers what is there, and waits for more as long as the client allows.
+
+What memory holds is gathered at once; what needs a file, in one task for the whole request. While it waits it
+is one watcher of all its streams and one timer. Gathering goes on where it stopped, so waking up is cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from mainstem import limits
+from mainstem.doors.kafka.api import Call, Part, Reply
+from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.errors import code_of
+from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
+from mainstem.log.reader import Chunk
+from mainstem.records.header import walk
+
+
+class FetchPart:
+    """One partition: what is wanted of it, and what was found."""
+
+    __slots__ = (
+        "aborted",
+        "at",
+        "batches",
+        "code",
+        "end",
+        "index",
+        "max_bytes",
+        "offset",
+        "size",
+        "stable_end",
+        "start",
+        "stream",
+    )
+
+    def __init__(self, index: int, stream: int, offset: int, max_bytes: int) -> None:
+        self.index = index
+        self.stream = stream
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.at = offset  # where gathering goes on
+        self.batches: list[memoryview] = []
+        self.size = 0
+        self.code = 0
+        self.start = -1
+        self.end = -1
+        self.stable_end = -1
+        self.aborted: Sequence[tuple[int, int]] | None = None
+
+
+class FetchTopic:
+    __slots__ = ("key", "parts")
+
+    def __init__(self, key: bytes, parts: list[FetchPart]) -> None:
+        self.key = key  # name or id as the answer repeats it
+        self.parts = parts
+
+
+class FetchPoll:
+    """Answers a Fetch once. If nothing came, it goes on watching: an idle client asks the same again, and
+    then there is nothing to parse or to look up."""
+
+    def __init__(
+        self,
+        call: Call,
+        topics: list[FetchTopic],
+        write: Callable[[FetchPoll], list[Part]],
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        committed_only: bool,
+    ) -> None:
+        self.topics = topics
+        self._call = call
+        self._streams = call.context.broker.streams
+        self._write = write
+        self._max_wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
+        self._min_bytes = min(min_bytes, max_bytes)
+        self._max_bytes = min(max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
+        self._committed_only = committed_only
+        self._parts = _in_turn(call.context, [part for topic in topics for part in topic.parts])
+        self._total = 0
+        self._loop = asyncio.get_running_loop()
+        self._asked = b""
+        self._reply: Reply | None = None  # None: it is answered
+        self._empty: list[Part] | None = None  # the answer when nothing came, as long as there is no news
+        self._watched: list[int] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking = False  # a look is in line, or one is under way off the loop
+        self._news = False
+        self._late = self._max_wait_s <= 0
+
+    def start(self, asked: bytes, reply: Reply) -> None:
+        """`asked` is the request's body, by which it is known again."""
+        self._asked = asked
+        self._reply = reply
+        self._look()
+
+    def again(self, asked: bytes, reply: Reply) -> bool:
+        """Serve the same request once more. False: it is another one, or too much has happened."""
+        if self._empty is None or self._reply is not None or asked != self._asked:
+            return False
+        self._reply = reply
+        self._late = False
+        if self._news:
+            self._look()
+        else:
+            self._wait()
+        return True
+
+    def forget(self) -> None:
+        """Nobody will ask again."""
+        self._reply = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watched is not None:
+            self._streams.unwatch(self._watched, self)
+            self._watched = None
+
+    # Gathering
+
+    def _look(self) -> None:
+        """Gather what is there now, then answer or wait."""
+        self._looking = self._news = False
+        self._empty = None
+        reply = self._reply
+        if reply is None:
+            return
+        cold = [part for part in self._parts if not part.code and not self._gather(part)]
+        if cold:
+            self._looking = True
+            reply.run(self._gather_cold(cold))
+        else:
+            self._answer_or_wait()
+
+    async def _gather_cold(self, parts: list[FetchPart]) -> None:
+        for part in parts:
+            if self._reply is None:
+                return
+            await self._gather_from_file(part)
+        self._looking = False
+        if self._news and not self._enough():
+            self._look()
+        else:
+            self._answer_or_wait()
+
+    def _gather(self, part: FetchPart) -> bool:
+        """Take what memory holds of a partition. False: a file must be read."""
+        while (room := self._room(part)) > 0:
+            try:
+                chunk = self._streams.read_cached(part.stream, part.at, room)
+            except MainstemError as error:
+                if not self._passed(part, error):
+                    return True
+                continue
+            if chunk is None:
+                return False
+            if not self._take(part, chunk, room):
+                return True
+        return True
+
+    async def _gather_from_file(self, part: FetchPart) -> None:
+        while (room := self._room(part)) > 0:
+            try:
+                chunk = await self._streams.read(part.stream, part.at, room)
+            except MainstemError as error:
+                if not self._passed(part, error):
+                    return
+                continue
+            if not self._take(part, chunk, room):
+                return
+
+    def _room(self, part: FetchPart) -> int:
+        """Bytes the partition may still add. The first records found are taken whatever their size."""
+        room = min(part.max_bytes - part.size, self._max_bytes - self._total)
+        return max(room, 1) if not self._total else room
+
+    def _take(self, part: FetchPart, chunk: Chunk, room: int) -> bool:
+        """Add what was read. False: there is no more to be had now."""
+        batches: Sequence[memoryview] = chunk.batches
+        next_offset = chunk.next_offset
+        if self._committed_only:
+            batches, next_offset = _below(batches, next_offset, self._stable_end(part))
+        size = sum(map(len, batches))
+        if size > room:
+            batches, size, next_offset = _within(batches, room, at_least_one=not self._total)
+        moved = next_offset > part.at
+        if size:
+            part.batches += batches
+            part.size += size
+            self._total += size
+        if moved:
+            part.at = next_offset
+        return moved
+
+    def _stable_end(self, part: FetchPart) -> int:
+        return self._streams.stable_end(part.stream, self._streams.bounds(part.stream)[1])
+
+    def _passed(self, part: FetchPart, error: MainstemError) -> bool:
+        """Whether gathering goes on after an error. Lost records are passed over, but never quietly."""
+        if isinstance(error, RecordsLost):
+            self._call.context.metrics.lost(part.stream, error)
+            part.at = error.end
+            return True
+        if part.size or (isinstance(error, OffsetOutOfRange) and part.at != part.offset):
+            return False  # what is there is served; the next fetch meets the error
+        part.code = code_of(error)
+        return False
+
+    # Waiting
+
+    def _enough(self) -> bool:
+        return self._late or self._total >= self._min_bytes or any(part.code for part in self._parts)
+
+    def _answer_or_wait(self) -> None:
+        if self._enough():
+            self._answer()
+        elif self._watched is None:
+            self._watched = [part.stream for part in self._parts]
+            self._streams.watch(self._watched, self)
+            self._wait()
+        elif self._timer is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(self._max_wait_s, self._hurry)
+        if self._reply is not None:
+            self._reply.on_hurry(self._hurry)
+
+    def changed(self) -> None:
+        """Something became visible in one of the streams."""
+        self._news = True
+        if not self._looking and self._reply is not None:
+            self._looking = True
+            self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        reply = self._reply
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001  # nobody else would see it
+            if reply is not None:
+                reply.fail(error)
+
+    def _hurry(self) -> None:
+        """The client waits no longer."""
+        self._late = True
+        if not self._looking and self._reply is not None:
+            self._answer()
+
+    def _answer(self) -> None:
+        reply, self._reply = self._reply, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if reply is None:
+            return
+        if self._empty is not None:
+            reply.send(self._empty)
+            return
+        for part in self._parts:
+            self._bound(part)
+        failed = any(part.code for part in self._parts)
+        answer = self._write(self)
+        if self._total or failed or not self._watched:
+            self.forget()
+        else:
+            self._empty = answer
+            self._call.memory = self
+        reply.send(answer, failed=failed)
+
+    def _bound(self, part: FetchPart) -> None:
+        if part.stream < 0:
+            return
+        try:
+            part.start, part.end = self._streams.bounds(part.stream)
+        except MainstemError as gone:
+            part.code = code_of(gone)
+            part.batches, part.size = [], 0
+            return
+        part.stable_end = self._streams.stable_end(part.stream, part.end)
+        if self._committed_only and not part.code:
+            part.aborted = self._streams.aborted(part.stream, part.offset, part.at)
+
+
+def _in_turn(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
+    """Each fetch begins with another partition, so that a busy one does not starve the rest."""
+    context.fetches += 1
+    first = context.fetches % len(parts) if parts else 0
+    return parts[first:] + parts[:first]
+
+
+def _below(batches: Sequence[memoryview], next_offset: int, end: int) -> tuple[list[memoryview], int]:
+    """Only what lies below `end`."""
+    if next_offset <= end:
+        return list(batches), next_offset
+    kept: list[memoryview] = []
+    reached = -1
+    for slice in batches:
+        for header in walk(slice):
+            if header.next_offset > end:
+                if header.position:
+                    kept.append(slice[: header.position])
+                return kept, reached
+            reached = header.next_offset
+        kept.append(slice)
+    return kept, end
+
+
+def _within(
+    batches: Sequence[memoryview], room: int, *, at_least_one: bool
+) -> tuple[list[memoryview], int, int]:
+    """As many whole batches as fit, their size, and the offset after them (-1: none fits)."""
+    kept: list[memoryview] = []
+    size, reached = 0, -1
+    for slice in batches:
+        for header in walk(slice):
+            if size + header.end > room and not (at_least_one and reached < 0):
+                if header.position:
+                    kept.append(slice[: header.position])
+                    size += header.position
+                return kept, size, reached
+            reached = header.next_offset
+        kept.append(slice)
+        size += len(slice)
+    return kept, size, reached

@@ -1,0 +1,65 @@
+"""IncrementalAlterConfigs: single settings of a topic. Those not given stay as they are."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kio.schema.incremental_alter_configs.v1.response import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+from mainstem.broker import configs
+from mainstem.broker.configs import Edit, Operation
+from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.bulk import Refused, repeated, side_by_side
+from mainstem.doors.kafka.config_changes import TWICE, change_resource, check_once, value_given
+from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.ledger.config import TopicConfig
+
+_OPERATIONS: tuple[Operation, ...] = ("set", "delete", "append", "subtract")  # the place is Kafka's number
+
+
+async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    twice = repeated((resource.resource_type, resource.resource_name) for resource in request.resources)
+
+    async def alter(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
+        kind, name = resource.resource_type, resource.resource_name
+        outcome = TWICE
+        if (kind, name) not in twice:
+            change = partial(_edited, call.context, resource)
+            outcome = await change_resource(call.context, kind, name, change, dry_run=request.validate_only)
+        return AlterConfigsResourceResponse(
+            error_code=outcome.code, error_message=outcome.message, resource_type=kind, resource_name=name
+        )
+
+    responses = await side_by_side(alter, request.resources)
+    return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+
+
+def _edited(context: KafkaContext, resource: AlterConfigsResource, config: TopicConfig) -> TopicConfig:
+    check_once(entry.name for entry in resource.configs)
+    edits = [_edit(entry) for entry in resource.configs]
+    return configs.edited(config, edits, context.broker.options.default_config)
+
+
+def _edit(entry: AlterableConfig) -> Edit:
+    if not 0 <= entry.config_operation < len(_OPERATIONS):
+        raise Refused(
+            ErrorCode.invalid_request,
+            f"{entry.name[:64]}: no operation has the number {entry.config_operation}",
+        )
+    operation = _OPERATIONS[entry.config_operation]
+    if operation == "delete":
+        return Edit(entry.name, operation)
+    return Edit(entry.name, operation, value_given(entry.name, entry.value))
+
+
+API = Api(44, 0, 1, handle)

@@ -1,0 +1,201 @@
+"""Metadata: which brokers and topics there are, and who leads which partition. Asked-for topics may be made.
+
+The answer is written by hand, a topic at a time, and kept: clients ask for the same over and over, and a
+library takes milliseconds to write a hundred topics. Answer body (flexible from 9):
+
+| field                             | type             | versions |
+|-----------------------------------|------------------|----------|
+| throttle_time_ms                  | i4               | 3+       |
+| brokers                           | array            |          |
+| · node_id, host, port             | i4, string, i4   |          |
+| · rack                            | nullable string  | 1+       |
+| cluster_id                        | nullable string  | 2+       |
+| controller_id                     | i4               | 1+       |
+| topics                            | array            |          |
+| · error_code                      | i2               |          |
+| · name                            | string           |          |
+| · topic_id                        | uuid             | 10+      |
+| · is_internal                     | bool             | 1+       |
+| · partitions                      | array            |          |
+| · · error_code, index, leader     | i2, i4, i4       |          |
+| · · leader_epoch                  | i4               | 7+       |
+| · · replicas, in-sync replicas    | arrays of i4     |          |
+| · · offline replicas              | array of i4      | 5+       |
+| · topic_authorized_operations     | i4               | 8+       |
+| cluster_authorized_operations     | i4               | 8 to 10  |
+| error_code                        | i2               | 13+      |
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from mainstem.doors.kafka.api import Call, FastApi, Reply
+from mainstem.doors.kafka.auto_create import create_missing
+from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.errors import code_of
+from mainstem.doors.kafka.messages import read_as_sent
+from mainstem.doors.kafka.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
+from mainstem.errors import MainstemError
+from mainstem.ledger.topics import Topic
+from mainstem.log.committer import LEADER_EPOCH
+
+_KEY = 3
+_FIRST, _LAST = 0, 13
+_FLEXIBLE_FROM = 9
+_INT16 = struct.Struct(">h")
+_PARTITION = struct.Struct(">hii")
+_NOT_ASKED = INT32.pack(-(1 << 31))  # authorized operations that nobody wants to know
+_NO_ID = bytes(UUID_BYTES)
+
+
+@dataclass(slots=True)
+class _Wanted:
+    names: list[str] | None  # None: every topic
+    ids: list[bytes]
+    may_create: bool
+
+
+def handle(call: Call, body: memoryview, reply: Reply) -> None:
+    context = call.context
+    state = context.broker.streams.topics_state
+    asked = bytes(body)
+    answer = context.metadata_answers.get(state, call.version, asked)
+    if answer is None:
+        wanted = _parse(call.version, asked)
+        missing = _to_create(context, wanted)
+        if missing:
+            reply.run(_create_and_answer(call, wanted, missing, reply))
+            return
+        answer = _answer(call, wanted, {})
+        context.metadata_answers.put(call.version, asked, answer)
+    reply.send([answer])
+
+
+def _parse(version: int, body: bytes) -> _Wanted:
+    request = read_as_sent(_KEY, version, body)
+    may_create = getattr(request, "allow_auto_topic_creation", True)
+    # Version 0 has no null array: there, asking for no topic asks for all of them.
+    if request.topics is None or (version == 0 and not request.topics):
+        return _Wanted(None, [], may_create)
+    names = [topic.name for topic in request.topics if topic.name is not None]
+    ids = [
+        topic.topic_id.bytes
+        for topic in request.topics
+        if topic.name is None and getattr(topic, "topic_id", None) is not None
+    ]
+    return _Wanted(names, ids, may_create)
+
+
+def _to_create(context: KafkaContext, wanted: _Wanted) -> list[str]:
+    if not wanted.names or not wanted.may_create or not context.auto_create:
+        return []
+    return [name for name in wanted.names if context.broker.streams.get(name) is None]
+
+
+async def _create_and_answer(call: Call, wanted: _Wanted, missing: list[str], reply: Reply) -> None:
+    refused = await create_missing(call.context, missing)
+    reply.send([_answer(call, wanted, refused)], failed=bool(refused))
+
+
+def _answer(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> bytes:
+    version, context = call.version, call.context
+    flexible = version >= _FLEXIBLE_FROM
+    topics = _topics(context, version, wanted, refused)
+    out = [INT32.pack(0)] if version >= 3 else []
+    out.append(write_count(1, flexible))
+    _write_broker(out, context, version)
+    if version >= 2:
+        out.append(write_string(context.cluster_id, flexible))
+    if version >= 1:
+        out.append(INT32.pack(context.node_id))
+    out.append(write_count(len(topics), flexible))
+    out += topics
+    if 8 <= version <= 10:
+        out.append(_NOT_ASKED)
+    if version >= 13:
+        out.append(_INT16.pack(0))
+    if flexible:
+        out.append(NO_TAGS)
+    return b"".join(out)
+
+
+def _write_broker(out: list[bytes], context: KafkaContext, version: int) -> None:
+    flexible = version >= _FLEXIBLE_FROM
+    out.append(INT32.pack(context.node_id))
+    out.append(write_string(context.advertised_host, flexible))
+    out.append(INT32.pack(context.advertised_port))
+    if version >= 1:
+        out.append(write_string(context.rack, flexible))
+    if flexible:
+        out.append(NO_TAGS)
+
+
+def _topics(
+    context: KafkaContext, version: int, wanted: _Wanted, refused: dict[str, MainstemError]
+) -> list[bytes]:
+    streams = context.broker.streams
+    if wanted.names is None:
+        return [_topic(context, version, topic) for topic in streams.topics()]
+    found = []
+    for name in dict.fromkeys(wanted.names):
+        topic = streams.get(name)
+        if topic is not None:
+            found.append(_topic(context, version, topic))
+        else:
+            error = refused.get(name)
+            code = ErrorCode.unknown_topic_or_partition if error is None else code_of(error)
+            found.append(_no_topic(version, code, name, _NO_ID))
+    for id in dict.fromkeys(wanted.ids):
+        topic = streams.get_by_id(id)
+        if topic is not None:
+            found.append(_topic(context, version, topic))
+        else:
+            found.append(_no_topic(version, ErrorCode.unknown_topic_id, None, id))
+    return found
+
+
+def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
+    # Null names came with version 12; before it, an id that is not known has an empty one.
+    return _write_topic(version, code, name if version >= 12 else name or "", id, [])
+
+
+def _topic(context: KafkaContext, version: int, topic: Topic) -> bytes:
+    return _write_topic(version, 0, topic.name, topic.topic_id, _partitions(context, version, topic))
+
+
+def _write_topic(version: int, code: int, name: str | None, id: bytes, partitions: list[bytes]) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    out = [_INT16.pack(code), write_string(name, flexible)]
+    if version >= 10:
+        out.append(id)
+    if version >= 1:
+        out.append(b"\0")  # not internal
+    out.append(write_count(len(partitions), flexible))
+    out += partitions
+    if version >= 8:
+        out.append(_NOT_ASKED)
+    if flexible:
+        out.append(NO_TAGS)
+    return b"".join(out)
+
+
+def _partitions(context: KafkaContext, version: int, topic: Topic) -> list[bytes]:
+    """This broker leads every partition and is its only replica: the log behind it is what is replicated."""
+    flexible = version >= _FLEXIBLE_FROM
+    replicas = write_count(1, flexible) + INT32.pack(context.node_id)
+    rest = replicas + replicas
+    if version >= 5:
+        rest += write_count(0, flexible)
+    if version >= 7:
+        rest = INT32.pack(LEADER_EPOCH) + rest
+    if flexible:
+        rest += NO_TAGS
+    node = context.node_id
+    return [_PARTITION.pack(0, index, node) + rest for index in range(len(topic.streams))]
+
+
+API = FastApi(_KEY, _FIRST, _LAST, _FLEXIBLE_FROM, handle)

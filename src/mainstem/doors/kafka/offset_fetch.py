@@ -1,0 +1,140 @@
+"""OffsetFetch: how far groups have read."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from importlib import import_module
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_fetch.v9.request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kio.schema.offset_fetch.v9.response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i64
+
+from mainstem.broker.groups import Groups
+from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.errors import group_code_of
+from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.doors.kafka.versions import bridge, convert
+from mainstem.errors import MainstemError, NotFound, UnstableOffsets
+from mainstem.ledger.cursors import Cursor
+
+_FIRST, _LAST = 1, 9
+_FIRST_WITH_GROUP_ERROR = 2
+_FIRST_WITH_THROTTLE = 3
+_FIRST_WITH_SEVERAL_GROUPS = 8
+
+
+async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    groups = tuple(_group(call, wanted, request.require_stable) for wanted in request.groups)
+    return OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
+
+
+def _group(call: Call, wanted: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup:
+    groups = call.context.groups
+    try:
+        groups.check_fetch(wanted.group_id, wanted.member_id, wanted.member_epoch)
+    except MainstemError as error:
+        code = group_code_of(error)
+        topics: tuple[OffsetFetchResponseTopics, ...] = ()
+        if call.version < _FIRST_WITH_GROUP_ERROR:
+            topics = tuple(_refused(topic, code) for topic in wanted.topics or ())
+        return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics, error_code=code)
+    unstable = groups.unstable(wanted.group_id) if stable else frozenset[int]()
+    if wanted.topics is None:
+        topics = _all_topics(groups, wanted.group_id, unstable)
+    else:
+        topics = tuple(_topic(groups, wanted.group_id, topic, unstable) for topic in wanted.topics)
+    return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
+
+
+def _all_topics(groups: Groups, group: str, unstable: Set[int]) -> tuple[OffsetFetchResponseTopics, ...]:
+    return tuple(
+        OffsetFetchResponseTopics(
+            name=TopicName(name),
+            partitions=tuple(
+                _partition(groups, group, name, number, unstable) for number in sorted(partitions)
+            ),
+        )
+        for name, partitions in groups.offsets.of_group(group).items()
+    )
+
+
+def _topic(
+    groups: Groups, group: str, topic: OffsetFetchRequestTopics, unstable: Set[int]
+) -> OffsetFetchResponseTopics:
+    partitions = tuple(
+        _partition(groups, group, topic.name, number, unstable) for number in topic.partition_indexes
+    )
+    return OffsetFetchResponseTopics(name=topic.name, partitions=partitions)
+
+
+def _partition(
+    groups: Groups, group: str, topic: str, number: int, unstable: Set[int]
+) -> OffsetFetchResponsePartitions:
+    try:
+        return _committed(number, groups.committed(group, topic, number, unstable))
+    except NotFound:
+        return _committed(number, None)  # nothing was committed to what does not exist: no error to a client
+    except UnstableOffsets as error:
+        return _committed(number, None, group_code_of(error))
+
+
+def _committed(
+    number: int, cursor: Cursor | None, code: ErrorCode = ErrorCode.none
+) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=i32(number),
+        committed_offset=i64(-1 if cursor is None else cursor.offset),
+        committed_leader_epoch=i32(-1 if cursor is None else cursor.leader_epoch),
+        metadata="" if cursor is None else cursor.metadata,
+        error_code=code,
+    )
+
+
+def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    partitions = tuple(_committed(number, None, code) for number in topic.partition_indexes)
+    return OffsetFetchResponseTopics(name=topic.name, partitions=partitions)
+
+
+def _bridge_single_group(version: int) -> None:
+    """Versions that ask for one group, and get it without a list around it."""
+    older = import_module(f"kio.schema.offset_fetch.v{version}.request").OffsetFetchRequest
+    module = import_module(f"kio.schema.offset_fetch.v{version}.response")
+
+    def up(request: Any) -> OffsetFetchRequest:
+        topics = request.topics
+        if topics is not None:
+            topics = tuple(convert(topic, OffsetFetchRequestTopics) for topic in topics)
+        group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+        return OffsetFetchRequest(groups=(group,), require_stable=getattr(request, "require_stable", False))
+
+    def down(response: OffsetFetchResponse) -> Any:
+        [only] = response.groups
+        fields: dict[str, Any] = {
+            "topics": tuple(convert(topic, module.OffsetFetchResponseTopic) for topic in only.topics)
+        }
+        if version >= _FIRST_WITH_GROUP_ERROR:
+            fields["error_code"] = only.error_code
+        if version >= _FIRST_WITH_THROTTLE:
+            fields["throttle_time"] = response.throttle_time
+        return module.OffsetFetchResponse(**fields)
+
+    bridge(older, OffsetFetchRequest, up)
+    bridge(OffsetFetchResponse, module.OffsetFetchResponse, down)
+
+
+for _version in range(_FIRST, _FIRST_WITH_SEVERAL_GROUPS):
+    _bridge_single_group(_version)
+
+API = Api(9, _FIRST, _LAST, handle)

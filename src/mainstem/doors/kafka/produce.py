@@ -1,0 +1,313 @@
+"""Produce: record batches in, put into the log in the order they came, answered when durable.
+
+Written by hand. Request body (flexible from 9):
+
+| field            | type            | versions |
+|------------------|-----------------|----------|
+| transactional_id | nullable string | 3+       |
+| acks             | i2              |          |
+| timeout_ms       | i4              |          |
+| topics           | array           |          |
+| · name           | string          | 0 to 12  |
+| · topic_id       | uuid            | 13+      |
+| · partitions     | array           |          |
+| · · index        | i4              |          |
+| · · records      | nullable bytes  |          |
+
+Answer body:
+
+| field                | type                          | versions |
+|----------------------|-------------------------------|----------|
+| topics               | array                         |          |
+| · name or topic_id   | as asked                      |          |
+| · partitions         | array                         |          |
+| · · index            | i4                            |          |
+| · · error_code       | i2                            |          |
+| · · base_offset      | i8                            |          |
+| · · log_append_time  | i8, -1 = the producer's times | 2+       |
+| · · log_start_offset | i8                            | 5+       |
+| · · record_errors    | array, always empty           | 8+       |
+| · · error_message    | nullable string               | 8+       |
+| throttle_time_ms     | i4                            | 1+       |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from kio.schema.errors import ErrorCode
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.streams import Streams
+from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
+from mainstem.doors.kafka.auto_create import create_missing
+from mainstem.doors.kafka.errors import code_of
+from mainstem.doors.kafka.lone_batch import LoneBatches
+from mainstem.doors.kafka.wire import (
+    INT32,
+    NO_TAGS,
+    count,
+    skip_tags,
+    span,
+    string,
+    topic_id,
+    write_count,
+    write_string,
+)
+from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
+from mainstem.ledger.topics import Topic
+
+_FLEXIBLE_FROM = 9
+_TOPIC_IDS_FROM = 13
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
+
+# One partition of the answer, by the first version that has the layout.
+_PARTITION_0 = struct.Struct(">ihq")
+_PARTITION_2 = struct.Struct(">ihqq")
+_PARTITION_5 = struct.Struct(">ihqqq")
+_NO_RECORD_ERRORS = INT32.pack(0)
+_NO_RECORD_ERRORS_FLEXIBLE = b"\1"
+_NO_THROTTLE = INT32.pack(0)
+
+
+class _Part:
+    """One partition of a request, and what became of it."""
+
+    __slots__ = ("append_time", "base", "code", "index", "message", "records", "start", "stream", "work")
+
+    def __init__(self, index: int, records: bytearray | None) -> None:
+        self.index = index
+        self.records = records  # until they are placed
+        self.work: _Produce | None = None  # while they are placed
+        self.stream = -1
+        self.base = -1
+        self.append_time = -1
+        self.start = -1
+        self.code = 0
+        self.message: str | None = None
+
+    def fail(self, code: int, message: str) -> None:
+        self.code, self.message = code, message
+        self.base = self.append_time = self.start = -1
+
+    def placed(self, done: asyncio.Future[tuple[int, bool]]) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            work.placed(self, done)
+
+
+class _TopicParts:
+    """The partitions of one topic, named as the client does."""
+
+    __slots__ = ("key", "name", "parts", "parts_at", "topic", "topic_id")
+
+    def __init__(self, key: bytes, name: str | None, topic_id: bytes | None) -> None:
+        self.key = key  # name or id as the answer repeats it
+        self.name = name
+        self.topic_id = topic_id
+        self.topic: Topic | None = None
+        self.parts: list[_Part] = []
+        self.parts_at = 0  # where they stand in the request
+
+    def find(self, streams: Streams) -> None:
+        if self.topic_id is None:
+            self.topic = streams.get(self.name or "")
+        else:
+            self.topic = streams.get_by_id(self.topic_id)
+
+    def fail(self, code: int, message: str) -> None:
+        for part in self.parts:
+            part.fail(code, message)
+
+
+class _Produce:
+    """One request: places its batches, and answers when the last one is settled."""
+
+    __slots__ = ("_acks", "_broker", "_reply", "_topics", "_unsettled", "_version")
+
+    def __init__(
+        self, broker: Broker, version: int, acks: int, topics: list[_TopicParts], reply: Reply
+    ) -> None:
+        self._broker = broker
+        self._version = version
+        self._acks = acks
+        self._topics = topics
+        self._reply = reply
+        self._unsettled = 1  # partitions not settled, and one more until all are placed
+
+    def refuse(self, code: int, message: str) -> None:
+        for topic in self._topics:
+            topic.fail(code, message)
+        self._settled()
+
+    def place(self) -> None:
+        for wanted in self._topics:
+            topic = wanted.topic
+            if topic is None:
+                wanted.fail(*_missing(wanted))
+                continue
+            for part in wanted.parts:
+                self._place(topic, part)
+        self._settled()
+
+    def _place(self, topic: Topic, part: _Part) -> None:
+        records, part.records = part.records, None
+        try:
+            if records is None:
+                raise InvalidBatch("there are no records")
+            placing, facts = self._broker.place(topic, part.index, records)
+        except MainstemError as error:
+            part.fail(code_of(error), str(error))
+            return
+        part.stream = topic.streams[part.index]
+        if topic.config.timestamp_type == "LogAppendTime":
+            part.append_time = facts.max_timestamp
+        self._unsettled += 1
+        part.work = self
+        # Most placings are futures already: the callback spares each of them a task.
+        asyncio.ensure_future(placing).add_done_callback(part.placed)
+
+    def placed(self, part: _Part, done: asyncio.Future[tuple[int, bool]]) -> None:
+        try:
+            # An idempotent retry is answered like the original: the client learns where its records are.
+            part.base = done.result()[0]
+            part.start = self._broker.streams.start(part.stream)
+        except Exception as error:  # noqa: BLE001  # whatever became of it, the client is told
+            part.fail(code_of(error), str(error))
+        self._settled()
+
+    def _settled(self) -> None:
+        self._unsettled -= 1
+        if self._unsettled:
+            return
+        failed = any(part.code for topic in self._topics for part in topic.parts)
+        if self._acks == 0:
+            self._reply.send_nothing(failed=failed)
+        else:
+            self._reply.send([_body(self._version, self._topics)], failed=failed)
+
+
+def _missing(wanted: _TopicParts) -> tuple[int, str]:
+    if wanted.topic_id is not None:
+        return ErrorCode.unknown_topic_id, f"no topic has the id {wanted.topic_id.hex()}"
+    return ErrorCode.unknown_topic_or_partition, f"no topic is named {wanted.name!r}"
+
+
+def _body(version: int, topics: list[_TopicParts]) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    out = [write_count(len(topics), flexible)]
+    for topic in topics:
+        out += (topic.key, write_count(len(topic.parts), flexible))
+        for part in topic.parts:
+            _write_part(out, part, version)
+        if flexible:
+            out.append(NO_TAGS)
+    if version >= 1:
+        out.append(_NO_THROTTLE)
+    if flexible:
+        out.append(NO_TAGS)
+    return b"".join(out)
+
+
+def _write_part(out: list[bytes], part: _Part, version: int) -> None:
+    if version >= 5:
+        out.append(_PARTITION_5.pack(part.index, part.code, part.base, part.append_time, part.start))
+    elif version >= 2:
+        out.append(_PARTITION_2.pack(part.index, part.code, part.base, part.append_time))
+    else:
+        out.append(_PARTITION_0.pack(part.index, part.code, part.base))
+    if version >= _FLEXIBLE_FROM:
+        out += (_NO_RECORD_ERRORS_FLEXIBLE, write_string(part.message, True), NO_TAGS)
+    elif version >= 8:
+        out += (_NO_RECORD_ERRORS, write_string(part.message, False))
+
+
+def handle(call: Call, body: memoryview, reply: Reply) -> None:
+    alike = call.memory
+    if isinstance(alike, LoneBatches) and alike.serve(body, reply):
+        return
+    acks, topics = _parse(call.version, body)
+    streams = call.context.broker.streams
+    missing = False
+    for topic in topics:
+        topic.find(streams)
+        missing |= topic.topic is None
+    work = _Produce(call.context.broker, call.version, acks, topics, reply)
+    if acks not in (-1, 0, 1):
+        work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
+    elif missing and call.context.auto_create:
+        reply.hold_others()  # what comes later for the same topic must not overtake
+        reply.run(_create_and_place(call, topics, work))
+    else:
+        call.memory = _alike(call, body, topics) if acks else None
+        work.place()
+
+
+def _alike(call: Call, body: memoryview, topics: list[_TopicParts]) -> LoneBatches | None:
+    """What to expect of the requests to come, if this one is a lone batch."""
+    version = call.version
+    if len(topics) != 1 or len(topics[0].parts) != 1 or version < 8:
+        return None
+    (wanted,) = topics
+    topic, records = wanted.topic, wanted.parts[0].records
+    if topic is None or records is None:
+        return None
+    flexible = version >= _FLEXIBLE_FROM
+    if flexible:
+        end = 3 * NO_TAGS  # of the partition, the topic and the request
+        answer = b"\2" + wanted.key + b"\2", b"\1\0" + 2 * NO_TAGS + _NO_THROTTLE + NO_TAGS
+    else:
+        end = b""
+        one = INT32.pack(1)
+        answer = one + wanted.key + one, _NO_RECORD_ERRORS + write_string(None, False) + _NO_THROTTLE
+    beginning = bytes(body[: wanted.parts_at])
+    return LoneBatches(call.context.broker, topic, beginning, end, flexible=flexible, answer=answer)
+
+
+async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:
+    missing = [topic for topic in topics if topic.topic is None and topic.name]
+    await create_missing(call.context, [topic.name for topic in missing if topic.name])
+    for topic in missing:
+        topic.find(call.context.broker.streams)
+    work.place()
+
+
+def _parse(version: int, body: memoryview) -> tuple[int, list[_TopicParts]]:
+    flexible = version >= _FLEXIBLE_FROM
+    at = 0
+    if version >= 3:
+        _, at = string(body, at, flexible)
+    acks, _ = _ACKS_AND_TIMEOUT.unpack_from(body, at)
+    topics, at = count(body, at + _ACKS_AND_TIMEOUT.size, flexible)
+    found: list[_TopicParts] = []
+    for _ in range(topics):
+        at = _parse_topic(version, flexible, body, at, found)
+    if flexible:
+        at = skip_tags(body, at)
+    if at != len(body):
+        raise MalformedRequest(f"{len(body) - at} bytes follow a Produce request")
+    return acks, found
+
+
+def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found: list[_TopicParts]) -> int:
+    begin = at
+    if version >= _TOPIC_IDS_FROM:
+        id, at = topic_id(body, at)
+        topic = _TopicParts(id, None, id)
+    else:
+        name, at = string(body, at, flexible)
+        topic = _TopicParts(bytes(body[begin:at]), name or "", None)
+    found.append(topic)
+    partitions, at = count(body, at, flexible)
+    topic.parts_at = at
+    for _ in range(partitions):
+        (index,) = INT32.unpack_from(body, at)
+        first, at = span(body, at + 4, flexible)
+        topic.parts.append(_Part(index, None if first < 0 else bytearray(body[first:at])))
+        if flexible:
+            at = skip_tags(body, at)
+    return skip_tags(body, at) if flexible else at
+
+
+API = FastApi(0, 0, 13, _FLEXIBLE_FROM, handle, Turn.OVERLAPPING)

@@ -1,0 +1,87 @@
+"""TxnOffsetCommit: how far a group has read, to count once the transaction commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kio.schema.errors import ErrorCode
+from kio.schema.txn_offset_commit.v4.request import TxnOffsetCommitRequest
+from kio.schema.txn_offset_commit.v4.response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from mainstem.broker.group.offsets import OffsetToCommit
+from mainstem.broker.transactions import ProducerStamp
+from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.errors import producer_code_of
+from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.errors import MainstemError
+
+
+async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    offsets = [
+        OffsetToCommit(
+            topic.name,
+            partition.partition_index,
+            partition.committed_offset,
+            partition.committed_metadata or "",
+            partition.committed_leader_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    try:
+        outcomes = await _commit(call, request, offsets)
+    except MainstemError as error:
+        outcomes = [error] * len(offsets)
+    # No version of this API knows PRODUCER_FENCED.
+    codes = (ErrorCode.none if error is None else producer_code_of(error, fenced=False) for error in outcomes)
+    return _answer(request, codes)
+
+
+async def _commit(
+    call: Call, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit]
+) -> list[MainstemError | None]:
+    """Says for each offset what is wrong with it, if anything; the others are taken."""
+    groups, transactions = call.context.groups, call.context.transactions
+    groups.check_commit(
+        request.group_id,
+        request.member_id,
+        request.generation_id,
+        request.group_instance_id,
+        transactional=True,
+    )
+    stamp = ProducerStamp(request.transactional_id, request.producer_id, request.producer_epoch)
+    streams = [groups.offsets.committable(offset) for offset in offsets]
+    taken = [
+        (stream, offset) for stream, offset in zip(streams, offsets, strict=True) if isinstance(stream, int)
+    ]
+    await transactions.commit_offsets(
+        stamp,
+        request.group_id,
+        [(stream, offset.offset, offset.metadata) for stream, offset in taken],
+        [max(offset.leader_epoch, -1) for _, offset in taken],
+    )
+    return [None if isinstance(stream, int) else stream for stream in streams]
+
+
+def _answer(request: TxnOffsetCommitRequest, codes: Iterator[ErrorCode]) -> TxnOffsetCommitResponse:
+    """One code for each partition, in the order of the request."""
+    topics = tuple(
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=next(codes)
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    return TxnOffsetCommitResponse(throttle_time=NO_THROTTLE, topics=topics)
+
+
+API = Api(28, 0, 4, handle)

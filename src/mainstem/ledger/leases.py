@@ -1,0 +1,448 @@
+"""Leases: which records of one stream are handed out, to whom and until when.
+
+A record is *fresh* until it is handed out for the first time: everything live from `fresh` on. Below it every
+live record is in one of four places, and only those cost memory:
+
+| place     | meaning                                                            |
+|-----------|--------------------------------------------------------------------|
+| leased    | held by a node until a deadline                                    |
+| waiting   | given back, expired or due: handed out again, lowest offset first  |
+| delayed   | given back with a delay: waiting from its due time on              |
+| exhausted | handed out as often as it may be: to be moved away                 |
+
+What happens to a record that was dealt with (a queue deletes it) is the caller's business: see `forget`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from mainstem.errors import invariant
+from mainstem.ledger.digest import MASK, mix, mix_many
+
+_WAITING, _LEASED, _DELAYED, _EXHAUSTED, _FRESH = range(5)
+
+_FEW = 12  # offsets below which hashing one by one is cheaper than as arrays
+_STALE_MIN = 64  # heap entries that may be out of date before it is worth tidying up
+
+Live = Callable[[int], Iterator[tuple[int, int]]]  # live ranges from an offset on
+
+
+class Grant:
+    """What one claim got: one token and one deadline for all of it."""
+
+    __slots__ = ("broker", "deadline_ms", "held", "node", "offsets", "token")
+
+    def __init__(self, token: int, node: str, broker: int, deadline_ms: int, offsets: list[int]) -> None:
+        self.token = token
+        self.node = node
+        self.broker = broker  # whose restart ends it, unless leases are durable
+        self.deadline_ms = deadline_ms
+        self.offsets = offsets  # as handed out; those still held have this very grant in `_leased`
+        self.held = len(offsets)
+
+
+class Leases:
+    """The lease state of one stream. Times are ledger times; every call is told the present one."""
+
+    __slots__ = (
+        "_deadlines",
+        "_delayed",
+        "_deliveries",
+        "_due",
+        "_exhausted",
+        "_leased",
+        "_order",
+        "_spent_grants",
+        "_waiting",
+        "_waiting_heap",
+        "buried",
+        "digest",
+        "fresh",
+        "stream",
+    )
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.fresh = 0  # no offset from here on was ever handed out
+        self.buried = 0  # records moved away because they were exhausted
+        self.digest = mix(stream, _FRESH, 0, 0)
+        self._leased: dict[int, Grant] = {}
+        self._waiting: set[int] = set()
+        self._delayed: dict[int, int] = {}  # offset → due time
+        self._exhausted: set[int] = set()
+        self._deliveries: dict[int, int] = {}  # only counts of 2 and more; below `fresh` it is 1 otherwise
+        # Heaps may hold entries that are out of date; the maps above say what is true.
+        self._waiting_heap: list[int] = []
+        self._due: list[tuple[int, int]] = []
+        self._deadlines: list[tuple[int, int, Grant]] = []
+        self._order = 0  # of grants with the same deadline
+        self._spent_grants = 0  # grants in the heap that hold nothing any more
+
+    # Reads
+
+    @property
+    def leased(self) -> int:
+        return len(self._leased)
+
+    @property
+    def set_aside(self) -> int:
+        """Records that are neither leased nor to be had now."""
+        return len(self._delayed) + len(self._exhausted)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def next_change_ms(self) -> int | None:
+        """A time at or before which nothing expires or comes due by itself."""
+        times = [heap[0][0] for heap in (self._due, self._deadlines) if heap]
+        return min(times) if times else None
+
+    def holder(self, offset: int) -> Grant | None:
+        return self._leased.get(offset)
+
+    def deliveries(self, offset: int) -> int:
+        """How often a record was handed out."""
+        return self._deliveries.get(offset, 1 if offset < self.fresh else 0)
+
+    def exhausted(self) -> list[tuple[int, int]]:
+        """(offset, deliveries) of the records that are to be moved away."""
+        return [(offset, self.deliveries(offset)) for offset in sorted(self._exhausted)]
+
+    # Time
+
+    def settle(self, now_ms: int) -> None:
+        """Let leases expire and delays come due: a lease holds up to and including its deadline."""
+        while self._deadlines and self._deadlines[0][0] < now_ms:
+            self._end_grant(heapq.heappop(self._deadlines)[2])
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, offset = heapq.heappop(self._due)
+            if self._delayed.get(offset) == due_ms:
+                self._put_down([offset], _DELAYED)
+                del self._delayed[offset]
+                self._wait([offset])
+
+    def _end_grant(self, grant: Grant) -> None:
+        if not grant.held:
+            self._spent_grants -= 1
+            return
+        held = [offset for offset in grant.offsets if self._leased.get(offset) is grant]
+        self._put_down(held, _LEASED, [grant.token] * len(held))
+        for offset in held:
+            del self._leased[offset]
+        grant.held = 0
+        self._wait(held)
+
+    def end_leases(self, broker: int) -> None:
+        """A broker starts anew: what it had handed out is to be had again."""
+        ended = [entry for entry in self._deadlines if entry[2].broker == broker]
+        if ended:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].broker != broker]
+            heapq.heapify(self._deadlines)
+            for _, _, grant in sorted(ended, key=lambda entry: entry[:2]):
+                self._end_grant(grant)
+
+    # Handing out
+
+    def take(self, limit: int, deliveries_max: int, live: Live) -> tuple[list[int], list[int]]:
+        """Up to `limit` offsets to lease now and how often each is then handed out: waiting ones first.
+
+        The caller leases all of them. `deliveries_max` 0 = any number; beyond it a record is exhausted."""
+        self._reconsider(deliveries_max)
+        offsets = self._take_waiting(limit, deliveries_max) if self._waiting else []
+        deliveries = [self._deliveries[offset] for offset in offsets]
+        if len(offsets) < limit:
+            fresh = self._take_fresh(limit - len(offsets), live)
+            offsets += fresh
+            deliveries += [1] * len(fresh)
+        return offsets, deliveries
+
+    def _reconsider(self, deliveries_max: int) -> None:
+        """The bound may have been lifted since records were found to be exhausted."""
+        back = [
+            offset
+            for offset in sorted(self._exhausted)
+            if not deliveries_max or self.deliveries(offset) < deliveries_max
+        ]
+        if back:
+            self._put_down(back, _EXHAUSTED)
+            self._exhausted.difference_update(back)
+            self._wait(back)
+
+    def _take_waiting(self, limit: int, deliveries_max: int) -> list[int]:
+        taken: list[int] = []
+        spent: list[int] = []
+        heap, waiting = self._waiting_heap, self._waiting
+        while heap and len(taken) < limit:
+            offset = heapq.heappop(heap)
+            if offset not in waiting:
+                continue
+            waiting.remove(offset)
+            exhausted = deliveries_max and self.deliveries(offset) >= deliveries_max
+            (spent if exhausted else taken).append(offset)
+        self._put_down(taken + spent, _WAITING)
+        for offset in taken:
+            self._deliveries[offset] = self._deliveries.get(offset, 1) + 1
+        self._exhausted.update(spent)
+        self._pick_up(spent, _EXHAUSTED)
+        return taken
+
+    def _take_fresh(self, limit: int, live: Live) -> list[int]:
+        taken: list[int] = []
+        for first, last in live(self.fresh):
+            taken += range(first, min(last, first + limit - len(taken)))
+            if len(taken) == limit:
+                break
+        if taken:
+            self._move_fresh(taken[-1] + 1, self.buried)
+        return taken
+
+    def lease(self, token: int, node: str, broker: int, deadline_ms: int, offsets: list[int]) -> None:
+        """Hand out offsets that `take` gave."""
+        if offsets:
+            grant = Grant(token, node, broker, deadline_ms, offsets)
+            self._leased.update(dict.fromkeys(offsets, grant))
+            self._pick_up(offsets, _LEASED, [token] * len(offsets))
+            self._push_grant(grant)
+
+    def _push_grant(self, grant: Grant) -> None:
+        heapq.heappush(self._deadlines, (grant.deadline_ms, self._order, grant))
+        self._order += 1
+
+    # Giving back
+
+    def held_by(
+        self, node: str, offsets: Sequence[int], tokens: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """Which offsets the node holds now, under these tokens if any are given; and the others. In order."""
+        held: dict[int, None] = {}
+        others: list[int] = []
+        leased = self._leased
+        for at, offset in enumerate(offsets):
+            grant = leased.get(offset)
+            if (
+                grant is None
+                or grant.node != node
+                or offset in held
+                or (tokens and tokens[at] != grant.token)
+            ):
+                others.append(offset)
+            else:
+                held[offset] = None
+        return list(held), others
+
+    def give_back(self, offsets: list[int], due_ms: int | None) -> None:
+        """Leased offsets are to be had again, at once or from `due_ms` on."""
+        self._let_go(offsets)
+        if due_ms is None:
+            self._wait(offsets)
+            return
+        for offset in offsets:
+            self._delayed[offset] = due_ms
+            heapq.heappush(self._due, (due_ms, offset))
+        self._pick_up(offsets, _DELAYED)
+
+    def extend(self, offsets: list[int], deadline_ms: int) -> None:
+        """Leased offsets get another deadline, and keep their token."""
+        by_grant: dict[int, tuple[Grant, list[int]]] = {}
+        for offset in offsets:
+            grant = self._leased[offset]
+            by_grant.setdefault(id(grant), (grant, []))[1].append(offset)
+        for grant, moved in by_grant.values():
+            self._release(grant, len(moved))
+            longer = Grant(grant.token, grant.node, grant.broker, deadline_ms, moved)
+            self._leased.update(dict.fromkeys(moved, longer))
+            self._push_grant(longer)
+        self._tidy_grants()
+
+    def finish(self, offsets: list[int]) -> None:
+        """Leased offsets are dealt with: nothing is known of them any more."""
+        self._let_go(offsets)
+        self._forget_deliveries(offsets)
+
+    def bury(self, offsets: list[int]) -> None:
+        """Exhausted offsets were moved away."""
+        self._put_down(offsets, _EXHAUSTED)
+        self._exhausted.difference_update(offsets)
+        self._forget_deliveries(offsets)
+        self._move_fresh(self.fresh, self.buried + len(offsets))
+
+    def forget(self, start: int, end: int) -> None:
+        """Records [start, end) are gone, by whatever way: nobody has them any more."""
+        end = min(end, self.fresh)
+        if start >= end or not (self._leased or self._waiting or self._delayed or self._exhausted):
+            return
+        leased = _within(self._leased, start, end)
+        if leased:
+            self.finish(leased)
+        for places, kind in (
+            (self._waiting, _WAITING),
+            (self._delayed, _DELAYED),
+            (self._exhausted, _EXHAUSTED),
+        ):
+            gone = _within(places, start, end)
+            if gone:
+                self._put_down(gone, kind)
+                self._forget_deliveries(gone)
+                for offset in gone:
+                    places.pop(offset) if isinstance(places, dict) else places.remove(offset)
+
+    def _let_go(self, offsets: list[int]) -> None:
+        grants = [self._leased.pop(offset) for offset in offsets]
+        self._put_down(offsets, _LEASED, [grant.token for grant in grants])
+        for grant in grants:
+            self._release(grant, 1)
+        self._tidy_grants()
+
+    def _release(self, grant: Grant, count: int) -> None:
+        grant.held -= count
+        if not grant.held:
+            self._spent_grants += 1
+
+    def _tidy_grants(self) -> None:
+        if self._spent_grants > _STALE_MIN and 2 * self._spent_grants > len(self._deadlines):
+            self._deadlines = [entry for entry in self._deadlines if entry[2].held]
+            heapq.heapify(self._deadlines)
+            self._spent_grants = 0
+
+    def _wait(self, offsets: list[int]) -> None:
+        self._waiting.update(offsets)
+        self._pick_up(offsets, _WAITING)
+        if len(self._waiting_heap) + len(offsets) > 2 * len(self._waiting) + _STALE_MIN:
+            self._waiting_heap = sorted(self._waiting)
+        else:
+            for offset in offsets:
+                heapq.heappush(self._waiting_heap, offset)
+
+    def _forget_deliveries(self, offsets: list[int]) -> None:
+        if self._deliveries:
+            for offset in offsets:
+                self._deliveries.pop(offset, None)
+
+    # The digest: a sum of one hash a record below `fresh`, deadlines left out
+
+    def _pick_up(self, offsets: list[int], kind: int, tokens: list[int] | None = None) -> None:
+        self.digest = (self.digest + self._hash(offsets, kind, tokens)) & MASK
+
+    def _put_down(self, offsets: list[int], kind: int, tokens: list[int] | None = None) -> None:
+        """Call it while the delivery counts are still known."""
+        self.digest = (self.digest - self._hash(offsets, kind, tokens)) & MASK
+
+    def _hash(self, offsets: list[int], kind: int, tokens: list[int] | None) -> int:
+        known = self._deliveries
+        if len(offsets) < _FEW:
+            return sum(
+                mix(self.stream, kind + 8 * known.get(offset, 1), offset, tokens[at] if tokens else 0)
+                for at, offset in enumerate(offsets)
+            )
+        # One row where all have the same: it is spread over the others.
+        counts = [known.get(offset, 1) for offset in offsets] if known else [1]
+        ranks = kind + 8 * np.array(counts, np.uint64)
+        owners = np.array(tokens or [0], np.uint64)
+        return mix_many(self.stream, ranks, np.array(offsets, np.uint64), owners)
+
+    def _move_fresh(self, fresh: int, buried: int) -> None:
+        self.digest -= mix(self.stream, _FRESH, self.fresh, self.buried)
+        self.fresh, self.buried = fresh, buried
+        self.digest = (self.digest + mix(self.stream, _FRESH, fresh, buried)) & MASK
+
+    # Checkpoints
+
+    def encode(self) -> LeasesState:
+        grants = [entry[2] for entry in self._deadlines if entry[2].held]
+        rows = []
+        for grant in grants:
+            held = sorted(offset for offset in grant.offsets if self._leased.get(offset) is grant)
+            rows.append((grant.token, grant.node, grant.broker, grant.deadline_ms, _packed(held)))
+        delayed = sorted(self._delayed.items())
+        counts = sorted(self._deliveries.items())
+        return LeasesState(
+            self.stream,
+            self.fresh,
+            self.buried,
+            sorted(rows, key=lambda row: (row[3], row[4])),
+            _packed(sorted(self._waiting)),
+            _packed(sorted(self._exhausted)),
+            (_packed([row[0] for row in delayed]), _packed([row[1] for row in delayed])),
+            (_packed([row[0] for row in counts]), _packed([row[1] for row in counts])),
+        )
+
+    @classmethod
+    def decode(cls, state: LeasesState) -> Leases:
+        leases = cls(state.stream)
+        leases._deliveries = dict(zip(*map(_unpacked, state.deliveries), strict=True))
+        leases._move_fresh(state.fresh, state.buried)
+        for token, node, broker, deadline_ms, offsets in state.grants:
+            leases.lease(token, node, broker, deadline_ms, _unpacked(offsets))
+        leases._wait(_unpacked(state.waiting))
+        leases._exhausted.update(_unpacked(state.exhausted))
+        leases._pick_up(sorted(leases._exhausted), _EXHAUSTED)
+        for offset, due_ms in zip(*map(_unpacked, state.delayed), strict=True):
+            leases._delayed[offset] = due_ms
+            leases._due.append((due_ms, offset))
+        heapq.heapify(leases._due)
+        leases._pick_up(list(leases._delayed), _DELAYED)
+        return leases
+
+
+class LeasesState(msgspec.Struct, frozen=True, array_like=True):
+    """One stream's leases, as a checkpoint holds them. Columns are 64-bit little-endian integers."""
+
+    stream: int
+    fresh: int
+    buried: int
+    grants: list[tuple[int, str, int, int, bytes]]  # token, node, broker, deadline, offsets still held
+    waiting: bytes
+    exhausted: bytes
+    delayed: tuple[bytes, bytes]  # offsets, due times
+    deliveries: tuple[bytes, bytes]  # offsets, counts of 2 and more
+
+
+def deal(count: int, limits: Sequence[int]) -> list[list[int]]:
+    """Positions 0 to `count` for several takers: one each in turn, to those that still want more."""
+    hands: list[list[int]] = [[] for _ in limits]
+    wanting = [taker for taker, limit in enumerate(limits) if limit > 0]
+    position = 0
+    while wanting and position < count:
+        for taker in wanting[: count - position]:
+            hands[taker].append(position)
+            position += 1
+        wanting = [taker for taker in wanting if len(hands[taker]) < limits[taker]]
+    return hands
+
+
+def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Half-open ranges that cover exactly these offsets."""
+    found: list[tuple[int, int]] = []
+    first = last = -1
+    for offset in sorted(offsets):
+        if offset != last:
+            if last >= 0:
+                found.append((first, last))
+            first = offset
+        last = offset + 1
+    if last >= 0:
+        found.append((first, last))
+    return found
+
+
+def _within(places: Collection[int], start: int, end: int) -> list[int]:
+    if end - start <= len(places):
+        return [offset for offset in range(start, end) if offset in places]
+    return sorted(offset for offset in places if start <= offset < end)
+
+
+def _packed(values: list[int]) -> bytes:
+    return np.array(values, "<i8").tobytes()
+
+
+def _unpacked(column: bytes) -> list[int]:
+    invariant(len(column) % 8 == 0, "a column holds whole numbers")
+    values: list[int] = np.frombuffer(column, "<i8").tolist()
+    return values

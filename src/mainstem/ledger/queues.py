@@ -1,0 +1,211 @@
+"""Queues: streams whose records are jobs, leased to workers and deleted once they are done.
+
+Every command first lets leases expire and delays come due by ledger time, which arrives inside the entry: so
+who holds a job is decided at apply, and the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainstem import limits
+from mainstem.errors import InvalidInput, MainstemError, NotAQueue, Rejected, StreamNotFound, TopicFull
+from mainstem.ledger.appends import AppendCode, AppendOutcome
+from mainstem.ledger.commands import Ack, Bury, Claim, ExpireLeases, Extend, Nack
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.digest import MASK
+from mainstem.ledger.intervals import DELETED
+from mainstem.ledger.leases import Leases, LeasesState, deal, ranges_of
+from mainstem.ledger.results import Buried, Claimed, Granted, JobsChanged, LeasesExpired, Outcome
+from mainstem.ledger.streams import Streams
+from mainstem.ledger.topics import Topics
+
+_TOKENS = 1 << 64
+
+
+class Queues:
+    """The leases of every queue that was ever claimed from, by stream."""
+
+    def __init__(self, streams: Streams, topics: Topics) -> None:
+        self._streams = streams
+        self._topics = topics
+        self._leases: dict[int, Leases] = {}
+
+    # Reads
+
+    def leases(self, stream: int) -> Leases | None:
+        return self._leases.get(stream)
+
+    def ready(self, stream: int) -> int:
+        """Jobs that a claim would get, as far as the last command knew."""
+        leases = self._leases.get(stream)
+        records = int(self._streams.records[stream])
+        return records if leases is None else records - leases.leased - leases.set_aside
+
+    def in_flight(self, stream: int) -> int:
+        leases = self._leases.get(stream)
+        return leases.leased if leases else 0
+
+    def dead_lettered(self, stream: int) -> int:
+        leases = self._leases.get(stream)
+        return leases.buried if leases else 0
+
+    # Commands
+
+    def claim(self, command: Claim, now_ms: int) -> Claimed | MainstemError:
+        config = self._config(command.stream)
+        if isinstance(config, MainstemError):
+            return config
+        for _, limit, lease_ms, token in command.claimers:
+            if not 1 <= limit <= limits.CLAIM_JOBS_MAX or not 0 <= token < _TOKENS:
+                return InvalidInput(f"a claim is for 1 to {limits.CLAIM_JOBS_MAX} jobs, not {limit}")
+            if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
+                return InvalidInput(f"{lease_ms} ms is no lease")
+        leases = self._open(command.stream, now_ms)
+        wanted = [limit for _, limit, _, _ in command.claimers]
+        deliveries_max = config.max_deliveries if config.dead_letter else 0
+        offsets, deliveries = leases.take(
+            sum(wanted), deliveries_max, lambda at: self._live(command.stream, at)
+        )
+        hands = [list(range(len(offsets)))] if len(wanted) == 1 else deal(len(offsets), wanted)
+        grants = []
+        for (node, _, lease_ms, token), hand in zip(command.claimers, hands, strict=True):
+            given = [offsets[at] for at in hand]
+            leases.lease(token, node, command.broker, now_ms + lease_ms, given)
+            grants.append(Granted(token, now_ms + lease_ms, given, [deliveries[at] for at in hand]))
+        return Claimed(
+            tuple(grants),
+            tuple(leases.exhausted()) if leases.set_aside else (),
+            self.ready(command.stream),
+            leases.leased,
+            relaxed=not config.leases_durable,
+            reach=offsets[-1] + 1 if offsets else 0,
+        )
+
+    def ack(self, command: Ack, now_ms: int) -> JobsChanged | MainstemError:
+        """Done: the records are deleted for good."""
+        config = self._config(command.stream)
+        if isinstance(config, MainstemError):
+            return config
+        leases = self._open(command.stream, now_ms)
+        held, others = leases.held_by(command.node, command.offsets, command.tokens)
+        if held:
+            leases.finish(held)
+            self._streams.punch(command.stream, tuple(ranges_of(held)), DELETED, 0)
+        return self._changed(command.stream, held, others, relaxed=config.relaxed)
+
+    def nack(self, command: Nack, now_ms: int) -> JobsChanged | MainstemError:
+        config = self._config(command.stream)
+        if isinstance(config, MainstemError):
+            return config
+        if not 0 <= command.delay_ms <= limits.NACK_DELAY_MS_MAX:
+            return InvalidInput(f"{command.delay_ms} ms is no delay")
+        leases = self._open(command.stream, now_ms)
+        held, others = leases.held_by(command.node, command.offsets, command.tokens)
+        leases.give_back(held, now_ms + command.delay_ms if command.delay_ms else None)
+        return self._changed(command.stream, held, others, relaxed=not config.leases_durable)
+
+    def extend(self, command: Extend, now_ms: int) -> JobsChanged | MainstemError:
+        config = self._config(command.stream)
+        if isinstance(config, MainstemError):
+            return config
+        if not limits.LEASE_MS_MIN <= command.lease_ms <= limits.LEASE_MS_MAX:
+            return InvalidInput(f"{command.lease_ms} ms is no lease")
+        leases = self._open(command.stream, now_ms)
+        held, others = leases.held_by(command.node, command.offsets, command.tokens)
+        deadline_ms = now_ms + command.lease_ms
+        leases.extend(held, deadline_ms)
+        return self._changed(
+            command.stream, held, others, relaxed=not config.leases_durable, deadline_ms=deadline_ms
+        )
+
+    def expire(self, command: ExpireLeases, now_ms: int) -> LeasesExpired | MainstemError:
+        """Nothing but what every command does first. Doing it twice is a no-op."""
+        config = self._config(command.stream)
+        if isinstance(config, MainstemError):
+            return config
+        leases = self._open(command.stream, now_ms)
+        return LeasesExpired(self.ready(command.stream), leases.leased, relaxed=not config.leases_durable)
+
+    def bury(self, command: Bury, before: Outcome | None) -> Buried | MainstemError:
+        """Delete exhausted jobs, copied by the last slice of the append run right `before` this command.
+
+        If the copies were refused the jobs stay, to be moved at a later claim."""
+        config = self._config(command.stream)
+        if isinstance(config, MainstemError):
+            return config
+        if command.copied:
+            if not isinstance(before, AppendOutcome) or not len(before.code):
+                return InvalidInput("jobs are moved away in the entry that appends their copies")
+            if before.code[-1] == AppendCode.FULL:
+                return TopicFull(f"dead letter topic {config.dead_letter!r} is full and rejects")
+            if before.code[-1] != AppendCode.OK:
+                return Rejected(f"dead letter topic {config.dead_letter!r} did not take the jobs")
+        leases = self._leases.get(command.stream)
+        exhausted = {offset for offset, _ in leases.exhausted()} if leases else set()
+        moved = [offset for offset in dict.fromkeys(command.offsets) if offset in exhausted]
+        if leases and moved:
+            leases.bury(moved)
+            self._streams.punch(command.stream, tuple(ranges_of(moved)), DELETED, 0)
+        return Buried(len(moved), self.ready(command.stream))
+
+    def boot(self, broker: int) -> None:
+        """A broker starts: leases it gave out that are not durable are over. Delivery counts stay."""
+        for stream, leases in self._leases.items():
+            topic = self._topics.of_stream(stream)
+            if topic is not None and not topic.config.leases_durable:
+                leases.end_leases(broker)
+
+    def forget_streams(self, streams: tuple[int, ...]) -> None:
+        """The streams' topic is deleted."""
+        for stream in streams:
+            self._leases.pop(stream, None)
+
+    def _config(self, stream: int) -> TopicConfig | MainstemError:
+        topic = self._topics.of_stream(stream)
+        if topic is None:
+            return StreamNotFound(stream)
+        if topic.config.type != "queue":
+            return NotAQueue(topic.name)
+        if self._streams.ephemeral(stream):
+            return InvalidInput(f"topic {topic.name!r} is ephemeral: its jobs are not in the log")
+        return topic.config
+
+    def _open(self, stream: int, now_ms: int) -> Leases:
+        leases = self._leases.get(stream)
+        if leases is None:
+            leases = Leases(stream)
+            self._adopt(leases)
+        leases.settle(now_ms)
+        return leases
+
+    def _adopt(self, leases: Leases) -> None:
+        self._leases[leases.stream] = leases
+        self._streams.watch(leases.stream, leases.forget)
+
+    def _live(self, stream: int, offset: int) -> Iterator[tuple[int, int]]:
+        streams = self._streams
+        return streams.holes(stream).live(max(offset, streams.start(stream)), streams.stable_end(stream))
+
+    def _changed(
+        self, stream: int, held: list[int], others: list[int], *, relaxed: bool, deadline_ms: int = 0
+    ) -> JobsChanged:
+        return JobsChanged(
+            held, others, self.ready(stream), self.in_flight(stream), relaxed=relaxed, deadline_ms=deadline_ms
+        )
+
+    # State as a whole
+
+    @property
+    def digest(self) -> int:
+        return sum(leases.digest for leases in self._leases.values()) & MASK
+
+    def encode(self) -> list[LeasesState]:
+        return [leases.encode() for _, leases in sorted(self._leases.items())]
+
+    @classmethod
+    def decode(cls, state: list[LeasesState], streams: Streams, topics: Topics) -> Queues:
+        queues = cls(streams, topics)
+        for leases in state:
+            queues._adopt(Leases.decode(leases))
+        return queues

@@ -1,0 +1,438 @@
+"""Transactions: who may write in one, what it covers, and how it ends: everywhere at once, by one command.
+
+A transactional id names a producer across its restarts. Each start bumps the epoch, which fences the start
+before it and aborts what that one left open. All checks are made here, at apply: they hold whoever proposes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import msgspec
+
+from mainstem import limits
+from mainstem.errors import (
+    InvalidInput,
+    InvalidTransaction,
+    InvalidTransactionTimeout,
+    LimitReached,
+    MainstemError,
+    ProducerFenced,
+    ProducerUnknown,
+    StreamNotFound,
+)
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.commands import (
+    AddGroupToTransaction,
+    AddStreamsToTransaction,
+    CommitOffsets,
+    EndTransaction,
+    ExpireTransactions,
+    InitProducer,
+    TransactionOffsets,
+)
+from mainstem.ledger.cursors import Cursor, Cursors
+from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.intervals import ABORTED
+from mainstem.ledger.markers import Marker
+from mainstem.ledger.producers import Producers
+from mainstem.ledger.results import (
+    Marked,
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionJoined,
+    TransactionsExpired,
+)
+from mainstem.ledger.streams import Streams
+
+EPOCH_MAX = (1 << 15) - 1  # it only ever fences: a producer that would need it gets a new id instead
+
+_OK = int(AppendCode.OK)
+_FENCED = int(AppendCode.PRODUCER_FENCED)
+_INVALID = int(AppendCode.INVALID_TRANSACTION)
+
+
+Position = tuple[int, str, int]  # next offset to read, metadata, leader epoch
+
+
+class TransactionPhase(IntEnum):
+    """Where a transactional id stands. There is nothing between open and ended."""
+
+    EMPTY = 0  # never had a transaction in this epoch
+    OPEN = 1
+    COMMITTED = 2
+    ABORTED = 3
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transactional id, and its present or last transaction."""
+
+    id: str
+    producer: int
+    epoch: int
+    timeout_ms: int
+    last_epoch: int = -1  # the one before: a producer that missed the answer to its bump still knows this one
+    phase: TransactionPhase = TransactionPhase.EMPTY
+    started_ms: int = -1  # ledger time
+    updated_ms: int = 0
+    streams: dict[int, None] = field(default_factory=dict)  # a dict for its fixed order
+    offsets: dict[str, dict[int, Position]] = field(default_factory=dict)  # group → stream → position
+    hash: int = 0  # as counted in the digest
+
+    @property
+    def open(self) -> bool:
+        return self.phase is TransactionPhase.OPEN
+
+
+class TransactionState(msgspec.Struct, frozen=True, array_like=True):
+    """One transactional id, as a checkpoint holds it."""
+
+    id: str
+    producer: int
+    epoch: int
+    timeout_ms: int
+    last_epoch: int
+    phase: int
+    started_ms: int
+    updated_ms: int
+    streams: list[int]
+    offsets: list[tuple[str, list[tuple[int, Position]]]]  # group, then by stream
+
+
+class Transactions:
+    """Transactional ids, longest unused first. Commands return a result, or the error that refuses them."""
+
+    def __init__(self, streams: Streams, producers: Producers, cursors: Cursors) -> None:
+        self._streams = streams
+        self._producers = producers
+        self._cursors = cursors
+        self._by_id: OrderedDict[str, Transaction] = OrderedDict()
+        self._by_producer: dict[int, Transaction] = {}
+        self._open: dict[str, Transaction] = {}
+        self._changed: set[str] = set()  # since they were hashed
+        self._sum = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self._by_id.values())
+
+    def get(self, id: str) -> Transaction | None:
+        return self._by_id.get(id)
+
+    def of_producer(self, producer: int) -> Transaction | None:
+        return self._by_producer.get(producer)
+
+    def open(self) -> Iterator[Transaction]:
+        """Those that are open, by when they began."""
+        return iter(self._open.values())
+
+    def pending(self, group: str) -> set[int]:
+        """Streams whose position in this group an open transaction is about to change."""
+        return {stream for one in self._open.values() for stream in one.offsets.get(group, ())}
+
+    # Appends
+
+    def judge(self, producer: int, epoch: int, stream: int, *, transactional: bool) -> int:
+        """Whether this producer may append now: an append code. Asked for every slice of a producer."""
+        one = self._by_producer.get(producer)
+        if one is None:
+            return _INVALID if transactional else _OK
+        if epoch != one.epoch:
+            return _FENCED
+        if transactional:
+            return _OK if one.open and stream in one.streams else _INVALID
+        # All that a producer writes during a transaction is part of it: readers tell aborted records by that.
+        return _INVALID if self._streams.transactions.is_open(stream, producer) else _OK
+
+    # Commands
+
+    def initialise(self, command: InitProducer, time_ms: int) -> ProducerInitialised | MainstemError:
+        """Give a transactional id its next epoch, fencing whoever has the present one."""
+        refusal = self._bad_initialisation(command)
+        if refusal:
+            return refusal
+        one = self._by_id.get(command.id)
+        if one is None:
+            one = self._by_id[command.id] = Transaction(command.id, -1, 0, command.timeout_ms)
+            self._give_new_producer(one)
+            marked: tuple[Marked, ...] = ()
+        elif command.epoch == one.last_epoch >= 0 and command.producer == one.producer:
+            marked = ()  # a retry: its bump is applied already
+        else:
+            marked = self._end(one, False, one.epoch + 1, time_ms) if one.open else ()
+            self._bump(one)
+        one.timeout_ms = command.timeout_ms
+        one.phase = TransactionPhase.EMPTY
+        one.started_ms = -1
+        self._touch(one, time_ms)
+        return ProducerInitialised(one.producer, one.epoch, marked)
+
+    def _bad_initialisation(self, command: InitProducer) -> MainstemError | None:
+        if not 1 <= len(command.id) <= limits.TRANSACTIONAL_ID_CHARS_MAX:
+            return InvalidInput(
+                f"a transactional id has 1 to {limits.TRANSACTIONAL_ID_CHARS_MAX} characters, "
+                f"not {len(command.id)}"
+            )
+        if not 1 <= command.timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+            return InvalidTransactionTimeout(
+                f"a transaction may take 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms, "
+                f"not {command.timeout_ms}"
+            )
+        one = self._by_id.get(command.id)
+        if one is None:
+            if len(self._by_id) >= limits.TRANSACTIONAL_IDS_MAX:
+                return LimitReached(
+                    f"there are {limits.TRANSACTIONAL_IDS_MAX} transactional ids, the most there may be: "
+                    "an id goes once it was not used for a week"
+                )
+            return None
+        if command.producer < 0:
+            return None
+        repeated = command.epoch == one.last_epoch and not one.open
+        if command.producer != one.producer or not (command.epoch == one.epoch or repeated):
+            return _fenced(one)
+        return None
+
+    def _bump(self, one: Transaction) -> None:
+        if one.epoch >= EPOCH_MAX - 1:
+            self._by_producer.pop(one.producer, None)
+            self._give_new_producer(one)
+        else:
+            one.last_epoch, one.epoch = one.epoch, one.epoch + 1
+
+    def _give_new_producer(self, one: Transaction) -> None:
+        one.producer = self._producers.allocate()
+        one.epoch, one.last_epoch = 0, -1
+        self._by_producer[one.producer] = one
+
+    def add_streams(
+        self, command: AddStreamsToTransaction, time_ms: int
+    ) -> TransactionJoined | MainstemError:
+        """The producer is going to write to these streams. Begins a transaction if none is open."""
+        one = self._find(command.id, command.producer, command.epoch)
+        if isinstance(one, MainstemError):
+            return one
+        for stream in command.streams:
+            if not self._streams.exists(stream):
+                return StreamNotFound(stream)
+            if self._streams.ephemeral(stream):
+                return InvalidInput("an ephemeral topic takes no part in transactions")
+        known = one.streams if one.open else {}
+        if len(known.keys() | set(command.streams)) > limits.TRANSACTION_STREAMS_MAX:
+            return LimitReached(f"a transaction has at most {limits.TRANSACTION_STREAMS_MAX} partitions")
+        self._begin(one, time_ms)
+        one.streams.update(dict.fromkeys(command.streams))
+        return TransactionJoined(len(one.streams))
+
+    def add_group(self, command: AddGroupToTransaction, time_ms: int) -> TransactionJoined | MainstemError:
+        """The producer is going to commit positions of this group. Begins a transaction if none is open."""
+        one = self._find(command.id, command.producer, command.epoch)
+        if isinstance(one, MainstemError):
+            return one
+        if not 1 <= len(command.group) <= limits.NAME_CHARS_MAX:
+            return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
+        if (
+            one.open
+            and command.group not in one.offsets
+            and len(one.offsets) >= limits.TRANSACTION_GROUPS_MAX
+        ):
+            return LimitReached(f"a transaction has at most {limits.TRANSACTION_GROUPS_MAX} groups")
+        self._begin(one, time_ms)
+        one.offsets.setdefault(command.group, {})
+        return TransactionJoined(len(one.streams))
+
+    def _begin(self, one: Transaction, time_ms: int) -> None:
+        if not one.open:
+            one.phase = TransactionPhase.OPEN
+            one.started_ms = time_ms
+            one.streams, one.offsets = {}, {}
+            self._open[one.id] = one
+        self._touch(one, time_ms)
+
+    def add_offsets(self, command: TransactionOffsets, time_ms: int) -> TransactionJoined | MainstemError:
+        """Positions that become the group's own if the transaction commits."""
+        one = self._find(command.id, command.producer, command.epoch)
+        if isinstance(one, MainstemError):
+            return one
+        if not one.open or command.group not in one.offsets:
+            return InvalidTransaction(
+                f"the offsets of group {command.group!r} are no part of a transaction of {command.id!r} now: "
+                "add them to it first"
+            )
+        refusal = self._cursors.refusal(CommitOffsets(command.group, command.offsets, command.leader_epochs))
+        if refusal:
+            return refusal
+        held = sum(map(len, one.offsets.values()))
+        if held + len(command.offsets) > limits.TRANSACTION_OFFSETS_MAX:
+            return LimitReached(f"a transaction commits at most {limits.TRANSACTION_OFFSETS_MAX} offsets")
+        positions = one.offsets[command.group]
+        epochs = command.leader_epochs or (-1,) * len(command.offsets)
+        for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
+            positions[stream] = (offset, metadata, epoch)
+        self._touch(one, time_ms)
+        return TransactionJoined(len(one.streams))
+
+    def end(self, command: EndTransaction, time_ms: int) -> TransactionEnded | MainstemError:
+        """Commit or abort, in every stream and group at once. Doing it again the same way changes nothing."""
+        one = self._find(command.id, command.producer, command.epoch)
+        if isinstance(one, MainstemError):
+            return one
+        if one.open:
+            marked = self._end(one, command.commit, one.epoch, time_ms)
+            self._touch(one, time_ms)
+            return TransactionEnded(command.commit, marked)
+        wanted = TransactionPhase.COMMITTED if command.commit else TransactionPhase.ABORTED
+        if one.phase is wanted:
+            return TransactionEnded(command.commit, ())
+        return InvalidTransaction(
+            f"{command.id!r} has no open transaction to {'commit' if command.commit else 'abort'}"
+        )
+
+    def expire(self, command: ExpireTransactions, time_ms: int) -> TransactionsExpired:
+        """Abort and fence the transactions named, if they are still the ones that are open."""
+        expired: list[str] = []
+        marked: list[Marked] = []
+        for id, producer, epoch in command.transactions:
+            one = self._by_id.get(id)
+            if one is not None and one.open and (one.producer, one.epoch) == (producer, epoch):
+                fencing = min(epoch + 1, EPOCH_MAX)
+                marked += self._end(one, False, fencing, time_ms)
+                one.last_epoch, one.epoch = epoch, fencing
+                self._touch(one, time_ms)
+                expired.append(id)
+        return TransactionsExpired(tuple(expired), tuple(marked))
+
+    def forget(self, before_ms: int) -> int:
+        """Forget ids that were last used before `before_ms` (a ledger time). Returns how many."""
+        idle = []
+        for one in self._by_id.values():
+            if one.updated_ms >= before_ms:
+                break  # ledger time never runs back, so the rest was used later still
+            if not one.open:
+                idle.append(one)
+        for one in idle:
+            del self._by_id[one.id]
+            del self._by_producer[one.producer]
+            self._changed.discard(one.id)
+            self._sum = (self._sum - one.hash) & MASK
+        return len(idle)
+
+    def _find(self, id: str, producer: int, epoch: int) -> Transaction | ProducerUnknown | ProducerFenced:
+        one = self._by_id.get(id)
+        if one is None or one.producer != producer:
+            return ProducerUnknown(
+                f"transactional id {id[:64]!r} is not held by producer {producer}: initialise it again"
+            )
+        return one if one.epoch == epoch else _fenced(one)
+
+    def _end(self, one: Transaction, commit: bool, epoch: int, time_ms: int) -> tuple[Marked, ...]:
+        """Put a marker into every stream of an open transaction, and its offsets into force."""
+        marked = []
+        for stream in one.streams:
+            if not self._streams.exists(stream):
+                continue  # its topic was deleted meanwhile
+            writes = self._streams.transactions.close(stream, one.producer)
+            if writes is not None and not commit:
+                self._streams.punch(stream, writes.ranges(), ABORTED, writes.bytes)
+            offset = self._streams.take_marker(stream)
+            first = -1 if writes is None else writes.first
+            marker = Marker(offset, one.producer, epoch, commit, time_ms)
+            self._streams.transactions.mark(stream, marker, first)
+            marked.append((stream, first, offset))
+        if commit:
+            for group, positions in one.offsets.items():
+                for stream, (offset, metadata, leader_epoch) in positions.items():
+                    self._cursors.put_checked(group, stream, Cursor(offset, metadata, time_ms, leader_epoch))
+        one.phase = TransactionPhase.COMMITTED if commit else TransactionPhase.ABORTED
+        one.streams, one.offsets = {}, {}
+        del self._open[one.id]
+        return tuple(marked)
+
+    def _touch(self, one: Transaction, time_ms: int) -> None:
+        one.updated_ms = time_ms
+        self._by_id.move_to_end(one.id)
+        self._changed.add(one.id)
+
+    # State as a whole
+
+    def digest(self) -> int:
+        """The sum of the ids' hashes; only those that changed since the last call are hashed again."""
+        for id in self._changed:
+            one = self._by_id[id]
+            fresh = _hash(one)
+            self._sum += fresh - one.hash
+            one.hash = fresh
+        self._changed.clear()
+        self._sum &= MASK
+        return self._sum
+
+    def encode(self) -> list[TransactionState]:
+        return [
+            TransactionState(
+                one.id,
+                one.producer,
+                one.epoch,
+                one.timeout_ms,
+                one.last_epoch,
+                int(one.phase),
+                one.started_ms,
+                one.updated_ms,
+                list(one.streams),
+                _positions(one),
+            )
+            for one in self._by_id.values()
+        ]
+
+    @classmethod
+    def decode(
+        cls, states: list[TransactionState], streams: Streams, producers: Producers, cursors: Cursors
+    ) -> Transactions:
+        found = cls(streams, producers, cursors)
+        for state in states:
+            one = Transaction(
+                state.id,
+                state.producer,
+                state.epoch,
+                state.timeout_ms,
+                state.last_epoch,
+                TransactionPhase(state.phase),
+                state.started_ms,
+                state.updated_ms,
+                dict.fromkeys(state.streams),
+                {group: dict(positions) for group, positions in state.offsets},
+            )
+            found._by_id[one.id] = found._by_producer[one.producer] = one
+            found._changed.add(one.id)
+        begun = sorted((one for one in found if one.open), key=lambda one: one.started_ms)
+        found._open = {one.id: one for one in begun}
+        return found
+
+
+def _positions(one: Transaction) -> list[tuple[str, list[tuple[int, Position]]]]:
+    return [(group, list(positions.items())) for group, positions in one.offsets.items()]
+
+
+def _hash(one: Transaction) -> int:
+    return hash_fields(
+        "transaction",
+        one.id,
+        one.producer,
+        one.epoch,
+        one.last_epoch,
+        one.timeout_ms,
+        int(one.phase),
+        list(one.streams),
+        _positions(one),
+    )
+
+
+def _fenced(one: Transaction) -> ProducerFenced:
+    return ProducerFenced(
+        f"a newer producer has taken over transactional id {one.id[:64]!r}, or its transaction took too long"
+    )

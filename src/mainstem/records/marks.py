@@ -1,0 +1,42 @@
+"""Where the headers "node" and "meta" of each record stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem.records import kernels
+from mainstem.records.index import Integers, RecordIndex
+
+NODE = "node"
+META = "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """One row a record of an index; a length of -1 means there is none."""
+
+    node_at: Integers
+    node_length: Integers
+    meta_at: Integers
+    meta_length: Integers
+
+
+def find_marks(index: RecordIndex) -> Marks:
+    count = len(index)
+    found = np.full((4, count), -1, np.int64)
+    if index.headers:
+        index.run(kernels.find_header, index.fields, NODE.encode(), found[0], found[1])
+        index.run(kernels.find_header, index.fields, META.encode(), found[2], found[3])
+    return Marks(*found)
+
+
+def nodes_among(index: RecordIndex, marks: Marks, nodes: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+    """Which records are of one of these nodes."""
+    among = np.zeros(len(index), np.bool_)
+    for node in nodes:
+        index.run(kernels.mark_equal, marks.node_at, marks.node_length, node, among)
+    return among

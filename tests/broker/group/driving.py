@@ -1,0 +1,100 @@
+"""Drives one classic group by a clock that moves when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from mainstem.broker.group.classic import ClassicGroup
+from mainstem.broker.group.member import Join, Joined, Synced
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.group.timers import Timers
+from mainstem.errors import MainstemError, MemberIdRequired
+from mainstem.ports.clock import ManualClock
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+DELAY_MS = 100
+RANGE = (("range", b"m"),)
+
+
+class Driver:
+    def __init__(self, *, members_max: int = 1_000, initial_delay_ms: int = DELAY_MS) -> None:
+        self.clock = ManualClock()
+        self.timers = Timers(self.clock)
+        options = GroupOptions(members_max=members_max, initial_delay_ms=initial_delay_ms)
+        numbers = count(1)
+        self.group = ClassicGroup("g", self.timers, options, lambda prefix: f"{prefix}-{next(numbers)}")
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.timers.fire()
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        protocols: tuple[tuple[str, bytes], ...] = RANGE,
+        kind: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        id_required: bool = False,
+        may_skip: bool = True,
+    ) -> asyncio.Future[Joined]:
+        return self.group.join(
+            Join(
+                group="g",
+                protocol_type=kind,
+                protocols=protocols,
+                session_ms=session_ms,
+                rebalance_ms=rebalance_ms,
+                member_id=member_id,
+                instance_id=instance,
+                client_id="c",
+                client_host="here",
+                id_required=id_required,
+                may_skip_assignment=may_skip,
+            )
+        )
+
+    def ask_for_id(self, session_ms: int = SESSION_MS) -> str:
+        try:
+            self.join(id_required=True, session_ms=session_ms)
+        except MemberIdRequired as given:
+            return given.member
+        raise AssertionError("no id was given")
+
+    def sync(
+        self, joined: Joined, assignments: dict[str, bytes] | None = None, instance: str | None = None
+    ) -> asyncio.Future[Synced]:
+        return self.group.sync(
+            joined.member_id, joined.generation, instance_id=instance, assignments=assignments or {}
+        )
+
+    def beat(self, joined: Joined, instance: str | None = None) -> None:
+        self.group.heartbeat(joined.member_id, joined.generation, instance)
+
+    def form(self, members: int = 2, **join: object) -> list[Joined]:
+        """A stable group. The first is its leader."""
+        futures = [self.join(**join) for _ in range(members)]  # type: ignore[arg-type]
+        self.settle_gathering()
+        return self.finish([future.result() for future in futures])
+
+    def settle_gathering(self) -> None:
+        while self.group.state == "PreparingRebalance":
+            self.advance(DELAY_MS)
+
+    def finish(self, joined: list[Joined]) -> list[Joined]:
+        """All sync, and the group is stable. The leader comes first in the answer."""
+        joined = sorted(joined, key=lambda answer: answer.member_id != answer.leader)
+        for answer in joined:
+            self.sync(answer, {other.member_id: other.member_id.encode() for other in joined})
+        assert self.group.state == "Stable"
+        return joined
+
+
+def failed(future: asyncio.Future[Joined] | asyncio.Future[Synced]) -> type[BaseException]:
+    error = future.exception()
+    assert isinstance(error, MainstemError)
+    return type(error)

@@ -1,0 +1,398 @@
+"""Groups whose partitions the broker assigns, driven by a clock that moves when told to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mainstem.broker.group.assignors import Partitions
+from mainstem.broker.group.consumer import ConsumerGroup
+from mainstem.broker.group.consumer_member import Beat, BeatAnswer
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.group.timers import Timers
+from mainstem.errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    GroupFull,
+    InvalidRegex,
+    StaleMemberEpoch,
+    UnknownMember,
+    UnreleasedInstance,
+)
+from mainstem.ledger.commands import AddPartitions, CreateTopic, DeleteTopic
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.streams import Streams
+from mainstem.ledger.topics import Topic, Topics
+from mainstem.ports.clock import ManualClock
+
+SESSION_MS = 45_000
+REBALANCE_MS = 60_000
+
+
+class Consumers:
+    """One group, its topics, and clients that do as they are told."""
+
+    def __init__(self, *, members_max: int = 1_000) -> None:
+        self.clock = ManualClock()
+        self.timers = Timers(self.clock)
+        self.topics = Topics(Streams())
+        self.topic = self.create("t", 6)
+        options = GroupOptions(members_max=members_max, consumer_session_ms=SESSION_MS)
+        self.group = ConsumerGroup("g", self.timers, options, lambda: self.topics)
+        self.clients: dict[str, Consumer] = {}
+
+    def create(self, name: str, partitions: int) -> Topic:
+        topic_id = name.encode().ljust(16, b"\0")[:16]
+        topic = self.topics.create(CreateTopic(name, topic_id, partitions, TopicConfig()), 0)
+        assert isinstance(topic, Topic)
+        return topic
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.timers.fire()
+
+    def join(self, member_id: str, **fields: object) -> Consumer:
+        client = Consumer(self, member_id, **fields)
+        self.clients[member_id] = client
+        client.join()
+        return client
+
+    def settle(self) -> None:
+        """Everybody reports until the group is at rest; no partition is ever read twice on the way."""
+        for _ in range(3 + 3 * len(self.clients)):
+            for client in list(self.clients.values()):
+                client.beat()
+                self.check_nobody_reads_twice()
+        assert self.group.state in ("Stable", "Empty")
+
+    def check_nobody_reads_twice(self) -> None:
+        read = [partition for client in self.clients.values() for partition in client.owned]
+        assert len(read) == len(set(read))
+
+    def numbers(self, client: Consumer) -> list[int]:
+        return sorted(number for _, number in client.owned)
+
+
+class Consumer:
+    def __init__(
+        self,
+        stage: Consumers,
+        member_id: str,
+        *,
+        topics: tuple[str, ...] | None = ("t",),
+        pattern: str | None = None,
+        instance: str | None = None,
+        assignor: str | None = None,
+    ) -> None:
+        self.stage = stage
+        self.member_id = member_id
+        self.topics = None if topics is None else frozenset(topics)
+        self.pattern = pattern
+        self.instance = instance
+        self.assignor = assignor
+        self.epoch = 0
+        self.owned: Partitions = frozenset()
+
+    def join(self) -> BeatAnswer:
+        self.epoch, self.owned = 0, frozenset()
+        return self._take(
+            self.stage.group.heartbeat(
+                Beat(
+                    group="g",
+                    member_id=self.member_id,
+                    epoch=0,
+                    instance_id=self.instance,
+                    rebalance_ms=REBALANCE_MS,
+                    topics=self.topics,
+                    pattern=self.pattern,
+                    assignor=self.assignor,
+                    owned=frozenset(),
+                )
+            )
+        )
+
+    def beat(self, **fields: object) -> BeatAnswer:
+        """Report what it reads."""
+        return self._take(self.ask(owned=self.owned, **fields))
+
+    def ask(self, **fields: object) -> BeatAnswer:
+        known = {"group": "g", "member_id": self.member_id, "epoch": self.epoch, "instance_id": self.instance}
+        return self.stage.group.heartbeat(Beat(**{**known, **fields}))  # type: ignore[arg-type]
+
+    def leave(self, epoch: int = -1) -> None:
+        self.ask(epoch=epoch)
+        del self.stage.clients[self.member_id]
+
+    def _take(self, answer: BeatAnswer) -> BeatAnswer:
+        self.epoch = answer.epoch
+        if answer.assigned is not None:
+            self.owned = answer.assigned
+        return answer
+
+
+@pytest.fixture
+def stage() -> Consumers:
+    return Consumers()
+
+
+def test_a_member_alone_reads_everything_at_once(stage: Consumers) -> None:
+    alone = stage.join("a")
+    assert stage.numbers(alone) == [0, 1, 2, 3, 4, 5]
+    assert (alone.epoch, stage.group.state) == (1, "Stable")
+    assert alone.beat().assigned is None  # nothing new
+
+
+def test_a_partition_is_given_away_only_after_its_reader_let_go(stage: Consumers) -> None:
+    first, second = stage.join("a"), stage.join("b")
+    assert second.owned == frozenset()
+    assert second.epoch == 2
+    told = first.ask()  # hears of it, and has not let go yet
+    assert told.assigned is not None
+    assert len(told.assigned) == 3
+    assert told.epoch == 1
+    assert second.beat().assigned is None
+    assert first.ask().assigned is None  # still not
+    assert second.beat().assigned is None
+    first.owned = told.assigned
+    assert first.beat().epoch == 2
+    assert len(second.beat().assigned or ()) == 3
+    assert stage.group.state == "Stable"
+    stage.check_nobody_reads_twice()
+
+
+def test_who_waits_for_partitions_is_asked_to_report_more_often(stage: Consumers) -> None:
+    first, second = stage.join("a"), stage.join("b")
+    slow = first.beat().heartbeat_ms
+    assert second.beat().heartbeat_ms < slow
+    stage.settle()
+    assert second.beat().heartbeat_ms == slow
+
+
+def test_a_member_that_does_not_let_go_in_time_is_expelled(stage: Consumers) -> None:
+    first, second = stage.join("a"), stage.join("b")
+    first.ask()
+    for _ in range(4):
+        stage.advance(REBALANCE_MS // 4)
+        if stage.group.members.get("a"):
+            first.ask()
+        second.beat()
+    with pytest.raises(UnknownMember):
+        first.ask()
+    second.beat()
+    assert stage.numbers(second) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_silent_member_loses_its_partitions_when_its_session_ends(stage: Consumers) -> None:
+    _, second = stage.join("a"), stage.join("b")
+    stage.settle()
+    stage.advance(SESSION_MS - 1)
+    second.beat()
+    stage.advance(1)
+    assert "a" not in stage.group.members
+    second.beat()
+    assert stage.numbers(second) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_member_that_leaves_hands_over_at_once(stage: Consumers) -> None:
+    first, second = stage.join("a"), stage.join("b")
+    stage.settle()
+    first.leave()
+    second.beat()
+    assert stage.numbers(second) == [0, 1, 2, 3, 4, 5]
+    second.leave()
+    assert stage.group.empty
+    assert stage.group.state == "Empty"
+
+
+def test_an_epoch_from_the_future_or_the_far_past_is_fenced(stage: Consumers) -> None:
+    first = stage.join("a")
+    stage.join("b")
+    stage.settle()
+    stage.join("c")
+    stage.settle()
+    for epoch in (first.epoch + 1, 1):
+        with pytest.raises(FencedMemberEpoch):
+            first.ask(epoch=epoch, owned=first.owned)
+    assert first.join().assigned is not None  # it starts over, and gets its partitions again
+    stage.settle()
+
+
+def test_an_answer_that_was_lost_is_given_again(stage: Consumers) -> None:
+    first = stage.join("a")
+    stage.join("b")
+    first.beat()
+    before = first.epoch
+    lost = first.ask(owned=first.owned)
+    assert lost.epoch == before + 1
+    with pytest.raises(FencedMemberEpoch):
+        first.ask(epoch=before)  # without saying what it reads
+    again = first.ask(epoch=before, owned=first.owned)
+    assert (again.epoch, again.assigned) == (lost.epoch, first.owned)
+
+
+def test_strangers_are_unknown(stage: Consumers) -> None:
+    stage.join("a")
+    with pytest.raises(UnknownMember):
+        Consumer(stage, "x").ask(epoch=3)
+    with pytest.raises(UnknownMember):
+        Consumer(stage, "x").ask(epoch=-1)
+    with pytest.raises(UnknownMember):
+        Consumer(stage, "x", instance="nobody").ask(epoch=3)
+
+
+def test_the_size_of_a_group_is_bounded() -> None:
+    stage = Consumers(members_max=2)
+    stage.join("a")
+    stage.join("b")
+    with pytest.raises(GroupFull):
+        stage.join("c")
+    stage.join("a")  # who is in already may come again
+
+
+def test_new_partitions_and_topics_are_found_by_the_next_heartbeat(stage: Consumers) -> None:
+    alone = stage.join("a", topics=("t", "later"))
+    epoch = alone.epoch
+    stage.create("unrelated", 3)
+    assert alone.beat().epoch == epoch
+    stage.topics.add_partitions(AddPartitions(stage.topic.topic_id, 8))
+    alone.beat()
+    assert stage.numbers(alone) == list(range(8))
+    later = stage.create("later", 2)
+    alone.beat()
+    assert len(alone.owned) == 10
+    stage.topics.delete(DeleteTopic(later.topic_id))
+    stage.settle()
+    assert stage.numbers(alone) == list(range(8))
+    assert alone.epoch > epoch
+
+
+def test_a_changed_subscription_moves_partitions(stage: Consumers) -> None:
+    stage.create("u", 4)
+    first, second = stage.join("a"), stage.join("b", topics=("u",))
+    stage.settle()
+    assert (len(first.owned), len(second.owned)) == (6, 4)
+    second.beat(topics=frozenset({"t", "u"}))
+    stage.settle()
+    assert (len(first.owned), len(second.owned)) == (5, 5)
+
+
+def test_a_pattern_follows_the_topics_that_come_and_go(stage: Consumers) -> None:
+    stage.create("t-1", 1)
+    alone = stage.join("a", topics=None, pattern="t-.*")
+    assert len(alone.owned) == 1  # the whole name has to match
+    stage.create("t-2", 2)
+    alone.beat()
+    assert len(alone.owned) == 3
+    alone.beat(pattern="")
+    stage.settle()
+    assert alone.owned == frozenset()
+
+
+def test_a_pattern_that_is_none_is_refused_before_anything_changes(stage: Consumers) -> None:
+    with pytest.raises(InvalidRegex):
+        stage.join("a", topics=None, pattern="(")
+    with pytest.raises(InvalidRegex):
+        stage.join("a", topics=None, pattern="x" * 10_000)
+    assert stage.group.empty
+
+
+def test_a_pattern_made_to_backtrack_for_ever_does_not(stage: Consumers) -> None:
+    stage.create("a" * 60 + "-", 1)
+    assert stage.join("a", topics=None, pattern="(a+)+(a+)+(a+)+").owned == frozenset()
+
+
+def test_the_assignor_is_what_most_members_ask_for(stage: Consumers) -> None:
+    stage.join("a", assignor="range")
+    stage.join("b", assignor="range")
+    stage.join("c", assignor="uniform")
+    stage.settle()
+    assert stage.group.assignor == "range"
+    assert [stage.numbers(client) for client in stage.clients.values()] == [[0, 1], [2, 3], [4, 5]]
+
+
+# Static members
+
+
+def test_a_static_member_that_left_for_now_finds_its_partitions_again(stage: Consumers) -> None:
+    static, other = stage.join("a", instance="i"), stage.join("b")
+    stage.settle()
+    had, epoch = static.owned, other.epoch
+    static.leave(-2)
+    other.beat()
+    assert len(other.owned) == 3
+    back = stage.join("c", instance="i")
+    assert back.owned == had
+    assert other.beat().epoch == epoch  # no rebalance
+    with pytest.raises(FencedInstance):
+        static.ask()
+    stage.settle()
+
+
+def test_a_static_member_that_does_not_come_back_is_replaced_when_its_session_ends(stage: Consumers) -> None:
+    static, other = stage.join("a", instance="i"), stage.join("b")
+    stage.settle()
+    static.leave(-2)
+    stage.advance(SESSION_MS - 1)
+    other.beat()
+    assert len(other.owned) == 3
+    stage.advance(1)
+    other.beat()
+    assert len(other.owned) == 6
+
+
+def test_an_instance_id_in_use_is_not_given_away(stage: Consumers) -> None:
+    static = stage.join("a", instance="i")
+    with pytest.raises(UnreleasedInstance):
+        stage.join("b", instance="i")
+    del stage.clients["b"]
+    static.join()  # the same process may start over
+    static.leave(-1)
+    assert stage.join("b", instance="i").epoch > 0
+
+
+def test_a_static_member_that_left_while_it_had_to_let_go_has_let_go(stage: Consumers) -> None:
+    static, other = stage.join("a", instance="i"), stage.join("b")
+    static.ask()
+    static.leave(-2)
+    other.beat()
+    assert len(other.owned) == 3
+
+
+# Commits
+
+
+def test_members_commit_at_their_epoch_and_strangers_only_without_members(stage: Consumers) -> None:
+    stage.group.check_commit("", -1, None)
+    alone = stage.join("a")
+    stage.group.check_commit("a", alone.epoch, None)
+    with pytest.raises(StaleMemberEpoch):
+        stage.group.check_commit("a", alone.epoch - 1, None)
+    with pytest.raises(UnknownMember):
+        stage.group.check_commit("", -1, None)
+    stage.group.check_commit("", -1, None, transactional=True)
+
+
+# Many
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_comes_and_goes_no_partition_is_read_twice_and_all_are_read_in_the_end(seed: int) -> None:
+    stage, chance = Consumers(), random.Random(seed)
+    stage.create("u", 5)
+    for step in range(120):
+        roll = chance.random()
+        clients = list(stage.clients.values())
+        if roll < 0.15 or not clients:
+            topics = chance.choice([("t",), ("u",), ("t", "u")])
+            stage.join(f"m{step}", topics=topics, assignor=chance.choice([None, "range", "uniform"]))
+        elif roll < 0.25:
+            chance.choice(clients).leave()
+        elif roll < 0.3:
+            chance.choice(clients).beat(topics=frozenset(chance.choice([("t",), ("t", "u")])))
+        else:
+            chance.choice(clients).beat()
+        stage.check_nobody_reads_twice()
+    stage.join("last", topics=("t", "u"))
+    stage.settle()
+    assert sum(len(client.owned) for client in stage.clients.values()) == 11

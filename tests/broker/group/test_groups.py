@@ -1,0 +1,387 @@
+"""The way in: names, limits, committed offsets, expiry and restarts, over a broker on a simulated disk."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from mainstem import limits
+from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.member import Join, Joined
+from mainstem.broker.group.offsets import OffsetToCommit
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.groups import Groups, ListedGroup
+from mainstem.errors import (
+    Closed,
+    GroupFull,
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupSubscribed,
+    IllegalGeneration,
+    InconsistentProtocol,
+    InvalidGroupName,
+    InvalidInput,
+    InvalidSessionTimeout,
+    MainstemError,
+    MemberIdRequired,
+    OffsetMetadataTooLarge,
+    PartitionNotFound,
+    TooLarge,
+    TopicNotFound,
+    UnknownMember,
+    UnsupportedAssignor,
+    WrongGroupKind,
+)
+from mainstem.ports.clock import ManualClock
+from mainstem.testing.machine import Machine
+
+DAY_MS = 24 * 3600 * 1000
+READS_T = struct.pack(">hih", 1, 1, 1) + b"t" + struct.pack(">i", -1)  # version, one topic, no user data
+
+
+class Stage:
+    """Groups of a broker, whose clock moves when told to."""
+
+    def __init__(self, machine: Machine, **options: int) -> None:
+        self.machine = machine
+        self.clock: ManualClock = machine.clock
+        self._options = GroupOptions(**{"initial_delay_ms": 0, **options})
+
+    async def open(self) -> None:
+        self.broker = await self.machine.open()
+        self.groups = Groups(self.broker.log, self.clock, self._options)
+
+    async def restart(self) -> None:
+        await self.groups.stop()
+        await self.machine.close()
+        await self.open()
+
+    async def joined(self, group: str = "g", **fields: object) -> Joined:
+        """A stable group of one."""
+        joined = await self.groups.join(a_join(group, **fields))
+        await self.groups.sync(group, joined.member_id, joined.generation, assignments={})
+        return joined
+
+    def consumer(self, group: str = "g", member_id: str = "m", **fields: object) -> int:
+        """Joins a group that the broker assigns; its epoch."""
+        beat = {"epoch": 0, "rebalance_ms": 1_000, "topics": frozenset({"t"}), "owned": frozenset(), **fields}
+        answer = self.groups.consumer_heartbeat(
+            Beat(group=group, member_id=member_id, **beat)  # type: ignore[arg-type]
+        )
+        return answer.epoch
+
+
+def a_join(group: str = "g", **fields: object) -> Join:
+    known = {
+        "protocol_type": "consumer",
+        "protocols": (("range", READS_T),),
+        "session_ms": 10_000,
+        "rebalance_ms": -1,
+        "id_required": False,
+    }
+    return Join(group=group, **{**known, **fields})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def stage(machine: Machine) -> Stage:
+    stage = Stage(machine)
+    await stage.open()
+    await stage.broker.create_topic("t", partitions=3)
+    await stage.broker.create_topic("u")
+    return stage
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256])
+async def test_a_name_that_is_none_is_refused_everywhere(stage: Stage, name: str) -> None:
+    with pytest.raises(InvalidGroupName):
+        await stage.groups.join(a_join(name))
+    with pytest.raises(InvalidGroupName):
+        stage.consumer(name)
+    with pytest.raises(InvalidGroupName):
+        await stage.groups.commit(name, [OffsetToCommit("t", 0, 1)])
+    with pytest.raises(InvalidGroupName):
+        stage.groups.heartbeat(name, "m", 1)
+
+
+@pytest.mark.parametrize("session_ms", [-1, 0, 99, 1_800_001])
+async def test_a_session_outside_the_bounds_is_refused(stage: Stage, session_ms: int) -> None:
+    with pytest.raises(InvalidSessionTimeout):
+        await stage.groups.join(a_join(session_ms=session_ms))
+    assert stage.groups.list() == []
+
+
+async def test_what_a_member_may_send_is_bounded(stage: Stage) -> None:
+    with pytest.raises(TooLarge):
+        await stage.groups.join(a_join(protocols=tuple((str(number), b"") for number in range(100))))
+    with pytest.raises(TooLarge):
+        await stage.groups.join(a_join(protocols=(("range", bytes(limits.GROUP_MEMBER_BYTES_MAX + 1)),)))
+    joined = await stage.groups.join(a_join())
+    with pytest.raises(TooLarge):
+        await stage.groups.sync(
+            "g", joined.member_id, 1, assignments={"x": bytes(limits.GROUP_MEMBER_BYTES_MAX + 1)}
+        )
+    with pytest.raises(TooLarge):
+        stage.consumer("h", topics=frozenset(map(str, range(limits.GROUP_TOPICS_PER_MEMBER_MAX + 1))))
+
+
+async def test_the_number_of_groups_is_bounded_and_empty_ones_give_way(machine: Machine) -> None:
+    stage = Stage(machine, groups_max=2)
+    await stage.open()
+    first = await stage.joined("a")
+    await stage.joined("b")
+    with pytest.raises(GroupFull):
+        await stage.joined("c")
+    with pytest.raises(GroupFull):
+        stage.consumer("c")
+    stage.groups.leave("a", first.member_id)
+    await stage.joined("c")
+    assert [group.name for group in stage.groups.list()] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"epoch": -3}, InvalidInput),
+        ({"epoch": 1, "member_id": ""}, InvalidInput),
+        ({"epoch": -2}, InvalidInput),
+        ({"instance_id": ""}, InvalidInput),
+        ({"rack": ""}, InvalidInput),
+        ({"rebalance_ms": None}, InvalidInput),
+        ({"topics": None}, InvalidInput),
+        ({"owned": frozenset({(b"x", 0)})}, InvalidInput),
+        ({"assignor": "sticky"}, UnsupportedAssignor),
+        ({"epoch": 4}, UnknownMember),
+        ({"epoch": -1}, UnknownMember),
+    ],
+)
+async def test_a_heartbeat_that_makes_no_sense_is_refused(
+    stage: Stage, fields: dict[str, object], error: type[MainstemError]
+) -> None:
+    with pytest.raises(error):
+        stage.consumer(**fields)  # type: ignore[arg-type]
+    assert stage.groups.list() == []
+
+
+async def test_a_consumer_without_an_id_is_given_one(stage: Stage) -> None:
+    answer = stage.groups.consumer_heartbeat(
+        Beat(group="g", member_id="", epoch=0, rebalance_ms=1, topics=frozenset(), owned=frozenset())
+    )
+    assert answer.member_id.startswith("member-")
+
+
+# The two protocols
+
+
+async def test_a_group_is_of_one_protocol_as_long_as_it_has_members(stage: Stage) -> None:
+    joined = await stage.joined()
+    with pytest.raises(WrongGroupKind):
+        stage.consumer()
+    stage.groups.leave("g", joined.member_id)
+    stage.consumer()
+    with pytest.raises(InconsistentProtocol):
+        await stage.groups.join(a_join())
+    for call in (stage.groups.heartbeat, stage.groups.leave):
+        with pytest.raises(UnknownMember):
+            call("g", "m", 1)  # type: ignore[arg-type]
+    stage.consumer(epoch=-1)
+    assert (await stage.joined()).generation == 1
+
+
+# Offsets
+
+
+async def test_anybody_commits_for_a_group_without_members(stage: Stage) -> None:
+    outcomes = await stage.groups.commit(
+        "g",
+        [
+            OffsetToCommit("t", 0, 5, "note", 3),
+            OffsetToCommit("t", 9, 5),
+            OffsetToCommit("nothing", 0, 5),
+            OffsetToCommit("t", 1, -1),
+            OffsetToCommit("t", 1, 1, "é" * limits.CURSOR_METADATA_BYTES_MAX),
+            OffsetToCommit("t", 2, 7),
+        ],
+    )
+    assert [type(outcome) for outcome in outcomes] == [
+        type(None),
+        PartitionNotFound,
+        TopicNotFound,
+        InvalidInput,
+        OffsetMetadataTooLarge,
+        type(None),
+    ]
+    found = stage.groups.offsets.of_group("g")
+    assert [(number, cursor.offset) for number, cursor in found["t"].items()] == [(0, 5), (2, 7)]
+    assert (found["t"][0].metadata, found["t"][0].leader_epoch) == ("note", 3)
+    assert stage.groups.committed("g", "t", 1) is None
+    assert stage.groups.list() == [ListedGroup("g", "", "Empty", "Classic")]
+
+
+async def test_nothing_is_proposed_when_nothing_can_be_committed(stage: Stage) -> None:
+    before = stage.broker.last_position
+    assert [type(outcome) for outcome in await stage.groups.commit("g", [OffsetToCommit("x", 0, 1)])] == [
+        TopicNotFound
+    ]
+    assert await stage.groups.commit("g", []) == []
+    assert stage.broker.last_position == before
+
+
+async def test_members_commit_and_strangers_do_not(stage: Stage) -> None:
+    joined = await stage.joined()
+    with pytest.raises(UnknownMember):
+        await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)])
+    with pytest.raises(IllegalGeneration):
+        await stage.groups.commit("g", [], member_id=joined.member_id, generation=7)
+    with pytest.raises(UnknownMember):
+        await stage.groups.commit("unknown", [], member_id=joined.member_id, generation=1)
+    assert await stage.groups.commit(
+        "g", [OffsetToCommit("t", 0, 1)], member_id=joined.member_id, generation=1
+    ) == [None]
+
+
+async def test_after_a_restart_members_are_unknown_and_their_offsets_are_there(stage: Stage) -> None:
+    joined = await stage.joined()
+    await stage.groups.commit(
+        "g", [OffsetToCommit("t", 1, 42, "m", 0)], member_id=joined.member_id, generation=1
+    )
+    epoch = stage.consumer("h")
+    await stage.restart()
+    with pytest.raises(UnknownMember):
+        stage.groups.heartbeat("g", joined.member_id, 1)
+    with pytest.raises(UnknownMember):
+        await stage.groups.join(a_join(member_id=joined.member_id))
+    with pytest.raises(UnknownMember):
+        await stage.groups.commit("g", [], member_id=joined.member_id, generation=1)
+    with pytest.raises(UnknownMember):
+        stage.consumer("h", epoch=epoch)
+    with pytest.raises(UnknownMember):
+        stage.groups.check_fetch("h", "m", epoch)
+    cursor = stage.groups.committed("g", "t", 1)
+    assert cursor is not None
+    assert (cursor.offset, cursor.metadata, cursor.leader_epoch) == (42, "m", 0)
+    await stage.joined()
+
+
+async def test_offsets_of_idle_groups_expire(stage: Stage) -> None:
+    await stage.groups.commit("old", [OffsetToCommit("t", 0, 1), OffsetToCommit("t", 1, 1)])
+    await stage.groups.commit("mainstem:own", [OffsetToCommit("t", 0, 1)])
+    stage.clock.advance(4 * DAY_MS)
+    await stage.groups.commit("old", [OffsetToCommit("t", 1, 2)])
+    assert await stage.groups.expire_offsets() == 0
+    stage.clock.advance(3 * DAY_MS + 1)
+    assert await stage.groups.expire_offsets() == 1
+    assert list(stage.groups.offsets.of_group("old")["t"]) == [1]
+    stage.clock.advance(4 * DAY_MS)
+    assert await stage.groups.expire_offsets() == 1
+    assert [group.name for group in stage.groups.list()] == ["mainstem:own"]
+
+
+async def test_offsets_of_a_group_with_members_stay_until_it_was_empty_long_enough(stage: Stage) -> None:
+    joined = await stage.joined(session_ms=1_800_000)
+    await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id=joined.member_id, generation=1)
+    stage.clock.advance(30 * DAY_MS)
+    assert await stage.groups.expire_offsets() == 0
+    stage.groups.leave("g", joined.member_id)
+    stage.clock.advance(6 * DAY_MS)
+    assert await stage.groups.expire_offsets() == 0
+    stage.clock.advance(DAY_MS)
+    assert await stage.groups.expire_offsets() == 1
+
+
+async def test_expiry_runs_by_itself_after_a_time_of_grace(stage: Stage) -> None:
+    await stage.groups.commit("old", [OffsetToCommit("t", 0, 1)])
+    stage.groups.start()
+    stage.clock.advance(30 * DAY_MS)
+    stage.groups.timers.fire()
+    [sweep] = [task for task in asyncio.all_tasks() if task.get_name() == "mainstem-offsets"]
+    await sweep
+    assert not stage.groups.exists("old")
+    await stage.groups.stop()
+
+
+async def test_a_group_that_was_only_looked_into_is_forgotten_by_the_next_sweep(stage: Stage) -> None:
+    with pytest.raises(MemberIdRequired):
+        await stage.groups.join(a_join(id_required=True))
+    assert stage.groups.exists("g")
+    stage.clock.advance(10_000)
+    stage.groups.timers.fire()
+    await stage.groups.expire_offsets()
+    assert not stage.groups.exists("g")
+
+
+# What an administrator asks
+
+
+async def test_groups_are_deleted_with_their_offsets_once_nobody_is_in(stage: Stage) -> None:
+    joined = await stage.joined()
+    await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id=joined.member_id, generation=1)
+    with pytest.raises(GroupNotEmpty):
+        await stage.groups.delete("g")
+    stage.groups.leave("g", joined.member_id)
+    await stage.groups.delete("g")
+    assert stage.groups.offsets.of_group("g") == {}
+    with pytest.raises(GroupNotFound):
+        await stage.groups.delete("g")
+
+
+async def test_offsets_of_a_topic_that_is_read_stay(stage: Stage) -> None:
+    with pytest.raises(GroupNotFound):
+        await stage.groups.delete_offsets("g", [("t", 0)])
+    await stage.groups.commit("g", [OffsetToCommit("t", 0, 1), OffsetToCommit("u", 0, 1)])
+    joined = await stage.joined()
+    outcomes = await stage.groups.delete_offsets("g", [("t", 0), ("u", 0), ("x", 0), ("u", 8)])
+    assert [type(outcome) for outcome in outcomes] == [
+        GroupSubscribed,
+        type(None),
+        TopicNotFound,
+        PartitionNotFound,
+    ]
+    assert list(stage.groups.offsets.of_group("g")) == ["t"]
+    stage.groups.leave("g", joined.member_id)
+    stage.consumer()
+    assert [type(one) for one in await stage.groups.delete_offsets("g", [("t", 0)])] == [GroupSubscribed]
+    stage.consumer(epoch=-1)
+    assert await stage.groups.delete_offsets("g", [("t", 0)]) == [None]
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\0\1\0\0\0\1\0\5ab", b"\0\1\0\0\0\1\0\1\xff", READS_T])
+async def test_offsets_stay_when_nobody_can_tell_what_members_read(stage: Stage, metadata: bytes) -> None:
+    await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)])
+    await stage.joined(protocols=(("range", metadata),))
+    assert [type(one) for one in await stage.groups.delete_offsets("g", [("t", 0)])] == [GroupSubscribed]
+
+
+async def test_offsets_of_other_protocols_stay_while_there_are_members(stage: Stage) -> None:
+    await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)])
+    await stage.joined(protocol_type="connect")
+    with pytest.raises(GroupNotEmpty):
+        await stage.groups.delete_offsets("g", [("t", 0)])
+
+
+async def test_a_topic_deleted_while_its_offset_is_committed_refuses_that_one_alone(stage: Stage) -> None:
+    deleting = asyncio.ensure_future(stage.broker.delete_topic("u"))
+    await asyncio.sleep(0)  # proposed, and not applied yet
+    outcomes = await stage.groups.commit("g", [OffsetToCommit("u", 0, 1), OffsetToCommit("t", 0, 1)])
+    await deleting
+    assert [type(outcome) for outcome in outcomes] == [TopicNotFound, type(None)]
+
+
+# The end
+
+
+async def test_stopping_answers_who_waits_and_refuses_who_comes(stage: Stage) -> None:
+    first = await stage.joined()
+    waiting = asyncio.ensure_future(stage.groups.join(a_join()))
+    await asyncio.sleep(0)
+    await stage.groups.stop()
+    with pytest.raises(Closed):
+        await waiting
+    with pytest.raises(Closed):
+        stage.groups.heartbeat("g", first.member_id, 1)
+    with pytest.raises(Closed):
+        await stage.groups.join(a_join())

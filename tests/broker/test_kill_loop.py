@@ -1,0 +1,85 @@
+"""A real process on a real disk is killed again and again; everything it acknowledged is there afterwards."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mainstem.broker.broker import Broker
+from mainstem.testing.appender import TOPICS, options
+from mainstem.testing.history import scan
+
+pytestmark = pytest.mark.slow
+
+_ROUNDS = 7
+_ACKS_MAX = 20_000
+
+Acked = dict[str, dict[int, str]]  # value by offset, by topic
+
+
+def _run_and_kill(directory: Path, life: int, acks: int) -> list[str]:
+    """The lines of one life, which ends after about so many acknowledgements."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "mainstem.testing.appender", str(directory), str(life)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    with child.stdout as output:
+        lines = [line for _, line in zip(range(acks), output, strict=False)]
+        child.kill()
+        lines += output.readlines()  # what it had said before it was killed
+    child.wait()
+    assert len(lines) >= acks, "it ended by itself"
+    return [line for line in lines if line.endswith("\n")]
+
+
+def _note(acked: Acked, lines: list[str]) -> None:
+    for line in lines:
+        topic, offset, value = line.split()
+        before = acked[topic].setdefault(int(offset), value)
+        assert before == value, f"{topic}[{offset}] was acked for {before} and for {value}"
+
+
+async def _check(directory: Path, acked: Acked) -> None:
+    broker = await Broker.open(options(directory))
+    try:
+        for topic in TOPICS:
+            values, lost = await scan(broker, topic)
+            if topic == "ephemeral":
+                assert values == {}
+                assert broker.partition(topic).end > max(acked[topic], default=-1)
+                continue
+            assert lost == []
+            found = {offset: value.decode() for offset, value in values.items()}
+            missing = {offset: value for offset, value in acked[topic].items() if found.get(offset) != value}
+            assert missing == {}, f"{topic} lost what was acked"
+            acked[topic].update(found)  # seen now, so it may never change either
+            _check_order(topic, found)
+    finally:
+        await broker.close()
+
+
+def _check_order(topic: str, found: dict[int, str]) -> None:
+    last: dict[str, int] = {}
+    for offset in sorted(found):
+        writer, number = found[offset].split(":")
+        assert int(number) == last.get(writer, -1) + 1, f"{topic}[{offset}] is out of order or twice"
+        last[writer] = int(number)
+
+
+async def test_all_that_a_killed_process_acked_is_there_in_order_and_once(
+    tmp_path: Path, kill_seed: int
+) -> None:
+    randomness = random.Random(kill_seed)
+    acked: Acked = {topic: {} for topic in TOPICS}
+    for life in range(_ROUNDS):
+        acks = randomness.choice((1, 50, randomness.randrange(_ACKS_MAX), _ACKS_MAX))
+        _note(acked, _run_and_kill(tmp_path / "data", life, acks))
+        if randomness.random() < 0.6:  # else the next life finds what the kill left
+            await _check(tmp_path / "data", acked)
+    await _check(tmp_path / "data", acked)

@@ -1,0 +1,152 @@
+"""The door's application in this process, with a clock that stands still until told, and real servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvloop
+
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.doors.http.app import App
+from mainstem.doors.http.auth import Keys, parse_keys
+from mainstem.doors.http.context import Context, HttpLimits
+from mainstem.ports.clock import ManualClock
+from mainstem.testing.server import ServerProcess
+
+JSON = {"content-type": "application/json"}
+
+
+class Api:
+    """The application, asked in this process. Answers are (status, body)."""
+
+    def __init__(self, broker: Broker, clock: ManualClock, **context: Any) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.context = Context(broker, **context)
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(App(self.context)), base_url="http://test", timeout=30
+        )
+
+    async def ask(
+        self, method: str, path: str, body: object = None, *, key: str | None = None, **more: Any
+    ) -> tuple[int, Any]:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        if body is None:
+            answer = await self.client.request(method, path, headers=headers, **more)
+        else:
+            answer = await self.client.request(method, path, json=body, headers=headers, **more)
+        return answer.status_code, answer.json()
+
+    async def put(self, topic: str, **config: object) -> Any:
+        status, body = await self.ask("PUT", f"/v0/topics/{topic}", config)
+        assert status in (200, 201), body
+        return body
+
+    async def write(self, topic: str, *data: object, **more: object) -> Any:
+        """Append values; `more` stands beside the records."""
+        records = [{"data": value} for value in data]
+        status, body = await self.ask("POST", f"/v0/topics/{topic}", {"records": records, **more})
+        assert status in (200, 201), body
+        return body
+
+    async def records(self, topic: str, *records: dict[str, object], **more: object) -> Any:
+        status, body = await self.ask("POST", f"/v0/topics/{topic}", {"records": list(records), **more})
+        assert status in (200, 201), body
+        return body
+
+    async def diff(self, topic: str, from_seq: int = 0, **more: object) -> Any:
+        status, body = await self.ask("POST", f"/v0/topics/{topic}/diff", {"from_seq": from_seq, **more})
+        assert status == 200, body
+        return body
+
+    async def state(self, topic: str) -> Any:
+        status, body = await self.ask("GET", f"/v0/topics/{topic}?touch=false")
+        assert status == 200, body
+        return body
+
+
+def code(answer: tuple[int, Any]) -> tuple[int, str]:
+    """Status and code of a refusal, whose shape is checked on the way."""
+    status, body = answer
+    assert list(body) == ["error"]
+    assert {"code", "message"} <= set(body["error"]) <= {"code", "message", "detail"}
+    assert body["error"]["message"]
+    return status, body["error"]["code"]
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop a server runs on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def open_api(tmp_path: Path, clock: ManualClock) -> Callable[..., Any]:
+    """Open an application of its own: `async with open_api(api_keys="k", topics_max=2) as api`."""
+
+    @asynccontextmanager
+    async def opened(
+        *, api_keys: str = "", bounds: HttpLimits | None = None, probe_auth: bool = False, **options: Any
+    ) -> AsyncIterator[Api]:
+        settings = replace(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20), **options)
+        broker = await Broker.open(settings, clock=clock)
+        keys: Keys = parse_keys(api_keys)
+        api = Api(broker, clock, keys=keys, limits=bounds or HttpLimits(), probe_auth=probe_auth)
+        try:
+            yield api
+        finally:
+            await api.client.aclose()
+            await broker.close()
+
+    return opened
+
+
+@pytest.fixture
+async def api(open_api: Callable[..., Any]) -> AsyncIterator[Api]:
+    async with open_api() as api:
+        yield api
+
+
+class Server:
+    """A real server, asked over HTTP/1.1."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        self.process = process
+        self.url = f"http://{process.address('http')}"
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def ask(self, method: str, path: str, body: object = None, **more: Any) -> tuple[int, Any]:
+        answer = (
+            self.client.request(method, path, **more)
+            if body is None
+            else self.client.request(method, path, json=body, **more)
+        )
+        return answer.status_code, answer.json()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., Any]:
+    """`with serve("--flag", env={…}) as server`: started again, it has the same data."""
+
+    @contextmanager
+    def served(*flags: str, env: dict[str, str] | None = None) -> Iterator[Server]:
+        quiet = ("--text", "off", "--kafka", "off")
+        with ServerProcess(tmp_path / "data", *quiet, *flags, env=env) as process:
+            server = Server(process)
+            with server.client:
+                yield server
+
+    return served

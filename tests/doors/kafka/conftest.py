@@ -1,0 +1,91 @@
+"""The door in this process over real sockets, and a real server process for real clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from mainstem.address import Address
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.doors.kafka.door import KafkaDoor
+from mainstem.ledger.config import TopicConfig
+from mainstem.testing.server import ServerProcess
+
+from .wire import Wire
+
+
+class KafkaStage:
+    """A broker and its Kafka door on a free port."""
+
+    def __init__(self, broker: Broker, door: KafkaDoor, address: Address) -> None:
+        self.broker = broker
+        self.door = door
+        self.address = address
+        self.bootstrap = str(address)
+        self._wires: list[Wire] = []
+
+    async def connect(self) -> Wire:
+        wire = await Wire.connect(self.address)
+        self._wires.append(wire)
+        return wire
+
+    async def disconnect(self) -> None:
+        for wire in self._wires:
+            await wire.close()
+
+
+@asynccontextmanager
+async def opened(broker: Broker, **options: object) -> AsyncIterator[KafkaStage]:
+    """A door with options of its own."""
+    door = KafkaDoor(broker, **options)
+    stage = KafkaStage(broker, door, await door.start(Address("127.0.0.1", 0)))
+    try:
+        yield stage
+    finally:
+        await stage.disconnect()
+        await door.stop(1.0)
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop a server runs on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    broker = await Broker.open(
+        BrokerOptions(tmp_path / "data", default_config=TopicConfig(durability="disk"), segment_bytes=1 << 20)
+    )
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+async def kafka(broker: Broker) -> AsyncIterator[KafkaStage]:
+    async with opened(broker) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def wire(kafka: KafkaStage) -> Wire:
+    return await kafka.connect()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One `mainstem serve` for all the tests of a file."""
+    with ServerProcess(tmp_path_factory.mktemp("kafka") / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def bootstrap(server: ServerProcess) -> str:
+    """What a client takes as bootstrap.servers."""
+    return str(server.address("kafka"))

@@ -1,0 +1,179 @@
+"""Produce, by hand-made frames of every version."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mainstem.broker.broker import Broker
+from mainstem.doors.kafka.produce import API
+from mainstem.ledger.config import TopicConfig
+from mainstem.testing.batches import batch, produced
+
+from .conftest import KafkaStage, opened
+from .requests import metadata, produce
+from .wire import Wire
+
+SPOKEN_BY_LIBRARY = range(3, API.last + 1)
+
+
+async def topic_of(broker: Broker, name: str, version: int, **options: object) -> str | uuid.UUID:
+    """How a version names the topic, which is made."""
+    info = await broker.create_topic(name, **options)
+    return uuid.UUID(bytes=info.topic_id) if version >= 13 else name
+
+
+def only_part(answer: object) -> object:
+    (topic,) = answer.responses
+    (part,) = topic.partition_responses
+    return part
+
+
+@pytest.mark.parametrize("version", SPOKEN_BY_LIBRARY)
+async def test_every_version_appends_and_answers_the_offset(
+    kafka: KafkaStage, wire: Wire, version: int
+) -> None:
+    topic = await topic_of(kafka.broker, "t", version, partitions=2)
+    first, _ = batch(b"a", b"b")
+    second, _ = batch(b"c")
+    answer = await wire.ask(produce(version, topic, first, second))
+    (named,) = answer.responses
+    assert (named.topic_id if version >= 13 else named.name) == topic
+    assert [(part.index, part.error_code, part.base_offset) for part in named.partition_responses] == [
+        (0, ErrorCode.none, 0),
+        (1, ErrorCode.none, 0),
+    ]
+    again, _ = batch(b"d")
+    assert only_part(await wire.ask(produce(version, topic, again))).base_offset == 2
+    records = await kafka.broker.read("t", 0)
+    assert [record.value for record in records] == [b"a", b"b", b"d"]
+
+
+@pytest.mark.parametrize("version", [8, 12, 13])
+async def test_each_partition_has_its_own_error(kafka: KafkaStage, wire: Wire, version: int) -> None:
+    topic = await topic_of(kafka.broker, "t", version, config=TopicConfig(max_message_bytes=200))
+    good, _ = batch(b"good")
+    large, _ = batch(b"x" * 300)
+    torn = bytearray(good)
+    torn[-1] ^= 1
+    old = bytearray(good)
+    old[16] = 1
+    answer = await wire.ask(
+        produce(version, topic, good, large, torn, old, None, b"", good, partitions=[0, 0, 0, 0, 0, 0, 7])
+    )
+    codes = [part.error_code for part in answer.responses[0].partition_responses]
+    assert codes == [
+        ErrorCode.none,
+        ErrorCode.message_too_large,
+        ErrorCode.corrupt_message,
+        ErrorCode.unsupported_for_message_format,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_record,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+    messages = [part.error_message for part in answer.responses[0].partition_responses]
+    assert messages[0] is None
+    assert all(messages[1:])
+    assert kafka.broker.partition("t").end == 1
+
+
+async def test_a_duplicate_answers_the_original_offset_and_is_not_stored_again(
+    kafka: KafkaStage, wire: Wire
+) -> None:
+    await kafka.broker.create_topic("t")
+    await kafka.broker.append_values("t", [b"before"])
+    for _ in range(3):
+        part = only_part(await wire.ask(produce(9, "t", produced(7, 0, b"a", b"b"))))
+        assert (part.error_code, part.base_offset) == (ErrorCode.none, 1)
+    assert kafka.broker.partition("t").end == 3
+
+
+async def test_gaps_and_old_epochs_of_a_producer_are_refused(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    assert not only_part(await wire.ask(produce(9, "t", produced(7, 0, b"a", epoch=1)))).error_code
+    gap = only_part(await wire.ask(produce(9, "t", produced(7, 5, b"b", epoch=1))))
+    assert gap.error_code is ErrorCode.out_of_order_sequence_number
+    zombie = only_part(await wire.ask(produce(9, "t", produced(7, 1, b"c", epoch=0))))
+    assert zombie.error_code is ErrorCode.invalid_producer_epoch
+
+
+async def test_no_ack_no_answer_but_the_records_are_there(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    slice, _ = batch(b"quiet")
+    wire.send(produce(9, "t", slice, acks=0))
+    answer = await wire.ask(metadata(12, "t"))  # the next answer is that of the next request
+    assert answer.topics[0].name == "t"
+    assert [record.value for record in await kafka.broker.read("t", 0, max_wait_ms=5000)] == [b"quiet"]
+
+
+async def test_acks_other_than_the_three_are_refused(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    slice, _ = batch(b"a")
+    part = only_part(await wire.ask(produce(9, "t", slice, acks=2)))
+    assert part.error_code is ErrorCode.invalid_required_acks
+    assert kafka.broker.partition("t").end == 0
+
+
+async def test_a_topic_nobody_made_is_made(kafka: KafkaStage, wire: Wire) -> None:
+    one, _ = batch(b"one")
+    two, _ = batch(b"two")
+    wire.send(produce(9, "fresh", one))
+    answer = await wire.ask_next(produce(9, "fresh", two))
+    assert [only_part(part).base_offset for part in answer] == [0, 1]
+    assert [record.value for record in await kafka.broker.read("fresh", 0)] == [b"one", b"two"]
+
+
+async def test_without_auto_creation_an_unknown_topic_is_an_error(broker: Broker) -> None:
+    slice, _ = batch(b"a")
+    async with opened(broker, auto_create=False) as stage:
+        wire = await stage.connect()
+        part = only_part(await wire.ask(produce(9, "nowhere", slice)))
+        assert part.error_code is ErrorCode.unknown_topic_or_partition
+        part = only_part(await wire.ask(produce(13, uuid.uuid4(), slice)))
+        assert part.error_code is ErrorCode.unknown_topic_id
+
+
+async def test_an_impossible_name_is_not_made(kafka: KafkaStage, wire: Wire) -> None:
+    slice, _ = batch(b"a")
+    part = only_part(await wire.ask(produce(9, "no spaces please", slice)))
+    assert part.error_code is ErrorCode.unknown_topic_or_partition
+
+
+async def test_log_append_time_is_answered_and_stored(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t", config=TopicConfig(timestamp_type="LogAppendTime"))
+    slice, _ = batch(b"a", times=1000)
+    part = only_part(await wire.ask(produce(9, "t", slice)))
+    (record,) = await kafka.broker.read("t", 0)
+    assert part.log_append_time is not None
+    assert int(part.log_append_time.timestamp() * 1000) == record.timestamp_ms > 1000
+
+
+async def test_the_first_offset_still_there_is_answered(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    await kafka.broker.append_values("t", [b"a", b"b", b"c"])
+    await kafka.broker.trim("t", 2)
+    slice, _ = batch(b"d")
+    part = only_part(await wire.ask(produce(9, "t", slice)))
+    assert (part.base_offset, part.log_start_offset) == (3, 2)
+
+
+async def test_pipelined_produces_are_answered_in_order(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    answers = await wire.ask_next(*(produce(9, "t", batch(b"%d" % i)[0]) for i in range(200)))
+    assert [only_part(answer).base_offset for answer in answers] == list(range(200))
+    values = [record.value for record in await kafka.broker.read("t", 0, max_records=200)]
+    assert values == [b"%d" % i for i in range(200)]
+
+
+async def test_a_request_larger_than_the_receive_buffer_arrives_whole(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t", config=TopicConfig(max_message_bytes=8 << 20))
+    value = bytes(4 << 20)
+    slice, _ = batch(value)
+    small, _ = batch(b"small")
+    wire.send(produce(9, "t", slice))
+    answers = await wire.ask_next(produce(9, "t", small))
+    assert [only_part(answer).base_offset for answer in answers] == [0, 1]
+    (record,) = await kafka.broker.read("t", 0, max_records=1)
+    assert record.value == value

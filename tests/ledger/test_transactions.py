@@ -1,0 +1,601 @@
+"""Transactions: rules one by one, then random sequences against a plain model."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mainstem import limits
+from mainstem.errors import (
+    InvalidInput,
+    InvalidTransaction,
+    InvalidTransactionTimeout,
+    LimitReached,
+    MainstemError,
+    ProducerFenced,
+    ProducerUnknown,
+    StreamNotFound,
+)
+from mainstem.ledger.appends import SLICE_TRANSACTIONAL, AppendCode
+from mainstem.ledger.commands import (
+    AddGroupToTransaction,
+    AddStreamsToTransaction,
+    CommitOffsets,
+    DeleteRecords,
+    DeleteTopic,
+    EndTransaction,
+    ExpireTransactions,
+    ForgetTransactionalIds,
+    InitProducer,
+    Take,
+    TransactionOffsets,
+    Trim,
+)
+from mainstem.ledger.entry import Entry
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.markers import Marker
+from mainstem.ledger.replay import apply_all
+from mainstem.ledger.results import ProducerInitialised, TransactionEnded
+from mainstem.ledger.transactions import EPOCH_MAX, TransactionPhase
+
+from .writer import Writer
+
+OK, DUPLICATE, FENCED, INVALID = (
+    AppendCode.OK,
+    AppendCode.DUPLICATE,
+    AppendCode.PRODUCER_FENCED,
+    AppendCode.INVALID_TRANSACTION,
+)
+
+
+class Producer:
+    """A transactional producer that counts its own sequences."""
+
+    def __init__(self, writer: Writer, id: str = "tx", timeout_ms: int = 1_000) -> None:
+        self.writer = writer
+        self.id = id
+        started: ProducerInitialised = writer.do(InitProducer(id, timeout_ms))
+        self.producer, self.epoch = started.producer, started.epoch
+        self.marked = started.marked
+        self.sequences: dict[int, int] = {}
+
+    def add(self, *streams: int) -> Any:
+        return self.writer.do(AddStreamsToTransaction(self.id, self.producer, self.epoch, streams))
+
+    def append(self, stream: int, count: int = 1, flags: int = SLICE_TRANSACTIONAL) -> tuple[int, int]:
+        sequence = self.sequences.get(stream, 0)
+        base, code = self.writer.append(
+            stream, count, producer=self.producer, epoch=self.epoch, sequence=sequence, flags=flags
+        )
+        if code == OK:
+            self.sequences[stream] = sequence + count
+        return base, code
+
+    def write(self, stream: int, count: int = 1) -> int:
+        self.add(stream)
+        base, code = self.append(stream, count)
+        assert code == OK
+        return base
+
+    def end(self, commit: bool) -> Any:
+        return self.writer.do(EndTransaction(self.id, self.producer, self.epoch, commit))
+
+    def offsets(self, group: str, *offsets: tuple[int, int, str]) -> Any:
+        return self.writer.do(TransactionOffsets(self.id, self.producer, self.epoch, group, offsets))
+
+    def join(self, group: str) -> Any:
+        return self.writer.do(AddGroupToTransaction(self.id, self.producer, self.epoch, group))
+
+
+@pytest.fixture
+def writer() -> Writer:
+    writer = Writer()
+    writer.create("t", 3)
+    return writer
+
+
+def taken(writer: Writer, stream: int, limit: int = 100) -> list[int]:
+    """What a fresh group would get."""
+    ledger = Ledger.decode(writer.ledger.encode())
+    ranges = Writer(ledger, broker=9).do(Take("fresh", stream, limit)).ranges
+    return [offset for first, last in ranges for offset in range(first, last)]
+
+
+def test_a_commit_takes_one_offset_in_each_partition_and_no_record(writer: Writer) -> None:
+    producer = Producer(writer)
+    producer.add(0, 1, 2)
+    assert producer.append(0, 3) == (0, OK)
+    assert producer.append(1, 2) == (0, OK)
+    ended = producer.end(True)
+    assert ended == TransactionEnded(True, ((0, 0, 3), (1, 0, 2), (2, -1, 0)))
+    assert writer.state(0) == (0, 4, 3, 30)
+    assert writer.state(2) == (0, 1, 0, 0)
+    assert taken(writer, 0) == [0, 1, 2]
+    markers = list(writer.ledger.streams.transactions.markers(0, 0, 10))
+    assert markers == [Marker(3, producer.producer, producer.epoch, True, 1_000)]
+
+
+def test_an_abort_takes_its_records_out_of_counts_and_cursors(writer: Writer) -> None:
+    writer.append(0, 2)
+    producer = Producer(writer)
+    producer.write(0, 3)
+    writer.append(0, 1)
+    producer.append(0, 2)
+    assert taken(writer, 0) == [0, 1]
+    producer.end(False)
+    assert writer.state(0) == (0, 9, 3, 30)
+    assert taken(writer, 0) == [0, 1, 5]
+    transactions = writer.ledger.streams.transactions
+    assert transactions.aborted(0, 0, 9) == [(producer.producer, 2, 8)]
+    assert transactions.aborted(0, 0, 2) == []
+    assert transactions.aborted(0, 8, 9) == [(producer.producer, 2, 8)]
+    assert transactions.aborted(0, 9, 99) == []
+
+
+def test_the_stable_end_stands_at_the_oldest_open_transaction(writer: Writer) -> None:
+    streams = writer.ledger.streams
+    one, two = Producer(writer, "one"), Producer(writer, "two")
+    one.add(0)
+    assert streams.stable_end(0) == 0
+    writer.append(0, 2)
+    assert streams.stable_end(0) == 2
+    one.append(0)
+    two.write(0)
+    assert streams.stable_end(0) == 2
+    one.end(True)
+    assert streams.stable_end(0) == 3
+    two.end(False)
+    assert streams.stable_end(0) == 6 == streams.end[0]
+
+
+def test_only_an_open_transaction_that_covers_the_partition_takes_appends(writer: Writer) -> None:
+    producer = Producer(writer)
+    assert producer.append(0) == (-1, INVALID)
+    producer.add(1)
+    assert producer.append(0) == (-1, INVALID)
+    assert producer.append(1) == (0, OK)
+    assert producer.append(1, flags=0) == (-1, INVALID)  # not transactional in the midst of a transaction
+    producer.end(True)
+    assert producer.append(1) == (-1, INVALID)
+    assert writer.append(0, producer=77, epoch=0, sequence=0, flags=SLICE_TRANSACTIONAL) == (-1, INVALID)
+
+
+def test_a_retry_finds_its_offset_even_after_the_transaction_ended(writer: Writer) -> None:
+    producer = Producer(writer)
+    base = producer.write(0, 2)
+    producer.end(True)
+    producer.sequences[0] = 0
+    assert producer.append(0, 2) == (base, DUPLICATE)
+
+
+def test_a_new_start_fences_the_zombie_and_aborts_what_it_left(writer: Writer) -> None:
+    zombie = Producer(writer)
+    zombie.write(0, 2)
+    fresh = Producer(writer)
+    assert (fresh.producer, fresh.epoch) == (zombie.producer, zombie.epoch + 1)
+    assert fresh.marked == ((0, 0, 2),)
+    assert zombie.append(0) == (-1, FENCED)
+    assert zombie.append(0, flags=0) == (-1, FENCED)
+    for refused in (zombie.add(1), zombie.end(True), zombie.join("g"), zombie.offsets("g", (0, 1, ""))):
+        assert isinstance(refused, ProducerFenced)
+    assert taken(writer, 0) == []
+    assert fresh.write(0) == 3
+    fresh.end(True)
+    assert taken(writer, 0) == [3]
+
+
+def test_ends_may_be_repeated_but_not_reversed(writer: Writer) -> None:
+    producer = Producer(writer)
+    assert isinstance(producer.end(True), InvalidTransaction)
+    producer.write(0)
+    producer.end(True)
+    before = writer.ledger.digest()
+    assert producer.end(True) == TransactionEnded(True, ())
+    assert isinstance(producer.end(False), InvalidTransaction)
+    assert writer.ledger.digest() == before
+    producer.write(0)
+    producer.end(False)
+    assert producer.end(False) == TransactionEnded(False, ())
+    assert isinstance(producer.end(True), InvalidTransaction)
+
+
+def test_ids_and_producers_must_belong_together(writer: Writer) -> None:
+    producer = Producer(writer)
+    for id, number in (("other", producer.producer), (producer.id, producer.producer + 1)):
+        refused = writer.do(AddStreamsToTransaction(id, number, producer.epoch, (0,)))
+        assert isinstance(refused, ProducerUnknown)
+    newer = writer.do(AddStreamsToTransaction(producer.id, producer.producer, producer.epoch + 1, (0,)))
+    assert isinstance(newer, ProducerFenced)
+
+
+def test_offsets_count_once_the_transaction_commits(writer: Writer) -> None:
+    writer.do(CommitOffsets("g", ((0, 1, "old"),)))
+    cursors, transactions = writer.ledger.cursors, writer.ledger.transactions
+    producer = Producer(writer)
+    assert isinstance(producer.offsets("g", (0, 5, "new")), InvalidTransaction)
+    producer.join("g")
+    assert isinstance(producer.offsets("h", (0, 5, "new")), InvalidTransaction)
+    producer.offsets("g", (0, 5, "new"), (1, 7, ""))
+    assert transactions.pending("g") == {0, 1}
+    assert cursors.get("g", 0).offset == 1  # type: ignore[union-attr]
+    producer.end(False)
+    assert transactions.pending("g") == set()
+    assert cursors.get("g", 0).offset == 1  # type: ignore[union-attr]
+    producer.join("g")
+    producer.offsets("g", (0, 5, "new"))
+    producer.offsets("g", (0, 6, "newer"))
+    producer.end(True)
+    assert cursors.get("g", 0)[:2] == (6, "newer")  # type: ignore[index]
+    assert cursors.get("g", 1) is None
+
+
+def test_bad_offsets_are_refused_before_the_commit(writer: Writer) -> None:
+    producer = Producer(writer)
+    producer.join("g")
+    assert isinstance(producer.offsets("g", (9, 1, "")), StreamNotFound)
+    assert isinstance(producer.offsets("g", (0, -1, "")), InvalidInput)
+    assert isinstance(producer.offsets("g", (0, 1, "x" * 5_000)), InvalidInput)
+    assert isinstance(producer.join(""), InvalidInput)
+
+
+def test_a_timeout_aborts_fences_and_can_be_repeated(writer: Writer) -> None:
+    producer = Producer(writer)
+    producer.write(0)
+    expiry = ExpireTransactions(((producer.id, producer.producer, producer.epoch),))
+    expired = writer.do(expiry)
+    assert expired.ids == (producer.id,)
+    assert expired.marked == ((0, 0, 1),)
+    before = writer.ledger.digest()
+    assert writer.do(expiry).ids == ()
+    assert writer.ledger.digest() == before
+    assert isinstance(producer.end(True), ProducerFenced)
+    # The same producer may go on, if it says who it was.
+    again = writer.do(InitProducer(producer.id, 1_000, producer.producer, producer.epoch))
+    assert (again.producer, again.epoch) == (producer.producer, producer.epoch + 1)
+
+
+def test_a_start_that_states_its_epoch_is_fenced_if_it_is_not_the_latest(writer: Writer) -> None:
+    producer = Producer(writer)
+    number = producer.producer
+    bumped = writer.do(InitProducer("tx", 1_000, number, 0))
+    assert bumped.epoch == 1
+    assert writer.do(InitProducer("tx", 1_000, number, 0)).epoch == 1  # a retry whose answer was lost
+    assert writer.do(InitProducer("tx", 1_000, number, 1)).epoch == 2
+    assert isinstance(writer.do(InitProducer("tx", 1_000, number, 0)), ProducerFenced)
+    assert isinstance(writer.do(InitProducer("tx", 1_000, number + 1, 2)), ProducerFenced)
+    writer.do(AddStreamsToTransaction("tx", number, 2, (0,)))
+    assert isinstance(writer.do(InitProducer("tx", 1_000, number, 1)), ProducerFenced)
+
+
+def test_an_exhausted_epoch_gets_a_new_producer_id(writer: Writer) -> None:
+    producer = Producer(writer)
+    writer.ledger.transactions.get("tx").epoch = EPOCH_MAX - 2  # type: ignore[union-attr]
+    last = writer.do(InitProducer("tx", 1_000))
+    assert (last.producer, last.epoch) == (producer.producer, EPOCH_MAX - 1)
+    writer.do(AddStreamsToTransaction("tx", last.producer, last.epoch, (0,)))
+    assert writer.do(ExpireTransactions((("tx", last.producer, last.epoch),))).ids == ("tx",)
+    assert writer.ledger.transactions.get("tx").epoch == EPOCH_MAX  # type: ignore[union-attr]
+    fresh = writer.do(InitProducer("tx", 1_000))
+    assert fresh.epoch == 0
+    assert fresh.producer != producer.producer
+    assert writer.ledger.transactions.of_producer(producer.producer) is None
+
+
+def test_bounds_are_named(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for timeout in (0, -1, limits.TRANSACTION_TIMEOUT_MS_MAX + 1):
+        assert isinstance(writer.do(InitProducer("tx", timeout)), InvalidTransactionTimeout)
+    for id in ("", "x" * (limits.TRANSACTIONAL_ID_CHARS_MAX + 1)):
+        assert isinstance(writer.do(InitProducer(id, 1_000)), InvalidInput)
+    monkeypatch.setattr(limits, "TRANSACTIONAL_IDS_MAX", 1)
+    monkeypatch.setattr(limits, "TRANSACTION_STREAMS_MAX", 2)
+    monkeypatch.setattr(limits, "TRANSACTION_GROUPS_MAX", 1)
+    monkeypatch.setattr(limits, "TRANSACTION_OFFSETS_MAX", 1)
+    producer = Producer(writer)
+    assert isinstance(writer.do(InitProducer("another", 1_000)), LimitReached)
+    assert isinstance(producer.add(0, 1, 2), LimitReached)
+    producer.add(0, 1)
+    assert isinstance(producer.add(2), LimitReached)
+    producer.join("g")
+    assert isinstance(producer.join("h"), LimitReached)
+    assert isinstance(producer.offsets("g", (0, 1, ""), (1, 1, "")), LimitReached)
+
+
+def test_unused_ids_are_forgotten_and_open_ones_are_not(writer: Writer) -> None:
+    idle, busy = Producer(writer, "idle"), Producer(writer, "busy")
+    busy.write(0)
+    writer.time_ms += 10_000
+    Producer(writer, "young")
+    assert writer.do(ForgetTransactionalIds(writer.time_ms)).ids == 1
+    assert writer.do(ForgetTransactionalIds(writer.time_ms)).ids == 0
+    assert isinstance(idle.add(0), ProducerUnknown)
+    assert busy.end(True).marked
+    assert Producer(writer, "idle").producer != idle.producer
+
+
+def test_streams_that_go_do_not_hold_up_their_transactions(writer: Writer) -> None:
+    other = writer.create("gone", 1).streams[0]
+    producer = Producer(writer)
+    producer.write(other)
+    producer.write(0)
+    producer.join("g")
+    producer.offsets("g", (other, 3, ""), (0, 4, ""))
+    writer.do(DeleteTopic(b"gone".ljust(16, b"\0")))
+    assert isinstance(producer.add(other), StreamNotFound)
+    assert producer.end(True).marked == ((0, 0, 1),)
+    assert set(writer.ledger.cursors.of_group("g")) == {0}
+
+
+def test_ephemeral_topics_take_no_part(writer: Writer) -> None:
+    ram = writer.create("ram", durability="ephemeral").streams[0]
+    assert isinstance(Producer(writer).add(ram), InvalidInput)
+
+
+def test_markers_go_when_the_start_passes_them(writer: Writer) -> None:
+    producer = Producer(writer)
+    for number in range(4):
+        producer.write(0)
+        producer.end(number % 2 == 0)
+    transactions = writer.ledger.streams.transactions
+    assert [marker.offset for marker in transactions.markers(0, 0, 99)] == [1, 3, 5, 7]
+    writer.do(Trim(0, 4, "delete"))
+    assert [marker.offset for marker in transactions.markers(0, 0, 99)] == [5, 7]
+    assert [one.marker for one in transactions.aborted(0, 0, 99)] == [7]
+    writer.do(Trim(0, 8, "cap"))
+    assert not transactions.touched(0)
+
+
+def test_caps_count_neither_markers_nor_aborted_records() -> None:
+    writer = Writer()
+    stream = writer.create("capped", cap_records=4).streams[0]
+    producer = Producer(writer)
+    producer.write(stream, 2)
+    producer.end(True)
+    producer.write(stream, 2)
+    producer.end(False)
+    assert writer.state(stream) == (0, 6, 2, 20)
+    writer.append(stream, 3)
+    assert writer.state(stream) == (1, 9, 4, 40)
+    assert taken(writer, stream) == [1, 6, 7, 8]
+
+
+# Against a model
+
+
+@dataclass
+class ModelTransaction:
+    id: str
+    producer: int
+    epoch: int
+    open: bool = False
+    streams: set[int] = field(default_factory=set)
+    written: dict[int, list[int]] = field(default_factory=dict)  # stream → offsets
+    offsets: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class ModelPartition:
+    cells: list[str] = field(
+        default_factory=list
+    )  # plain, open:<producer>, committed, aborted, marker, deleted
+    start: int = 0
+
+    def stable_end(self) -> int:
+        waiting = [at for at, cell in enumerate(self.cells) if cell.startswith("open")]
+        return max(self.start, min(waiting)) if waiting else len(self.cells)
+
+    def readable(self) -> list[int]:
+        return [at for at in range(self.start, self.stable_end()) if self.cells[at] in ("plain", "committed")]
+
+    def live(self) -> int:
+        return sum(
+            cell in ("plain", "committed") or cell.startswith("open") for cell in self.cells[self.start :]
+        )
+
+
+PARTITIONS = 3
+ids = st.sampled_from(["a", "b", "c"])
+partitions = st.integers(0, PARTITIONS - 1)
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.writer = Writer()
+        self.writer.create("t", PARTITIONS)
+        self.ledger = self.writer.ledger
+        self.streams = [ModelPartition() for _ in range(PARTITIONS)]
+        self.model: dict[str, ModelTransaction] = {}
+        self.old: list[Producer] = []
+        self.live: dict[str, Producer] = {}
+        self.cursors: dict[int, int] = {}
+
+    def finish(self, one: ModelTransaction, commit: bool) -> None:
+        for stream, offsets in one.written.items():
+            for at in offsets:
+                if self.streams[stream].cells[at].startswith("open"):
+                    self.streams[stream].cells[at] = "committed" if commit else "aborted"
+        for stream in one.streams:
+            self.streams[stream].cells.append("marker")
+        if commit:
+            self.cursors |= one.offsets
+        one.open, one.streams, one.written, one.offsets = False, set(), {}, {}
+
+    @rule(id=ids)
+    def start(self, id: str) -> None:
+        before = self.model.get(id)
+        if before is not None and before.open:
+            self.finish(before, False)
+        if id in self.live:
+            self.old.append(self.live[id])
+        producer = self.live[id] = Producer(self.writer, id)
+        assert before is None or (producer.producer, producer.epoch) == (before.producer, before.epoch + 1)
+        self.model[id] = ModelTransaction(id, producer.producer, producer.epoch)
+
+    @rule(id=ids, stream=partitions, count=st.integers(1, 3), added=st.booleans())
+    def write(self, id: str, stream: int, count: int, added: bool) -> None:
+        producer, one = self.live.get(id), self.model.get(id)
+        if producer is None or one is None:
+            return
+        if added:
+            producer.add(stream)
+            one.open = True
+            one.streams.add(stream)
+        base, code = producer.append(stream, count)
+        if stream not in one.streams:
+            assert (base, code) == (-1, INVALID)
+            return
+        cells = self.streams[stream].cells
+        assert (base, code) == (len(cells), OK)
+        one.written.setdefault(stream, []).extend(range(base, base + count))
+        cells += [f"open:{id}"] * count
+
+    @rule(stream=partitions, count=st.integers(1, 3))
+    def write_plain(self, stream: int, count: int) -> None:
+        cells = self.streams[stream].cells
+        assert self.writer.append(stream, count) == (len(cells), OK)
+        cells += ["plain"] * count
+
+    @rule(id=ids, stream=partitions, offset=st.integers(0, 50))
+    def give_offset(self, id: str, stream: int, offset: int) -> None:
+        producer, one = self.live.get(id), self.model.get(id)
+        if producer is None or one is None:
+            return
+        producer.join("g")
+        producer.offsets("g", (stream, offset, ""))
+        one.open = True
+        one.offsets[stream] = offset
+
+    @rule(id=ids, commit=st.booleans())
+    def end(self, id: str, commit: bool) -> None:
+        producer, one = self.live.get(id), self.model.get(id)
+        if producer is None or one is None:
+            return
+        ended = producer.end(commit)
+        if one.open:
+            assert {stream for stream, _, _ in ended.marked} == one.streams
+            self.finish(one, commit)
+        else:
+            assert isinstance(ended, MainstemError) or not ended.marked
+
+    @rule(id=ids)
+    def expire(self, id: str) -> None:
+        producer, one = self.live.get(id), self.model.get(id)
+        if producer is None or one is None:
+            return
+        expired = self.writer.do(ExpireTransactions(((id, one.producer, one.epoch),)))
+        assert bool(expired.ids) == one.open
+        if one.open:
+            self.finish(one, False)
+            self.old.append(self.live.pop(id))
+            one.epoch += 1
+
+    @rule(pick=st.integers(0, 99), stream=partitions, commit=st.booleans())
+    def zombie(self, pick: int, stream: int, commit: bool) -> None:
+        if not self.old:
+            return
+        zombie = self.old[pick % len(self.old)]
+        assert zombie.append(stream) == (-1, FENCED)
+        for refused in (zombie.add(stream), zombie.end(commit), zombie.join("g")):
+            assert isinstance(refused, ProducerFenced)
+
+    @rule(stream=partitions, offset=st.integers(0, 30))
+    def trim(self, stream: int, offset: int) -> None:
+        partition = self.streams[stream]
+        self.writer.do(Trim(stream, offset, "delete"))
+        partition.start = max(partition.start, min(offset, len(partition.cells)))
+        self.skip_deleted(partition)
+
+    @rule(stream=partitions, offset=st.integers(0, 30))
+    def delete(self, stream: int, offset: int) -> None:
+        partition = self.streams[stream]
+        self.writer.do(DeleteRecords(stream, ((offset, offset + 2),)))
+        for at in range(max(offset, partition.start), min(offset + 2, len(partition.cells))):
+            if partition.cells[at] in ("plain", "committed"):
+                partition.cells[at] = "deleted"
+            elif partition.cells[at].startswith("open"):
+                # Deleted whatever becomes of its transaction, which still began there.
+                partition.cells[at] = "open-deleted"
+        self.skip_deleted(partition)
+
+    def skip_deleted(self, partition: ModelPartition) -> None:
+        while partition.start < len(partition.cells) and partition.cells[partition.start] in (
+            "deleted",
+            "open-deleted",
+        ):
+            partition.start += 1
+
+    @invariant()
+    def readers_see_what_the_model_says(self) -> None:
+        streams = self.ledger.streams
+        for number, partition in enumerate(self.streams):
+            self.forget_open_deleted(number, partition)
+            assert streams.end[number] == len(partition.cells)
+            assert streams.start(number) == partition.start
+            first = streams.transactions.first_open(number)
+            assert streams.stable_end(number) == self.stable(number)
+            assert first is None or any(number in one.written for one in self.model.values() if one.open)
+            live = partition.live() - partition.cells[partition.start :].count("open-deleted")
+            assert streams.records[number] == live
+            visible = [
+                at
+                for first, last in streams.holes(number).live(partition.start, streams.stable_end(number))
+                for at in range(first, last)
+            ]
+            assert visible == [at for at in partition.readable() if at < self.stable(number)]
+            markers = [at for at, cell in enumerate(partition.cells) if cell == "marker"]
+            found = streams.transactions.markers(number, partition.start, 1 << 40)
+            assert [marker.offset for marker in found] == [at for at in markers if at >= partition.start]
+        for stream, offset in self.cursors.items():
+            assert self.ledger.cursors.get("g", stream).offset == offset  # type: ignore[union-attr]
+
+    def forget_open_deleted(self, number: int, partition: ModelPartition) -> None:
+        held = {at for one in self.model.values() if one.open for at in one.written.get(number, ())}
+        for at, cell in enumerate(partition.cells):
+            if cell == "open-deleted" and at not in held:
+                partition.cells[at] = "deleted"
+        self.skip_deleted(partition)
+
+    def stable(self, number: int) -> int:
+        firsts = [one.written[number][0] for one in self.model.values() if one.open and number in one.written]
+        partition = self.streams[number]
+        return max(partition.start, min(firsts)) if firsts else len(partition.cells)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        log, digest = self.writer.log, self.ledger.digest()
+        encoded = [entry.encode() for entry in log]
+        replayed = Ledger()
+        apply_all(encoded, replayed)
+        assert replayed.digest() == digest
+        assert replayed.encode() == self.ledger.encode()
+        cut = random.Random(len(log)).randrange(len(log) + 1)
+        half = Ledger()
+        for entry in log[:cut]:
+            half.apply(entry)
+        resumed = Ledger.decode(half.encode())
+        for body in encoded[cut:]:
+            resumed.apply(Entry.decode(body))
+        assert resumed.digest() == digest
+        assert resumed.encode() == self.ledger.encode()
+
+
+TestTransactionsAgainstTheModel = TransactionMachine.TestCase
+TestTransactionsAgainstTheModel.settings = settings(
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_phases_are_kept_as_numbers_that_never_change() -> None:
+    assert [(phase.name, phase.value) for phase in TransactionPhase] == [
+        ("EMPTY", 0),
+        ("OPEN", 1),
+        ("COMMITTED", 2),
+        ("ABORTED", 3),
+    ]

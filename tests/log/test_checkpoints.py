@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.errors import StorageError
+from mainstem.ledger.commands import DeleteRecords
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.ledger import Ledger
+from mainstem.log.checkpoints import ChildCheckpoints
+from mainstem.log.recovery import recover
+from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.testing.batches import produced
+from mainstem.testing.history import scan
+from mainstem.testing.machine import DIRECTORY, Machine
+from mainstem.testing.turns import until
+
+
+async def _work(broker: Broker) -> None:
+    """A bit of everything that the state holds."""
+    await broker.create_topic("t", partitions=2)
+    await broker.create_topic("relaxed", config=TopicConfig(durability="disk"))
+    await broker.create_topic("capped", config=TopicConfig(cap_records=7))
+    await broker.create_topic("aging", config=TopicConfig(ttl_ms=1000))
+    await broker.create_topic("gone")
+    for number in range(30):
+        await broker.append_values("t", [b"%d" % number + b"." * 100], partition=number % 2)
+        await broker.append("relaxed", produced(9, number, b"p%d" % number))
+        await broker.append_values("capped", [b"c"])
+        await broker.append_values("aging", [b"a"])
+        await broker.append_values("gone", [b"g"])
+    await broker.delete_topic("gone")
+    await broker.trim("t", 3)
+    await broker.log.propose(DeleteRecords(broker.topic("t").streams[1], ((5, 7),)))
+    await broker.commit_offset("group", "t", 4)
+    await broker.take("t", "takers", limit=3)
+
+
+async def test_a_child_process_makes_the_checkpoint_the_broker_would_have_made(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096, checkpoint_every_bytes=1 << 40))
+    await _work(broker)
+    await broker.close()
+    for path in (tmp_path / "checkpoints").iterdir():
+        path.unlink()
+    port = await LocalCommitLog.open(tmp_path)
+    live = (await recover(port)).ledger
+    await port.close()
+    checkpoints = ChildCheckpoints(tmp_path)
+    checkpoints.reached(live)
+    assert await checkpoints.save() == live.position
+    port = await LocalCommitLog.open(tmp_path)
+    stored = port.load_checkpoint()
+    await port.close()
+    assert stored is not None
+    assert stored.position == live.position
+    made = Ledger.decode(stored.state)
+    assert made.digest() == live.digest()
+    assert made.encode() == live.encode()
+
+
+async def test_the_child_goes_on_from_the_last_checkpoint_beside_a_working_broker(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096, checkpoint_every_bytes=1 << 14))
+    await _work(broker)
+    for _ in range(3):
+        before = _newest(tmp_path)
+        while _newest(tmp_path) == before:
+            await broker.append_values("t", [b"." * 200] * 10)
+            await asyncio.sleep(0)
+    before_stop = await _everything(broker)
+    await broker.close()
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
+    assert await _everything(broker) == before_stop
+    await broker.close()
+
+
+def _newest(directory: Path) -> int:
+    names = [path.stem for path in (directory / "checkpoints").glob("*.ckpt")]
+    return max(map(int, names), default=0)
+
+
+async def test_a_child_that_cannot_do_it_says_why_and_leaves_no_file(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
+    await broker.close()
+    before = sorted((tmp_path / "checkpoints").iterdir())
+    checkpoints = ChildCheckpoints(tmp_path)
+    ledger = Ledger()
+    ledger.position = 10_000
+    checkpoints.reached(ledger)
+    with pytest.raises(StorageError, match="10000"):
+        await checkpoints.save()
+    assert sorted((tmp_path / "checkpoints").iterdir()) == before
+
+
+async def test_a_killed_child_leaves_a_directory_that_opens(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
+    await _work(broker)
+    await broker.close()
+    position = _newest(tmp_path)
+    for path in (tmp_path / "checkpoints").iterdir():
+        path.unlink()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "mainstem.log.checkpointer", str(tmp_path), str(position)
+    )
+    child.kill()
+    await child.wait()
+    (tmp_path / "checkpoints" / f"{position:020d}.ckpt.tmp").write_bytes(b"half")
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
+    assert len((await scan(broker, "relaxed"))[0]) == 30
+    await broker.close()
+    assert not list((tmp_path / "checkpoints").glob("*.tmp"))
+
+
+async def test_a_restart_replays_only_what_follows_the_checkpoint(machine: Machine) -> None:
+    broker = await machine.open()
+    await _work(broker)
+    await machine.kill()
+    port = await machine.open_port()
+    recovered = await recover(port)
+    replayed = port.end - recovered.checkpoint_position
+    assert recovered.checkpoint_position > 0
+    assert replayed < port.end / 2
+    newest = max(object.first_position for object in port.objects())
+    behind = [object for object in port.objects() if object.end_position > recovered.checkpoint_position]
+    assert recovered.checkpoint_position <= newest
+    assert len(behind) <= 3
+    await port.close()
+
+
+async def test_a_clean_stop_leaves_nothing_to_replay(machine: Machine) -> None:
+    broker = await machine.open()
+    await _work(broker)
+    await machine.close()
+    port = await machine.open_port()
+    recovered = await recover(port)
+    digest = recovered.ledger.digest()
+    assert recovered.checkpoint_position == port.end == recovered.ledger.position
+    await port.close()
+    port = await machine.open_port()
+    assert (await recover(port)).ledger.digest() == digest
+    await port.close()
+
+
+async def test_a_damaged_newest_checkpoint_falls_back_to_the_older_one(machine: Machine) -> None:
+    broker = await machine.open()
+    await _work(broker)
+    before = await _everything(broker)
+    await machine.close()
+    folder = DIRECTORY / "checkpoints"
+    names = machine.files.listdir(folder)
+    assert len(names) == 2
+    machine.files.flip_bit(folder / names[-1], 100, 3)
+    broker = await machine.open()
+    assert await _everything(broker) == before
+
+
+async def test_the_older_checkpoint_still_works_after_everything_was_trimmed_and_collected(
+    machine: Machine,
+) -> None:
+    """What the newest checkpoint does not need the older one may: both are kept to be started from."""
+    broker = await machine.open()
+    await broker.create_topic("t")
+    assert machine.port is not None
+    for _ in range(6):
+        for _ in range(20):
+            await broker.append_values("t", [b"." * 200])
+        await broker.trim("t", broker.partition("t").end - 2)
+    port = machine.port
+    await until(lambda: port.objects()[0].number > 3)
+    await broker.commit_offset("g", "t", 7)
+    before = await _everything(broker)
+    await machine.close()
+    folder = DIRECTORY / "checkpoints"
+    machine.files.flip_bit(folder / machine.files.listdir(folder)[-1], 100, 3)
+    broker = await machine.open()
+    assert await _everything(broker) == before
+    assert broker.committed("g", "t") == 7
+
+
+async def _everything(broker: Broker) -> dict[str, object]:
+    return {info.name: (info, await scan(broker, info.name)) for info in broker.topics()}
+
+
+async def test_commands_alone_make_a_checkpoint_due_as_well(machine: Machine) -> None:
+    """Else a broker that only commits offsets would replay all of them."""
+    broker = await machine.open()
+    await broker.create_topic("t")
+    for number in range(400):
+        await broker.commit_offset("g", "t", number, metadata="m" * 50)
+    await machine.kill()
+    port = await machine.open_port()
+    assert (await recover(port)).checkpoint_position > 0
+    await port.close()
+
+
+async def test_work_before_a_crash_counts_towards_the_next_checkpoint() -> None:
+    machine = Machine(checkpoint_every_bytes=20_000)
+    broker = await machine.open()
+    await broker.create_topic("t")
+    for _ in range(8):
+        for _ in range(12):
+            await broker.append_values("t", [b"." * 300])  # less than a checkpoint's worth in a life
+        log = broker.log
+        await until(lambda: not log._seals and not log._chores)  # noqa: B023
+        await machine.kill()
+        broker = await machine.open()
+    await machine.kill()
+    port = await machine.open_port()
+    assert (await recover(port)).checkpoint_position > 0
+    await port.close()
