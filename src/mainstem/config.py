@@ -125,6 +125,15 @@ class Config:
     kafka_idle_ms: Annotated[
         int, _whole(1000, 86_400_000), "A Kafka connection on which nothing happens for this long is closed."
     ] = int(limits.KAFKA_IDLE_S * 1000)
+    kafka_group_delay_ms: Annotated[
+        int, _whole(0, 60_000), "How long an empty group waits for more members before it starts."
+    ] = limits.GROUP_INITIAL_DELAY_MS
+    kafka_group_members: Annotated[int, _whole(1, 1_000_000), "Members one group may have."] = (
+        limits.GROUP_MEMBERS_MAX
+    )
+    kafka_offsets_retention_ms: Annotated[
+        int, _whole(0, 2**53), "Offsets of a group that nobody was in for this long are forgotten."
+    ] = limits.OFFSETS_RETENTION_MS
     api_keys: Annotated[
         str, _SECRET, "Keys of the HTTP door: key[:scopes[:prefixes]], comma-separated; none: open to all."
     ] = ""

@@ -26,6 +26,7 @@ DECODE_CALL_RECORDS = 64 * KIB  # records decoded by one kernel call; a larger b
 DECODE_CALL_BATCHES = 16 * KIB  # batches decoded by one kernel call
 INTERPRETED_RECORDS_MAX = 48  # up to here plain Python beats the cost of calling a compiled kernel
 REPACK_INLINE_BYTES_MAX = 4 * KIB  # a slice this small changes its codec on the event loop
+JSON_NESTING_MAX = 512  # levels of arrays and objects in a value that is shown as JSON
 ZSTD_WINDOW_BYTES_MAX = 128 * MIB  # memory a zstd frame may ask for
 
 # Commit path
@@ -106,6 +107,10 @@ HTTP_HEAD_BYTES_MAX = 64 * KIB  # request line and headers
 HTTP_HEAD_S = 10.0  # a request's head must be complete so long after its first byte
 HTTP_STALL_S = 30.0  # a body that brings nothing for this long is given up, and so is an answer nobody reads
 HTTP_IDLE_S = 75.0  # a connection without a request is closed after this
+HTTP2_STREAMS_MAX = 256  # requests under way on one connection
+HTTP2_STREAM_WINDOW_BYTES = 1 * MIB  # of a body, received and not yet taken
+HTTP2_CONNECTION_WINDOW_BYTES = 16 * MIB  # the same of all bodies of a connection
+HTTP2_RESETS_MAX = 1_000  # requests a connection may start and take back
 HTTP_WRITE_RECORDS_MAX = 10_000  # of one POST
 HTTP_RECORD_BYTES_MAX = 1 * MIB  # data and meta of one record
 HTTP_TAG_BYTES_MAX = 256
@@ -141,6 +146,8 @@ SHUTDOWN_DRAIN_S = 10.0
 # Kafka door
 KAFKA_REQUEST_BYTES_MAX = 100 * MIB  # one request, checked before anything is allocated
 KAFKA_MESSAGE_BYTES_MAX = 8 * MIB  # a request without records: unpacked it takes some twenty times its bytes
+KAFKA_CONTROL_REQUEST_BYTES_MAX = 8 * MIB  # the same for all but Produce: objects take more room than bytes
+KAFKA_PARTITIONS_PER_REQUEST_MAX = 100_000  # in one Produce
 KAFKA_CONNECTIONS_MAX = 10_000
 KAFKA_REQUESTS_IN_FLIGHT_MAX = 4096  # received and unanswered on one connection; beyond it nothing is read
 KAFKA_BYTES_IN_FLIGHT_MAX = 32 * MIB  # the same in bytes
@@ -153,13 +160,14 @@ KAFKA_CHANGES_AT_ONCE = 256  # topics of one admin request that are worked on si
 KAFKA_ERROR_MESSAGE_CHARS_MAX = 1024
 KAFKA_DESCRIBED_CONFIGS_KEPT = 256  # encoded answers for one config each
 KAFKA_DESCRIBED_PARTITIONS_MAX = 2000  # in one page of DescribeTopicPartitions
-KAFKA_METADATA_ANSWERS_KEPT = 64  # encoded answers for one state of the topics
+KAFKA_METADATA_BYTES_KEPT = 16 * MIB  # requests and their encoded answers, for one state of the topics
 
 # Transactions
 TRANSACTIONS_CHECK_EVERY_S = 1.0  # how often those that take too long are looked for
 
 # Queues
 CLAIM_JOBS_MAX = 1_000  # of one claim, and named by one ack, nack or extend
+CLAIM_BYTES_MAX = 64 * MIB  # of one claim, by the average size of the queue's jobs
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000
 NACK_DELAY_MS_MAX = 365 * 86_400_000
@@ -174,8 +182,8 @@ CLAIMERS_SERVED_MAX = 1_000  # by one commit, where claims are gathered
 WATCH_TOPICS_MAX = 256  # of one session
 WATCH_RECORDS_DEFAULT = 256  # in one frame; the most is that of a diff
 WATCH_BYTES_DEFAULT = 256 * KIB
-WATCH_READS_MAX = 16  # reads for watchers that wait for a file at once, which bounds their memory
-WATCH_HANDED_PER_TURN = 256  # watchers given a page before the loop does something else
+WATCH_PAGES_MAX = 16  # pages being read or handed out at once, which bounds their memory
+WATCH_HANDED_PER_TURN = 64  # watchers given a page before the loop does something else
 WATCH_SESSION_TTL_MS = 300_000  # a session nobody is connected to is forgotten after this
 WATCH_HEARTBEAT_MS_DEFAULT = 15_000
 WATCH_HEARTBEAT_MS_MIN = 1_000

@@ -15,13 +15,14 @@ from typing import Protocol
 from mainstem import events, limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
-from mainstem.doors.kafka.connections import KafkaLimits
-from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.http.auth import parse_keys
 from mainstem.doors.http.context import HttpLimits
 from mainstem.doors.http.door import HttpDoor, tls_context
+from mainstem.doors.kafka.connections import KafkaLimits
+from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
 
@@ -114,6 +115,11 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
                 in_flight_requests=config.kafka_in_flight_requests,
                 in_flight_bytes=config.kafka_in_flight_bytes,
                 idle_s=config.kafka_idle_ms / 1000,
+            ),
+            group_options=GroupOptions(
+                members_max=config.kafka_group_members,
+                initial_delay_ms=config.kafka_group_delay_ms,
+                offsets_retention_ms=config.kafka_offsets_retention_ms,
             ),
         )
         doors.append(("kafka", kafka, config.kafka))

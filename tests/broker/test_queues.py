@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mainstem import limits
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.jobs import JobReader
 from mainstem.broker.queues import Job, QueueCounts
 from mainstem.broker.workers import Worker
@@ -25,8 +27,8 @@ from mainstem.testing.machine import Machine
 from mainstem.testing.turns import until
 
 
-async def queue(broker: Broker, *jobs: bytes, name: str = "q", **config: object) -> None:
-    settings = {"type": "queue", "durability": "disk"} | config
+async def queue(broker: Broker, *jobs: bytes, name: str = "q", **config: Any) -> None:
+    settings: dict[str, Any] = {"type": "queue", "durability": "disk"} | config
     await broker.create_topic(name, config=TopicConfig(**settings))
     if jobs:
         await broker.append_values(name, jobs)
@@ -264,6 +266,62 @@ async def test_dead_letters_may_go_to_an_ephemeral_topic(machine: Machine) -> No
     await broker.queues.claim("q", "ann")
     assert [record.value for record in await broker.read("dead", 0)] == [b"bad"]
     assert (await broker.queues.state("q")).dead_lettered == 1
+
+
+async def test_an_ephemeral_queue_keeps_the_same_rules_in_memory(machine: Machine) -> None:
+    broker = await machine.open()
+    await queue(broker, b"1", b"2", b"3", durability="ephemeral", max_deliveries=1, dead_letter="dead")
+    commits = broker.last_position
+    claims = await broker.queues.claim("q", "ann", limit=2, lease_ms=1_000)
+    assert ([job.value for job in claims.jobs], claims.ready) == ([b"1", b"2"], 1)
+    assert (await broker.queues.ack("q", "ann", [0], [claims.jobs[0].token])).offsets == [0]
+    assert (await broker.queues.ack("q", "bob", [1])).skipped == [1]
+    assert await broker.queues.state("q") == QueueCounts(1, 1, 0)
+    assert broker.last_position == commits  # nothing of it is in the log
+    machine.clock.advance(1_001)
+    assert offsets((await broker.queues.claim("q", "bob", limit=5)).jobs) == [2]
+    assert await broker.queues.state("q") == QueueCounts(0, 1, 1)
+    assert [record.value for record in await broker.read("dead", 0)] == [b"2"]
+    assert [record.offset for record in await broker.read("q", 2)] == [2]
+    broker = await machine.restart()
+    assert await broker.queues.state("q") == QueueCounts(0, 0, 0)
+    await broker.append_values("q", [b"4"])
+    assert [job.value for job in (await broker.queues.claim("q", "ann")).jobs] == [b"4"]
+    await broker.delete_topic("q")
+    await queue(broker, b"5", durability="ephemeral")
+    assert [job.deliveries for job in (await broker.queues.claim("q", "ann", limit=9)).jobs] == [1]
+
+
+async def test_a_worker_of_an_ephemeral_queue(machine: Machine) -> None:
+    broker = await machine.open()
+    await queue(broker, durability="ephemeral")
+    async with Worker(broker.queues, "q", "ann") as worker:
+        waiting = asyncio.create_task(worker.jobs())
+        await asyncio.sleep(0)
+        await broker.append_values("q", [b"1"])
+        assert offsets(await waiting) == [broker.partition("q").start]
+    assert await broker.queues.state("q") == QueueCounts(1, 0, 0)
+
+
+async def test_damage_takes_the_jobs_of_its_batch_and_no_others(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path))
+    await queue(broker, b"damaged" * 20, b"with it")
+    await broker.append_values("q", [b"whole"])
+    await broker.close()
+    damage(tmp_path, b"damageddamaged")
+    broker = await Broker.open(BrokerOptions(tmp_path))
+    claims = await broker.queues.claim("q", "ann", limit=5)
+    assert [job.value for job in claims.jobs] == [b"whole"]
+    assert await broker.queues.state("q") == QueueCounts(0, 1, 0)
+    await broker.close()
+
+
+def damage(directory: Path, content: bytes) -> None:
+    """Change the stored bytes that hold this."""
+    for path in directory.rglob("*"):
+        stored = path.read_bytes() if path.is_file() else b""
+        if content in stored:
+            path.write_bytes(stored.replace(content, content.upper(), 1))
 
 
 async def test_records_that_are_gone_are_no_jobs(machine: Machine) -> None:

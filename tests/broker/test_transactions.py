@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import random
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,6 +29,7 @@ from mainstem.ports.clock import ManualClock
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import BatchHeader, crc_matches, walk
+from mainstem.testing.machine import Machine
 from mainstem.testing.turns import until
 
 TIME_MS = 1_700_000_000_000
@@ -386,3 +390,63 @@ async def test_a_reader_does_not_pass_an_end_that_is_not_durable_yet(stage: Stag
     await ending
     assert log.stable_end(0) == 2
     assert await seen(broker) == [b"x"]
+
+
+def sorted_out(slices: list[memoryview], aborted: list[tuple[int, int]]) -> list[tuple[int, bytes | None]]:
+    """What a Kafka client makes of stored batches: it leaves out the producers that the list names, each from
+    its first aborted offset on until its abort marker comes."""
+    left = sorted(aborted, key=lambda one: one[1])
+    skipped: set[int] = set()
+    found: list[tuple[int, bytes | None]] = []
+    for slice in slices:
+        for header in walk(slice):
+            while left and left[0][1] < header.next_offset:
+                skipped.add(left.pop(0)[0])
+            batch = slice[header.position : header.end]
+            if header.control:
+                if struct.unpack_from(">hh", batch, 66)[1] == 0:
+                    skipped.discard(header.producer)
+            elif not (header.transactional and header.producer in skipped):
+                found += [(record.offset, record.value) for record in decode_records(batch)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_kafka_clients_sort_out_what_others_are_given(machine: Machine, seed: int) -> None:
+    broker = await machine.open()
+    await broker.create_topic("t")
+    randomness = random.Random(seed)
+    writers = [await Writer.start(broker, id) for id in "abc"]
+    for number in range(120):
+        writer = randomness.choice(writers)
+        chance = randomness.random()
+        if chance < 0.2:
+            await broker.append_values("t", [b"plain"] * randomness.randrange(1, 4))
+        elif chance < 0.7:
+            await writer.write("t", *[b"%d" % number] * randomness.randrange(1, 4))
+        else:
+            with contextlib.suppress(InvalidTransaction):
+                await writer.end(commit=randomness.random() < 0.5)
+    for again in range(3):
+        stream = broker.streams.of("t", 0)
+        stable = broker.log.stable_end(stream)
+        for start in randomness.sample(range(stable), 20):
+            given = []
+            at = start
+            while records := await broker.read("t", at, max_bytes=randomness.choice([1, 300, 1 << 20])):
+                given += [(record.offset, record.value) for record in records]
+                at = records[-1].offset + 1
+            slices, at = [], start
+            while at < stable:
+                chunk = await broker.streams.read(stream, at, randomness.choice([1, 300, 1 << 20]))
+                slices += list(chunk.batches)
+                at = chunk.next_offset
+            kept = sorted_out(slices, broker.streams.aborted(stream, start, stable))
+            assert [one for one in kept if start <= one[0] < stable] == given
+            headers = [header for slice in slices for header in walk(slice)]
+            assert all(one.next_offset == two.base_offset for one, two in itertools.pairwise(headers))
+        if again == 0:
+            await machine.kill()
+            broker = await machine.open()
+        else:
+            broker = await machine.restart()

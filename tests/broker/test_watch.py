@@ -199,7 +199,7 @@ async def test_leaving_ends_it_whatever_is_on_its_way(machine: Machine) -> None:
     assert broker.watching.places == 1
 
 
-async def test_reads_that_wait_for_files_are_bounded(machine: Machine) -> None:
+async def test_pages_in_memory_are_bounded(machine: Machine) -> None:
     broker = await opened(machine)
     await append(broker, 200)
     diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
@@ -207,14 +207,32 @@ async def test_reads_that_wait_for_files_are_bounded(machine: Machine) -> None:
     watchers = [Watcher() for _ in range(100)]
     for number, watcher in enumerate(watchers):
         enter(broker, watcher, from_seq=number)
-    await diffs.reading(limits.WATCH_READS_MAX)
+    await diffs.reading(limits.WATCH_PAGES_MAX)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert diffs.at_once == limits.WATCH_READS_MAX
+    assert diffs.at_once == limits.WATCH_PAGES_MAX
     diffs.gate.set()
     for number, watcher in enumerate(watchers):
         await watcher.until(lambda watcher=watcher: watcher.caught_up)
         assert watcher.seqs == list(range(number + 1, 201))
+
+
+async def test_many_who_catch_up_do_not_keep_the_newest_from_those_who_wait_for_it(machine: Machine) -> None:
+    broker = await opened(machine)
+    await append(broker, 500)
+    tail = Watcher()
+    enter(broker, tail, from_seq=500)
+    await tail.until(lambda: tail.caught_up)
+    diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
+    late = [Watcher() for _ in range(400)]
+    for number, watcher in enumerate(late):
+        enter(broker, watcher, from_seq=number, wish=Wish(limit=1))
+    await diffs.reading(1)
+    await append(broker)
+    before = len(diffs.reads)
+    await tail.until(lambda: tail.seqs == [501])
+    assert len(diffs.reads) - before < 10 * limits.WATCH_PAGES_MAX
+    assert not all(watcher.caught_up for watcher in late)
 
 
 async def test_everyone_hears_of_a_deleted_topic_ready_or_not(machine: Machine) -> None:

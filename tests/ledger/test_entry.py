@@ -162,6 +162,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "CommitOffsets": 30,
         "DeleteOffsets": 31,
         "Take": 32,
+        "ExpireOffsets": 33,
         "Boot": 40,
         "Halt": 41,
         "InitProducer": 50,
@@ -171,4 +172,10 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "EndTransaction": 54,
         "ExpireTransactions": 55,
         "ForgetTransactionalIds": 56,
+        "Claim": 70,
+        "Ack": 71,
+        "Nack": 72,
+        "Extend": 73,
+        "ExpireLeases": 74,
+        "Bury": 75,
     }

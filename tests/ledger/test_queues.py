@@ -411,6 +411,15 @@ def test_dealing_is_fair_and_leaves_nothing_that_somebody_wants(count: int) -> N
     assert not hungry or max(map(len, hands)) - min(hungry) <= 1
 
 
+def test_a_claim_gets_no_more_jobs_than_it_may_have_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CLAIM_BYTES_MAX", 100)
+    writer = queue()
+    writer.append_sizes(QUEUE, *[30] * 8)
+    assert offsets_of(claim(writer, limit=8)) == [0, 1, 2]
+    writer.append_sizes(QUEUE, *[1_000] * 8)
+    assert offsets_of(claim(writer, limit=8)) == [3]  # one at least, whatever its size
+
+
 def test_leases_come_back_from_their_encoding_as_they_were() -> None:
     writer = queue(max_deliveries=2, dead_letter="dead")
     exhausted(writer)

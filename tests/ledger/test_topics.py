@@ -60,12 +60,12 @@ def test_a_deleted_stream_starts_at_its_end() -> None:
     assert not writer.ledger.streams.exists(0)
 
 
-@pytest.mark.parametrize("name", ["a", "0", "a.b_c:d-e", "A" * 255])
+@pytest.mark.parametrize("name", ["a", "0", "a.b_c:d-e", "_schemas", ".a", "-a", "A" * 255])
 def test_names_within_the_alphabet_are_taken(name: str) -> None:
     assert Writer().do(create(name)).name == name
 
 
-@pytest.mark.parametrize("name", ["", ".a", "-a", "a b", "a\n", "a/b", "é", "a" * 256])
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a\n", "a/b", "é", "a" * 256])
 def test_other_names_are_refused(name: str) -> None:
     writer = Writer()
     assert isinstance(writer.do(create(name)), InvalidName)

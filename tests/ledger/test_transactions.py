@@ -364,6 +364,23 @@ def test_caps_count_neither_markers_nor_aborted_records() -> None:
     assert taken(writer, stream) == [1, 6, 7, 8]
 
 
+def test_the_start_moves_over_markers_among_deleted_records_but_not_for_an_abort(writer: Writer) -> None:
+    producer = Producer(writer)
+    producer.write(0, 2)
+    producer.end(False)
+    producer.write(0, 2)
+    producer.end(True)
+    writer.append(0)
+    assert writer.state(0)[:2] == (0, 7)
+    writer.do(DeleteRecords(0, ((3, 4),)))
+    assert writer.state(0)[:3] == (4, 7, 2)
+    writer.do(DeleteRecords(0, ((6, 7),)))
+    assert writer.state(0)[:3] == (4, 7, 1)
+    writer.do(DeleteRecords(0, ((4, 5),)))
+    assert writer.state(0)[:3] == (7, 7, 0)
+    assert not writer.ledger.streams.transactions.touched(0)
+
+
 # Against a model
 
 
@@ -524,11 +541,11 @@ class TransactionMachine(RuleBasedStateMachine):
         self.skip_deleted(partition)
 
     def skip_deleted(self, partition: ModelPartition) -> None:
-        while partition.start < len(partition.cells) and partition.cells[partition.start] in (
-            "deleted",
-            "open-deleted",
-        ):
-            partition.start += 1
+        for at in range(partition.start, len(partition.cells)):
+            if partition.cells[at] in ("deleted", "open-deleted"):
+                partition.start = at + 1
+            elif partition.cells[at] not in ("marker", "aborted"):
+                break
 
     @invariant()
     def readers_see_what_the_model_says(self) -> None:
@@ -588,7 +605,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactionsAgainstTheModel = TransactionMachine.TestCase
 TestTransactionsAgainstTheModel.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

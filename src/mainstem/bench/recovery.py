@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import uvloop
@@ -63,7 +62,7 @@ async def _write(directory: Path, shape: str) -> None:
 
     await asyncio.gather(*(writer() for _ in range(writers)))
     print(broker.partition("bench").end, flush=True)
-    time.sleep(60)  # until killed
+    await asyncio.sleep(60)  # until killed
 
 
 if __name__ == "__main__":

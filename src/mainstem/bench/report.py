@@ -63,7 +63,8 @@ class Report:
 
 def heading() -> str:
     return (
-        f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}\n"
+        f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, "
+        f"Python {platform.python_version()}\n"
         f"{'what':<58} {'reached':>14}  {'bar':>12}  {'':<6} {'CPU s':>7}  note"
     )
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, NotFound
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
@@ -121,5 +121,9 @@ class Bells:
         return self._clock.now_ms()
 
     def next_change_ms(self, stream: int) -> int | None:
-        leases = self._log.ledger.queues.leases(stream)
+        try:
+            queues, number = self._log.queue_of(stream)
+        except NotFound:
+            return None
+        leases = queues.leases(number)
         return leases.next_change_ms if leases else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -22,8 +21,9 @@ from mainstem.broker.activity import Activity
 from mainstem.broker.deletes import Deletes
 from mainstem.broker.diff import Diffs
 from mainstem.broker.floors import expire_untracked, expired_to
-from mainstem.broker.repacking import Repacking
+from mainstem.broker.names import valid_name
 from mainstem.broker.queues import Queues
+from mainstem.broker.repacking import Repacking
 from mainstem.broker.retention import Retention
 from mainstem.broker.routing import NoRouting, Routing
 from mainstem.broker.states import States
@@ -53,9 +53,9 @@ from mainstem.ledger.commands import (
     DeleteOffsets,
     DeleteTopic,
     Take,
-    Trim,
 )
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.names import bad_name
 from mainstem.ledger.topics import Topic
 from mainstem.log.checkpoints import ChildCheckpoints
 from mainstem.log.group import Placed
@@ -235,10 +235,14 @@ class Broker:
             raise
 
     async def make_topic(self, name: str, config: TopicConfig) -> TopicInfo:
-        """As `create_topic`, but within this server's bound on topics. Raises Throttled as well."""
+        """As `create_topic`, by the HTTP door's rules: its names, and a bound. Raises Throttled as well."""
+        if not valid_name(name):
+            raise InvalidName(
+                f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
+                "and . _ : -, the first a letter or digit"
+            )
         bound = self._options.topics_max
         if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
-            _check_name(name)
             raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         return await self.create_topic(name, config=config)
 
@@ -534,7 +538,6 @@ class Broker:
         self, group: str, name: str, offset: int, partition: int = 0, metadata: str = ""
     ) -> None:
         """Store a group's next offset to read."""
-        _check_name(group, "group")
         await self._log.propose(CommitOffsets(group, ((self._stream(name, partition), offset, metadata),)))
 
     def committed(self, group: str, name: str, partition: int = 0) -> int | None:
@@ -554,15 +557,11 @@ class Broker:
 
 _TAKE_BYTES_PER_RECORD = 256  # a guess; if it is low the rest takes another read
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
-
-def _check_name(name: str, kind: str = "topic") -> None:
-    if len(name) > limits.NAME_CHARS_MAX or not _NAME.fullmatch(name):
-        raise InvalidName(
-            f"{name[:64]!r} is no {kind} name: use 1 to {limits.NAME_CHARS_MAX} letters, digits, '.', '_', ':' "
-            "or '-', starting with a letter or digit"
-        )
+def _check_name(name: str) -> None:
+    refusal = bad_name(name)
+    if refusal is not None:
+        raise refusal
 
 
 def _info(topic: Topic) -> TopicInfo:

@@ -14,7 +14,7 @@ from mainstem import limits
 from mainstem.broker.jobs import JobReader
 from mainstem.errors import MainstemError
 from mainstem.ledger.appends import RECORD
-from mainstem.ledger.commands import Bury, DeleteRecords
+from mainstem.ledger.commands import Bury
 from mainstem.ledger.leases import ranges_of
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
@@ -55,7 +55,8 @@ class DeadLetters:
 
     async def _move_all(self, topic: Topic, stream: int) -> None:
         while True:
-            leases = self._log.ledger.queues.leases(stream)
+            queues, number = self._log.queue_of(stream)
+            leases = queues.leases(number)
             exhausted = leases.exhausted()[: limits.DEAD_LETTERS_MOVED_MAX] if leases else []
             if not exhausted or topic.config.dead_letter is None:
                 return
@@ -63,7 +64,7 @@ class DeadLetters:
             records = await self._reader.read(stream, offsets)
             missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
             if missing:
-                await self._log.propose(DeleteRecords(stream, tuple(ranges_of(missing))))
+                await self._log.delete(stream, tuple(ranges_of(missing)), 0)
                 continue
             counted = [
                 (record, deliveries)
@@ -86,17 +87,17 @@ class DeadLetters:
         facts = SliceFacts(len(jobs), 1, now_ms, -1, -1, -1, False, False)
         offsets = tuple(record.offset for record, _ in jobs)
         destination = info.streams[0]
-        if info.config.durability == "ephemeral":
-            await self._log.append(destination, batch, facts, 0)
-            await self._log.propose(Bury(stream, offsets, copied=False))
-            return
         sizes, times = record_sizes_and_times(batch)
         rows = np.empty(len(sizes), RECORD)
         rows["size"], rows["time"] = sizes, times
         tracked = rows.tobytes() if info.config.tracked else b""
-        await self._log.append_then(
-            destination, batch, facts, int(sizes.sum()), tracked, Bury(stream, offsets)
-        )
+        size = int(sizes.sum())
+        if "ephemeral" in (info.config.durability, topic.config.durability):
+            # Not in one commit, and it need not be: a crash takes what is in memory only.
+            await self._log.append(destination, batch, facts, size, tracked)
+            await self._log.change_queue(Bury(stream, offsets, copied=False))
+        else:
+            await self._log.append_then(destination, batch, facts, size, tracked, Bury(stream, offsets))
 
 
 def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:

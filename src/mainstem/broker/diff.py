@@ -28,7 +28,8 @@ SOURCE_TRIM = "source_trim"  # of a hole: a router's source had given the record
 LOST = "lost"  # damaged, or never synced when the machine went down
 
 _MANY_SLICES = 16  # joined into one buffer, so that a kernel lists their batches
-_READ_BYTES_PER_RECORD = 512  # a guess; if it is low, the rest takes another read
+_STORED_OVERHEAD_BYTES = 40  # of a record, a guess; if it is low, the rest takes another read
+_READ_BYTES_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +148,20 @@ class Diffs:
                 break
         return page
 
+    def _bytes_to_read(self, stream: int, records: int, room: int) -> int:
+        """About as many as so many records take: what is read too much is looked through for nothing."""
+        streams, number = self._log.state_of(stream)
+        held = int(streams.records[number])
+        average = int(streams.bytes[number]) // held if held else 0
+        overhead = records * _STORED_OVERHEAD_BYTES
+        return min(records * average, room) + overhead + _READ_BYTES_MIN
+
     async def _fill(
         self, stream: int, page: Page, floors: Floors, wanted: Wanted, nodes: Sequence[bytes]
     ) -> bool:
         """Add records from where the page ends. False once it is full."""
         at = page.next_from_seq
-        room = wanted.max_bytes - page.bytes
-        asked = min(room + (wanted.limit - page.count) * 64, limits.READ_BYTES_MAX)
-        asked = max(min(asked, (wanted.limit - page.count) * _READ_BYTES_PER_RECORD), 4 * limits.KIB)
+        asked = self._bytes_to_read(stream, wanted.limit - page.count, wanted.max_bytes - page.bytes)
         chunk = self._log.read_cached(stream, at, asked)
         if chunk is None:
             chunk = await self._log.read(stream, at, asked)

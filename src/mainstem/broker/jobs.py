@@ -19,6 +19,7 @@ from mainstem.records.index import RecordIndex, index_slices
 
 _READ_BYTES_MIN = 64 * limits.KIB
 _READ_BYTES_PER_RECORD = 512  # a guess; if it is low the rest takes another read
+_FEW = 4  # records below which array calls cost more than they save
 
 
 class _Piece(NamedTuple):
@@ -134,9 +135,10 @@ def _pick(piece: _Piece, offsets: Sequence[int]) -> list[StoredRecord | None]:
     index = piece.records
     if index is None or not len(index):
         return [None] * len(offsets)
-    wanted = np.array(offsets, np.int64)
+    if len(offsets) <= _FEW:
+        return [_pick_one(index, offset) for offset in offsets]
     stored = index.fields[kernels.OFFSET]
-    at = np.minimum(np.searchsorted(stored, wanted), len(stored) - 1)
+    at = np.minimum(np.searchsorted(stored, np.array(offsets, np.int64)), len(stored) - 1)
     rows = index.fields[:, at].tolist()
     data = index.data
     values = _spans(data, rows[kernels.VALUE_AT], rows[kernels.VALUE_LENGTH])
@@ -157,6 +159,26 @@ def _pick(piece: _Piece, offsets: Sequence[int]) -> list[StoredRecord | None]:
             if offset != offsets[position]:
                 records[position] = None
     return records
+
+
+def _pick_one(index: RecordIndex, offset: int) -> StoredRecord | None:
+    stored = index.fields[kernels.OFFSET]
+    row = offset - int(stored[0])
+    if not 0 <= row < len(stored) or stored[row] != offset:  # there are holes before it
+        row = min(int(np.searchsorted(stored, offset)), len(stored) - 1)
+    found, time_ms, _, end, key_at, key_length, value_at, value_length, headers_at, headers = index.fields[
+        :, row
+    ].tolist()
+    if found != offset:
+        return None
+    data = index.data
+    return StoredRecord(
+        offset,
+        time_ms,
+        None if key_length < 0 else bytes(data[key_at : key_at + key_length]),
+        None if value_length < 0 else bytes(data[value_at : value_at + value_length]),
+        _headers(data, headers_at, end, headers) if headers else (),
+    )
 
 
 def _spans(data: memoryview, starts: list[int], lengths: list[int]) -> list[bytes | None]:

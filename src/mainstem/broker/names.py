@@ -1,4 +1,4 @@
-"""Which names a topic may have."""
+"""Which names the HTTP door gives topics: fewer than may exist (Kafka clients make `_schemas` and others)."""
 
 from __future__ import annotations
 

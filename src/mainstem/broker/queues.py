@@ -25,7 +25,7 @@ from mainstem.errors import (
     TooLarge,
     TopicNotFound,
 )
-from mainstem.ledger.commands import Ack, Claim, DeleteRecords, ExpireLeases, Extend, Nack, Trim
+from mainstem.ledger.commands import Ack, Claim, ExpireLeases, Extend, Nack
 from mainstem.ledger.leases import ranges_of
 from mainstem.ledger.results import Claimed, Granted, JobsChanged
 from mainstem.ledger.topics import Topic
@@ -120,7 +120,7 @@ class Queues:
         bell = self._bells.get(stream)
         if bell is not None:
             bell.arm()
-        return Claims(jobs, self._log.ledger.queues.ready(stream) if claimed.exhausted else claimed.ready)
+        return Claims(jobs, self._ready(stream) if claimed.exhausted else claimed.ready)
 
     async def _grant(
         self, topic: Topic, stream: int, node: str, limit: int, lease_ms: int
@@ -129,7 +129,7 @@ class Queues:
         token = int.from_bytes(self._random.token(_TOKEN_BYTES), "little") | 1
         if not topic.config.claim_jitter_ms:
             command = Claim(stream, ((node, limit, lease_ms, token),), self._broker_id)
-            claimed: Claimed = await self._log.propose(command)
+            claimed: Claimed = await self._log.change_queue(command)
             return claimed.grants[0], claimed
         claimer = _Claimer(node, limit, lease_ms, token, asyncio.get_running_loop().create_future())
         gathered = self._gathering.get(stream)
@@ -151,12 +151,12 @@ class Queues:
             if not waiting:
                 return
             claimers = tuple((c.node, c.limit, c.lease_ms, c.token) for c in waiting)
-            claimed: Claimed = await self._log.propose(Claim(stream, claimers, self._broker_id))
+            claimed: Claimed = await self._log.change_queue(Claim(stream, claimers, self._broker_id))
             for claimer, granted in zip(waiting, claimed.grants, strict=True):
                 if not claimer.granted.done():
                     claimer.granted.set_result((granted, claimed))
                 else:  # it left while the jobs were leased to it
-                    await self._log.propose(Nack(stream, claimer.node, tuple(granted.offsets)))
+                    await self._log.change_queue(Nack(stream, claimer.node, tuple(granted.offsets)))
         except MainstemError as error:
             _refuse(gathered, error)
 
@@ -172,15 +172,15 @@ class Queues:
         if len(jobs) < len(records):
             # Offsets that turn out to hold no record are no jobs: nobody shall get them again.
             missing = set(granted.offsets).difference(job.offset for job in jobs)
-            await self._log.propose(DeleteRecords(stream, tuple(ranges_of(missing))))
+            await self._log.delete(stream, tuple(ranges_of(missing)), 0)
         return jobs
 
     async def _expire_records(self, topic: Topic, stream: int) -> None:
         if topic.config.ttl_ms:
-            streams = self._log.ledger.streams
-            floor = expired_to(streams, stream, self._clock.now_ms() - topic.config.ttl_ms)
-            if floor > streams.start(stream):
-                await self._log.propose(Trim(stream, floor, "ttl"))
+            streams, number = self._log.state_of(stream)
+            floor = expired_to(streams, number, self._clock.now_ms() - topic.config.ttl_ms)
+            if floor > streams.start(number):
+                await self._log.trim(stream, floor, "ttl")
 
     # Settling
 
@@ -223,7 +223,7 @@ class Queues:
 
     async def _settle(self, name: str, stream: int, command: Ack | Nack | Extend) -> JobsChanged:
         try:
-            changed: JobsChanged = await self._log.propose(command)
+            changed: JobsChanged = await self._log.change_queue(command)
         except NotFound:
             raise TopicNotFound(name) from None
         bell = self._bells.get(stream)
@@ -247,23 +247,28 @@ class Queues:
     async def state(self, name: str, partition: int = 0) -> QueueCounts:
         """How many jobs can be claimed now, how many are leased, and how many were dead-lettered ever."""
         _, stream = self._queue(name, partition)
-        leases = self._log.ledger.queues.leases(stream)
+        queues, number = self._log.queue_of(stream)
+        leases = queues.leases(number)
         due_ms = leases.next_change_ms if leases else None
         if due_ms is not None and due_ms <= self._clock.now_ms() and self._log.refusal is None:
             await self._expire(stream)
-        queues = self._log.ledger.queues
-        return QueueCounts(queues.ready(stream), queues.in_flight(stream), queues.dead_lettered(stream))
+        return QueueCounts(queues.ready(number), queues.in_flight(number), queues.dead_lettered(number))
 
     async def _expire(self, stream: int) -> None:
-        await self._log.propose(ExpireLeases(stream))
+        await self._log.change_queue(ExpireLeases(stream))
 
     def ready(self, name: str, partition: int = 0) -> int:
         """Jobs to be had, by what is known without asking the clock."""
-        return self._log.ledger.queues.ready(self._queue(name, partition)[1])
+        return self._ready(self._queue(name, partition)[1])
+
+    def _ready(self, stream: int) -> int:
+        queues, number = self._log.queue_of(stream)
+        return queues.ready(number)
 
     def holds(self, name: str, offset: int, token: int, partition: int = 0) -> bool:
         """Whether a lease is still what it was when it was given."""
-        leases = self._log.ledger.queues.leases(self._queue(name, partition)[1])
+        queues, number = self._log.queue_of(self._queue(name, partition)[1])
+        leases = queues.leases(number)
         grant = leases.holder(offset) if leases else None
         return grant is not None and grant.token == token
 

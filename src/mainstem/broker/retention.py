@@ -1,7 +1,8 @@
 """Retention: topics give up what their time and size limits no longer cover.
 
-Caps and TTL floors that must be exact are the ledger's; `retention.ms` and `retention.bytes` go by whole slices,
-the way Kafka goes by whole segments. Each trim is a command that names the offset, so doing it twice changes nothing.
+Caps and TTL floors that must be exact are the ledger's; `retention.ms` and `retention.bytes` go by whole
+slices, the way Kafka goes by whole segments. Each trim is a command that names the offset, so doing it twice
+changes nothing.
 """
 
 from __future__ import annotations

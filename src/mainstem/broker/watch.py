@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _log = events.named("watch")
 
+_PAGE_EFFORT = 16  # whoever gets a page first has it encoded, which costs as much as so many deliveries
+
 
 class Wish(NamedTuple):
     """What a watcher wants of a stream beside its place in it."""
@@ -148,7 +150,7 @@ class Watching:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._feeds: dict[int, _Feed] = {}  # by stream
-        self._scheduled: list[_Feed] = []
+        self._scheduled: deque[_Feed] = deque()
         self._due: deque[_Group] = deque()  # waiting for their turn to read
         self._reads: set[asyncio.Task[None]] = set()  # those that need a file
         self._handings: deque[_Handing] = deque()
@@ -253,15 +255,17 @@ class Watching:
 
     def _turn(self) -> None:
         self._turn_wanted = False
-        self._hand_out()
-        feeds, self._scheduled = self._scheduled, []
-        for feed in feeds:
-            feed.scheduled = False
-            if feed.places:
-                self._look_at(feed)
-        self._read_due()
-        if self._handings or self._scheduled:
-            self._want_turn()
+        try:
+            self._hand_out()
+            for _ in range(len(self._scheduled)):
+                feed = self._scheduled.popleft()
+                feed.scheduled = False
+                if feed.places:
+                    self._look_at(feed)
+            self._read_due()
+        finally:  # whatever went wrong for one, the others are waiting
+            if self._handings or self._scheduled:
+                self._want_turn()
 
     def _look_at(self, feed: _Feed) -> None:
         if self._end(feed) < 0:
@@ -278,7 +282,11 @@ class Watching:
         for group in groups:
             if group.due and not group.reading:
                 group.reading = True
-                self._due.append(group)
+                # Those who only want what is new do not stand in line behind those with much to catch up.
+                if any(place.tailing for place in group.places):
+                    self._due.appendleft(group)
+                else:
+                    self._due.append(group)
 
     def _forsake(self, feed: _Feed) -> None:
         """The topic was deleted: tell everyone who watched it."""
@@ -292,8 +300,7 @@ class Watching:
     # Reading
 
     def _read_due(self) -> None:
-        # Reads that memory answers take no task, so the bound is one of reads that wait for files.
-        while self._due and len(self._reads) < limits.WATCH_READS_MAX:
+        while self._due and len(self._reads) + len(self._handings) < limits.WATCH_PAGES_MAX:
             group = self._due.popleft()
             group.due = False
             if not group.places:
@@ -356,7 +363,7 @@ class Watching:
             handing = self._handings[0]
             given = handing.places[-room:]
             del handing.places[-room:]
-            room -= len(given)
+            room -= max(len(given), _PAGE_EFFORT)
             self._go_on(handing, [place for place in given if place.live and self._hand(place, handing.news)])
             if handing.places:
                 return

@@ -26,7 +26,7 @@ class Holes:
 
     `digest` is the sum of the intervals' hashes, kept as they change."""
 
-    __slots__ = ("_ends", "_losses", "_reasons", "_starts", "digest", "stream")
+    __slots__ = ("_deletions", "_ends", "_losses", "_reasons", "_starts", "digest", "stream")
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
@@ -35,7 +35,9 @@ class Holes:
         self._starts: array[int] = array("q")
         self._ends: array[int] = array("q")
         self._reasons: list[str] = []
-        self._losses = 0  # how many of them are losses: mostly none, and then nobody need look
+        # How many of them are for these reasons: mostly none, and then nobody need look.
+        self._losses = 0
+        self._deletions = 0
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -71,8 +73,14 @@ class Holes:
         self._starts.append(start)
         self._ends.append(end)
         self._reasons.append(reason)
-        self._losses += is_loss(reason)
+        self._count(reason, 1)
         self.digest = (self.digest + self._hash(start, end, reason)) & MASK
+
+    def _count(self, reason: str, change: int) -> None:
+        if reason == DELETED:
+            self._deletions += change
+        elif is_loss(reason):
+            self._losses += change
 
     def _replace(self, low: int, high: int, pieces: list[tuple[int, int, str]]) -> None:
         """Put `pieces` in place of intervals low..high, merged with the neighbours they touch."""
@@ -91,10 +99,10 @@ class Holes:
                 merged.append((start, end, reason))
         for index in range(low, high):
             self.digest -= self._hash(self._starts[index], self._ends[index], self._reasons[index])
-            self._losses -= is_loss(self._reasons[index])
+            self._count(self._reasons[index], -1)
         for start, end, reason in merged:
             self.digest += self._hash(start, end, reason)
-            self._losses += is_loss(reason)
+            self._count(reason, 1)
         self.digest &= MASK
         self._starts[low:high] = array("q", [piece[0] for piece in merged])
         self._ends[low:high] = array("q", [piece[1] for piece in merged])
@@ -105,7 +113,7 @@ class Holes:
         gone = bisect_right(self._ends, floor)
         for index in range(gone):
             self.digest -= self._hash(self._starts[index], self._ends[index], self._reasons[index])
-            self._losses -= is_loss(self._reasons[index])
+            self._count(self._reasons[index], -1)
         del self._starts[:gone], self._ends[:gone], self._reasons[:gone]
         if self._starts and self._starts[0] < floor:
             self.digest -= self._hash(self._starts[0], self._ends[0], self._reasons[0])
@@ -114,10 +122,18 @@ class Holes:
         self.digest &= MASK
 
     def deleted_prefix(self, start: int) -> int:
-        """Where the deleted records that begin right at `start` end; `start` if there are none."""
-        if self._starts and self._starts[0] == start and self._reasons[0] == DELETED:
-            return self._ends[0]
-        return start
+        """Where the deleted records right behind `start` end, markers and aborted records among them; `start`
+        if there are none. An abort alone does not move it: a reader that waits there would lose its place."""
+        if not self._deletions:
+            return start
+        reached = at = start
+        for first, last, reason in self:
+            if first != at or is_loss(reason):
+                break
+            at = last
+            if reason == DELETED:
+                reached = last
+        return reached
 
     def overlapping(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
         """The holes that have an offset in [start, end), whole."""

@@ -278,16 +278,14 @@ class Leases:
         end = min(end, self.fresh)
         if start >= end or not (self._leased or self._waiting or self._delayed or self._exhausted):
             return
-        leased = _within(self._leased, start, end)
-        if leased:
+        if self._leased and (leased := _within(self._leased, start, end)):
             self.finish(leased)
         for places, kind in (
             (self._waiting, _WAITING),
             (self._delayed, _DELAYED),
             (self._exhausted, _EXHAUSTED),
         ):
-            gone = _within(places, start, end)
-            if gone:
+            if places and (gone := _within(places, start, end)):
                 self._put_down(gone, kind)
                 self._forget_deliveries(gone)
                 for offset in gone:

@@ -130,6 +130,8 @@ class Markers:
     def cut(self, stream: int, floor: int) -> None:
         """Forget what is below `floor`."""
         gone = bisect_left(self._offsets, floor)
+        if not gone:
+            return
         self.digest = (self.digest - self._hash(stream, gone)) & MASK
         for column in (self._offsets, self._producers, self._epochs, self._committed, self._times):
             del column[:gone]

@@ -7,6 +7,7 @@ who holds a job is decided at apply, and the same everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, MainstemError, NotAQueue, Rejected, StreamNotFound, TopicFull
@@ -18,15 +19,21 @@ from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.leases import Leases, LeasesState, deal, ranges_of
 from mainstem.ledger.results import Buried, Claimed, Granted, JobsChanged, LeasesExpired, Outcome
 from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import Topics
+from mainstem.ledger.topics import Topic
 
 _TOKENS = 1 << 64
+
+
+class Owners(Protocol):
+    def of_stream(self, stream: int) -> Topic | None:
+        """Who owns a stream, if its topic still exists."""
+        ...
 
 
 class Queues:
     """The leases of every queue that was ever claimed from, by stream."""
 
-    def __init__(self, streams: Streams, topics: Topics) -> None:
+    def __init__(self, streams: Streams, topics: Owners) -> None:
         self._streams = streams
         self._topics = topics
         self._leases: dict[int, Leases] = {}
@@ -62,7 +69,8 @@ class Queues:
             if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
                 return InvalidInput(f"{lease_ms} ms is no lease")
         leases = self._open(command.stream, now_ms)
-        wanted = [limit for _, limit, _, _ in command.claimers]
+        most = self._affordable(command.stream)
+        wanted = [min(limit, most) for _, limit, _, _ in command.claimers]
         deliveries_max = config.max_deliveries if config.dead_letter else 0
         offsets, deliveries = leases.take(
             sum(wanted), deliveries_max, lambda at: self._live(command.stream, at)
@@ -183,6 +191,11 @@ class Queues:
         self._leases[leases.stream] = leases
         self._streams.watch(leases.stream, leases.forget)
 
+    def _affordable(self, stream: int) -> int:
+        """How many jobs of average size fit into what one claimer may get at once; one at least."""
+        records, size = int(self._streams.records[stream]), int(self._streams.bytes[stream])
+        return max(1, limits.CLAIM_BYTES_MAX * records // size) if size else limits.CLAIM_JOBS_MAX
+
     def _live(self, stream: int, offset: int) -> Iterator[tuple[int, int]]:
         streams = self._streams
         return streams.holes(stream).live(max(offset, streams.start(stream)), streams.stable_end(stream))
@@ -204,7 +217,7 @@ class Queues:
         return [leases.encode() for _, leases in sorted(self._leases.items())]
 
     @classmethod
-    def decode(cls, state: list[LeasesState], streams: Streams, topics: Topics) -> Queues:
+    def decode(cls, state: list[LeasesState], streams: Streams, topics: Owners) -> Queues:
         queues = cls(streams, topics)
         for leases in state:
             queues._adopt(Leases.decode(leases))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,11 +10,10 @@ from mainstem.errors import InvalidConfig, InvalidInput, InvalidName, LimitReach
 from mainstem.ledger.commands import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.names import bad_name
 from mainstem.ledger.streams import Streams
 
 TOPIC_ID_BYTES = 16
-
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:-]{{0,{limits.NAME_CHARS_MAX - 1}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +163,7 @@ class Topics:
 
 
 def _bad_name(command: CreateTopic) -> InvalidName | None:
-    for name in (command.name, command.namespace):
-        if not _NAME.fullmatch(name):
-            return InvalidName(
-                f"{name[: limits.NAME_CHARS_MAX]!r} is no name: use 1 to {limits.NAME_CHARS_MAX} letters,"
-                " digits and . _ : - and begin with a letter or digit"
-            )
-    return None
+    return bad_name(command.name) or bad_name(command.namespace)
 
 
 def _bad_partitions(partitions: int) -> InvalidConfig | None:

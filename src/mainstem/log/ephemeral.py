@@ -14,16 +14,16 @@ import msgspec
 import numpy as np
 
 from mainstem import limits
-from mainstem.errors import NotFound, TopicFull, invariant
+from mainstem.errors import InvalidTransaction, NotFound, TopicFull, invariant
 from mainstem.ledger.appends import RECORD
-from mainstem.errors import InvalidTransaction
 from mainstem.ledger.commands import RaiseCeilings
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import FULL, Streams
-from mainstem.log.committer import LEADER_EPOCH, Committer
+from mainstem.log.committer import Committer
+from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.group import Placed
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
@@ -133,6 +133,10 @@ class EphemeralStreams:
             drop = len(held.bases)
         held.bytes -= sum(map(len, held.slices[:drop]))
         del held.slices[:drop], held.bases[:drop]
+
+    def let_go(self, stream: int) -> None:
+        """Records were taken out of `state`: forget the slices that hold no other."""
+        self._drop(self._stream(stream))
 
     def bounds(self, stream: int) -> tuple[int, int]:
         number = self._stream(stream).number

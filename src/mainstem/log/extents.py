@@ -31,6 +31,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -215,4 +216,4 @@ def _spans(rows: Rows) -> Rows:
 
 def _pairs(cuts: npt.NDArray[np.int64], end: int) -> Iterator[tuple[int, int]]:
     edges = [0, *cuts.tolist(), end]
-    return zip(edges[:-1], edges[1:], strict=True)
+    return pairwise(edges)

@@ -18,11 +18,13 @@ from mainstem.ledger.appends import Rows
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.queues import Queues
 from mainstem.ledger.results import Booted, RecordsRemoved
 from mainstem.ledger.streams import Streams
 from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
+from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extents import SealedExtents
 from mainstem.log.group import Placed
 from mainstem.log.reader import Chunk, Reader
@@ -88,6 +90,7 @@ class Log:
         )
         self._reader = Reader(port, self.ledger, self._index, tail, self.visibility, self._committer)
         self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
+        self._ephemeral_queues = EphemeralQueues(self.ledger, self._ephemeral, clock)
 
     @classmethod
     async def open(
@@ -179,6 +182,20 @@ class Log:
         """Commit one command; returns its result once durable, raises what the ledger refused it with."""
         return await self._committer.propose(command)
 
+    async def change_queue(self, command: QueueCommand) -> Any:
+        """As `propose`, also for queues whose jobs are in memory only."""
+        if self.ledger.streams.exists(command.stream) and self.ledger.streams.ephemeral(command.stream):
+            return self._ephemeral_queues.apply(command)
+        return await self._committer.propose(command)
+
+    def queue_of(self, stream: int) -> tuple[Queues, int]:
+        """Where the leases of a queue are kept, and under which number. Raises NotFound."""
+        if not self.ledger.streams.exists(stream):
+            raise NotFound("the topic was deleted")
+        if self.ledger.streams.ephemeral(stream):
+            return self._ephemeral_queues.queues, self._ephemeral_queues.number(stream)
+        return self.ledger.queues, stream
+
     async def append_then(
         self,
         stream: int,
@@ -240,6 +257,8 @@ class Log:
 
     async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
         """As `read`, but batches come as they were written, deleted records included."""
+        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
+            return self._read_ephemeral_now(stream, offset, max_bytes)
         return await self._reader.stored(stream, offset, max_bytes)
 
     def read_cached(
@@ -306,7 +325,9 @@ class Log:
             if latest is not None and bound <= latest:
                 break
             extents = await self._reader.resolving(lambda: self._index.extents_of(number))  # noqa: B023
-            times = [extent.max_timestamp for extent in extents.from_offset(stream, start) if extent.base < end]
+            times = [
+                extent.max_timestamp for extent in extents.from_offset(stream, start) if extent.base < end
+            ]
             latest = max(times, default=latest) if latest is None else max([latest, *times])
         return latest
 
@@ -333,6 +354,7 @@ class Log:
         return min(floor, end)
 
     def forget_ephemeral(self, stream: int) -> None:
+        self._ephemeral_queues.forget(stream)
         self._ephemeral.forget(stream)
 
     # Behind the head

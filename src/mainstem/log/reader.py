@@ -15,7 +15,8 @@ from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
-from mainstem.log.committer import LEADER_EPOCH, Committer
+from mainstem.log.committer import Committer
+from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.extents import Extent, SealedExtents
 from mainstem.log.index import ExtentIndex, NotLoaded
 from mainstem.log.tail import TailCache

@@ -146,6 +146,8 @@ def _kernel_arguments(columns: RecordColumns, first: int) -> tuple[npt.NDArray[n
 
 
 def _span_arrays(spans: Spans) -> tuple[npt.NDArray[np.uint8], Integers, Integers]:
+    if spans is NO_SPANS:
+        return _NO_BYTES, _NO_INTEGERS, _NO_INTEGERS
     data = np.ascontiguousarray(spans.data, np.uint8).view()
     data.flags.writeable = False
     return data, _integers(spans.starts), _integers(spans.lengths)
@@ -153,4 +155,7 @@ def _span_arrays(spans: Spans) -> tuple[npt.NDArray[np.uint8], Integers, Integer
 
 def _integers(column: Integers) -> Integers:
     """As kernels take them: contiguous and writable, or each kind of array would be compiled apart."""
+    flags = column.flags
+    if flags.c_contiguous and flags.writeable and column.dtype == np.int64:
+        return column
     return np.require(column, np.int64, ("C", "W"))

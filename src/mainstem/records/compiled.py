@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.records import kernels, writing_kernels
+from mainstem.records import json_kernels, kernels, writing_kernels
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +33,22 @@ _CALLED_BY_KERNELS = (
     writing_kernels.write_varint,
     writing_kernels.span_bytes,
     writing_kernels.write_span,
+    json_kernels.utf8_length,
+    json_kernels.skip_space,
+    json_kernels.skip_hex,
+    json_kernels.skip_string,
+    json_kernels.skip_digits,
+    json_kernels.skip_number,
+    json_kernels.skip_word,
+    json_kernels.skip_scalar,
+    json_kernels.skip_key,
+    json_kernels.is_json,
+    json_kernels.put,
+    json_kernels.put_span,
+    json_kernels.put_number,
+    json_kernels.put_string,
+    json_kernels.put_base64,
+    json_kernels.put_data,
 )
 _lock = Lock()
 

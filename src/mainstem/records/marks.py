@@ -17,21 +17,35 @@ META = "meta"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """One row a record of an index; a length of -1 means there is none."""
+    """Four rows, one column a record of an index: node position, node length, meta position, meta length.
 
-    node_at: Integers
-    node_length: Integers
-    meta_at: Integers
-    meta_length: Integers
+    A length of -1 means there is none."""
+
+    table: Integers
+
+    @property
+    def node_at(self) -> Integers:
+        return self.table[0]
+
+    @property
+    def node_length(self) -> Integers:
+        return self.table[1]
+
+    @property
+    def meta_at(self) -> Integers:
+        return self.table[2]
+
+    @property
+    def meta_length(self) -> Integers:
+        return self.table[3]
 
 
 def find_marks(index: RecordIndex) -> Marks:
-    count = len(index)
-    found = np.full((4, count), -1, np.int64)
+    table = np.full((4, len(index)), -1, np.int64)
     if index.headers:
-        index.run(kernels.find_header, index.fields, NODE.encode(), found[0], found[1])
-        index.run(kernels.find_header, index.fields, META.encode(), found[2], found[3])
-    return Marks(*found)
+        index.run(kernels.find_header, index.fields, NODE.encode(), table[0], table[1])
+        index.run(kernels.find_header, index.fields, META.encode(), table[2], table[3])
+    return Marks(table)
 
 
 def nodes_among(index: RecordIndex, marks: Marks, nodes: Sequence[bytes]) -> npt.NDArray[np.bool_]:

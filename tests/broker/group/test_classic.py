@@ -200,6 +200,14 @@ async def test_a_member_alone_may_change_its_protocol(driver: Driver) -> None:
     assert (answer.generation, answer.protocol) == (2, "sticky")
 
 
+@pytest.mark.parametrize("instance", [None, "i"])
+async def test_a_member_alone_may_change_the_kind_of_its_group(driver: Driver, instance: str | None) -> None:
+    [alone] = driver.form(1, instance=instance)
+    member_id = "" if instance else alone.member_id
+    answer = driver.join(member_id, instance=instance, kind="connect", protocols=(("v1", b""),)).result()
+    assert (answer.protocol_type, answer.protocol) == ("connect", "v1")
+
+
 async def test_a_sync_with_another_protocol_is_refused(driver: Driver) -> None:
     [leader] = driver.form(1)
     for wrong in ({"protocol_type": "connect"}, {"protocol": "sticky"}):

@@ -210,3 +210,57 @@ async def test_ephemeral_topics_are_read_from_memory(kafka: KafkaStage, wire: Wi
     await wire.ask(produce(9, "t", slice))
     (part,) = parts_of(await wire.ask(fetch(11, "t", (0, 1))))
     assert values(part, 1) == [(1, b"b")]
+
+
+async def test_an_idle_client_that_asks_the_same_again_gets_what_came_meanwhile(
+    kafka: KafkaStage, wire: Wire
+) -> None:
+    await kafka.broker.create_topic("t", partitions=2)
+    same = fetch(11, "t", (0, 0), (1, 0), wait_ms=10)
+    for _ in range(3):
+        assert [part.records for part in parts_of(await wire.ask(same))] == [b"", b""]
+    await kafka.broker.append_values("t", [b"between"], partition=1)
+    assert values(parts_of(await wire.ask(same))[1]) == [(0, b"between")]
+    assert kafka.broker.log.visibility.watched == 0
+
+
+async def test_an_idle_client_that_asks_the_same_again_is_woken(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    await wire.ask(fetch(11, "t", (0, 0), wait_ms=1))
+    waiting = asyncio.ensure_future(wire.ask(fetch(11, "t", (0, 0), wait_ms=60_000)))
+    other = await kafka.connect()
+    await other.ask(metadata(12, "t"))
+    await kafka.broker.append_values("t", [b"news"])
+    (part,) = parts_of(await waiting)
+    assert values(part) == [(0, b"news")]
+
+
+async def test_the_first_offset_is_told_anew_after_a_trim(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    await kafka.broker.append_values("t", [b"a", b"b"])
+    same = fetch(11, "t", (0, 2), wait_ms=1)
+    assert parts_of(await wire.ask(same))[0].log_start_offset == 0
+    await kafka.broker.trim("t", 2)
+    assert parts_of(await wire.ask(same))[0].log_start_offset == 2
+
+
+async def test_an_idle_client_that_leaves_is_forgotten(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    await wire.ask(fetch(11, "t", (0, 0), wait_ms=1))
+    assert kafka.broker.log.visibility.watched == 1
+    await wire.close()
+    other = await kafka.connect()
+    while kafka.broker.log.visibility.watched:
+        await other.ask(metadata(12, "t"))
+
+
+async def test_a_topic_made_again_under_its_name_is_another(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    same = fetch(11, "t", (0, 0), wait_ms=1)
+    await wire.ask(same)
+    await kafka.broker.delete_topic("t")
+    await kafka.broker.create_topic("t")
+    await kafka.broker.append_values("t", [b"fresh"])
+    codes = [parts_of(await wire.ask(same))[0].error_code for _ in range(2)]
+    assert codes[-1] is ErrorCode.none
+    assert values(parts_of(await wire.ask(same))[0]) == [(0, b"fresh")]

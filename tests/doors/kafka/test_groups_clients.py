@@ -107,7 +107,7 @@ def shared(readers: list[Reader], partitions: int) -> bool:
 
 @pytest.fixture
 def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.replace("[", "-").replace("]", "")[-60:]
+    name = request.node.name.replace("[", "-").replace("]", "")
     create(bootstrap, name, 4)
     return name
 
@@ -201,15 +201,17 @@ def test_a_killed_member_is_replaced_after_its_session(
     wait_until(lambda: survivor.partitions == {0, 1, 2, 3}, "the survivor takes over")
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_static_member_that_starts_again_disturbs_nobody(
-    bootstrap: str, topic: str, readers: ExitStack
+    bootstrap: str, topic: str, readers: ExitStack, protocol: str
 ) -> None:
-    other = start(readers, bootstrap, topic, topic, **{"group.instance.id": "other"})
-    static = start(readers, bootstrap, topic, topic, **{"group.instance.id": "static"})
+    settings = PROTOCOLS[protocol]
+    other = start(readers, bootstrap, topic, topic, **settings, **{"group.instance.id": "other"})
+    static = start(readers, bootstrap, topic, topic, **settings, **{"group.instance.id": "static"})
     wait_until(lambda: shared([other, static], 4), "two share")
     had, rebalances = static.partitions, other.rebalances
     static.close()  # a static member does not leave
-    again = start(readers, bootstrap, topic, topic, **{"group.instance.id": "static"})
+    again = start(readers, bootstrap, topic, topic, **settings, **{"group.instance.id": "static"})
     wait_until(lambda: again.partitions == had, "it has its partitions again")
     assert other.rebalances == rebalances
 
@@ -363,6 +365,85 @@ def test_an_old_style_administrator_does_the_same(bootstrap: str, topic: str, re
         assert topic not in str(admin.list_groups())
     finally:
         admin.close()
+
+
+def test_offsets_in_an_open_transaction_are_waited_for(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "error_cb": quiet})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "error_cb": quiet})
+    place = [TopicPartition(topic, 0)]
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"out", partition=1)
+        producer.send_offsets_to_transaction(
+            [TopicPartition(topic, 0, 7)], consumer.consumer_group_metadata(), PATIENCE_S
+        )
+        with pytest.raises(KafkaException, match=r"TIMED_OUT|UNSTABLE"):
+            consumer.committed(place, timeout=0.5)
+        producer.commit_transaction(PATIENCE_S)
+        assert [part.offset for part in consumer.committed(place, timeout=PATIENCE_S)] == [7]
+    finally:
+        consumer.close()
+
+
+def test_a_reader_without_a_group_membership_commits(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, 0, 8)
+    settings = {"bootstrap.servers": bootstrap, "group.id": topic, "error_cb": quiet}
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        place = TopicPartition(topic, 0, 1, metadata="half way")
+        consumer.commit(offsets=[place], asynchronous=False)
+        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+        assert (found.offset, found.metadata) == (1, "half way")
+    finally:
+        consumer.close()
+
+
+async def test_aiokafka_commits_and_goes_on(bootstrap: str, topic: str) -> None:
+    await asyncio.to_thread(produce, bootstrap, topic, 0, 40)
+    seen: list[bytes] = []
+    for upto in (20, 40):
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        await consumer.start()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while len(seen) < upto:
+                    seen.append((await consumer.getone()).value)
+            await consumer.commit()
+            places = [await consumer.committed(part) for part in consumer.assignment()]
+            assert sum(place or 0 for place in places) == upto
+        finally:
+            await consumer.stop()
+    assert sorted(map(int, seen)) == list(range(40))
+
+
+def test_kafka_python_commits_and_goes_on(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, 0, 40)
+    seen: list[bytes] = []
+    for upto in (20, 40):
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            consumer_timeout_ms=int(PATIENCE_S * 1000),
+        )
+        try:
+            while len(seen) < upto:
+                seen.append(next(consumer).value)
+            consumer.commit()
+        finally:
+            consumer.close()
+    assert sorted(map(int, seen)) == list(range(40))
 
 
 def test_a_pattern_is_matched_by_the_broker(bootstrap: str, readers: ExitStack) -> None:

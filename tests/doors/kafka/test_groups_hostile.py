@@ -7,6 +7,7 @@ import logging
 import random
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema
@@ -24,17 +25,18 @@ _PARTITION = {
     "committed_leader_epoch": 0,
     "committed_metadata": "m",
 }
+_WANTED = {"name": "t", "topic_id": UUID(int=1), "partition_indexes": (0, 1)}
 
 # By API key: a request that makes sense.
 REQUESTS: dict[int, dict[str, Any]] = {
     8: {
         "generation_id_or_member_epoch": -1,
         "member_id": "",
-        "topics": [{"name": "t", "partitions": [_PARTITION]}],
+        "topics": [{"name": "t", "topic_id": UUID(int=1), "partitions": [_PARTITION]}],
     },
     9: {
-        "groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": (0, 1)}]}],
-        "topics": [{"name": "t", "partition_indexes": (0, 1)}],
+        "groups": [{"group_id": "g", "topics": [_WANTED]}],
+        "topics": [_WANTED],
     },
     10: {"key": "g", "key_type": 0, "coordinator_keys": ("g",)},
     11: {

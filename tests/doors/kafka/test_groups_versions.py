@@ -24,8 +24,8 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 
 DESCRIBE, LIST, DELETE, OFFSET_DELETE, CONSUMER, CONSUMER_DESCRIBE = 15, 16, 42, 47, 68, 69
 
 EXPECTED = {
-    OFFSET_COMMIT: (2, 9),
-    OFFSET_FETCH: (1, 9),
+    OFFSET_COMMIT: (2, 10),
+    OFFSET_FETCH: (1, 10),
     FIND: (0, 6),
     JOIN: (0, 9),
     HEARTBEAT: (0, 4),
@@ -217,7 +217,7 @@ def commit_fields(*offsets: tuple[str, int, int], **fields: Any) -> dict[str, An
     }
 
 
-@pytest.mark.parametrize("version", versions(OFFSET_COMMIT))
+@pytest.mark.parametrize("version", versions(OFFSET_COMMIT)[:-1])
 async def test_offsets_are_committed(kafka: KafkaStage, wire: Wire, version: int) -> None:
     answer = await ask(wire, OFFSET_COMMIT, version, **commit_fields(("t", 0, 5), ("t", 3, 5), ("x", 0, 5)))
     assert [topic.partitions[0].error_code for topic in answer.topics] == [
@@ -234,7 +234,7 @@ async def test_offsets_are_committed(kafka: KafkaStage, wire: Wire, version: int
     assert refused.topics[0].partitions[0].error_code == ErrorCode.unknown_member_id
 
 
-@pytest.mark.parametrize("version", versions(OFFSET_FETCH))
+@pytest.mark.parametrize("version", versions(OFFSET_FETCH)[:-1])
 async def test_offsets_are_fetched(wire: Wire, version: int) -> None:
     await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 0, 5), ("t", 2, 7)))
     wanted = [{"name": "t", "partition_indexes": (0, 1)}, {"name": "x", "partition_indexes": (0,)}]
@@ -254,7 +254,7 @@ async def test_offsets_are_fetched(wire: Wire, version: int) -> None:
         assert {row.committed_offset for row in answer.groups[1].topics[0].partitions} == {-1}
 
 
-@pytest.mark.parametrize("version", versions(OFFSET_FETCH)[1:])
+@pytest.mark.parametrize("version", versions(OFFSET_FETCH)[1:-1])
 async def test_all_offsets_of_a_group_are_fetched(wire: Wire, version: int) -> None:
     await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 2, 7), ("t", 0, 5)))
     group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": None}
@@ -266,6 +266,52 @@ async def test_all_offsets_of_a_group_are_fetched(wire: Wire, version: int) -> N
         (0, 5),
         (2, 7),
     ]
+
+
+async def test_version_ten_names_topics_by_their_id(kafka: KafkaStage, wire: Wire) -> None:
+    topic, stranger = UUID(bytes=kafka.broker.topic("t").topic_id), UUID(int=7)
+    partition = {"partition_index": 1, "committed_offset": 5, "committed_metadata": "m"}
+    committed = await ask(
+        wire,
+        OFFSET_COMMIT,
+        10,
+        group_id="g",
+        member_id="",
+        topics=[{"topic_id": one, "partitions": [partition]} for one in (stranger, topic)],
+    )
+    assert [(one.topic_id, one.partitions[0].error_code) for one in committed.topics] == [
+        (stranger, ErrorCode.unknown_topic_id),
+        (topic, NONE),
+    ]
+    some = [{"topic_id": one, "partition_indexes": (0, 1)} for one in (stranger, topic)]
+    groups = [{"group_id": "g", "topics": wanted} for wanted in (some, None)]
+    fetched = await ask(wire, OFFSET_FETCH, 10, groups=groups, require_stable=True)
+    rows = [
+        (one.topic_id, row.partition_index, row.committed_offset, row.error_code)
+        for group in fetched.groups
+        for one in group.topics
+        for row in one.partitions
+    ]
+    assert rows == [
+        (topic, 0, -1, NONE),
+        (topic, 1, 5, NONE),
+        (stranger, 0, -1, ErrorCode.unknown_topic_id),
+        (stranger, 1, -1, ErrorCode.unknown_topic_id),
+        (topic, 1, 5, NONE),
+    ]
+
+
+async def test_an_id_of_a_deleted_topic_does_not_move_the_offsets_of_its_successor(
+    kafka: KafkaStage, wire: Wire
+) -> None:
+    old = UUID(bytes=kafka.broker.topic("t").topic_id)
+    await kafka.broker.delete_topic("t")
+    await kafka.broker.create_topic("t")
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+    topics = [{"topic_id": old, "partitions": [partition]}]
+    answer = await ask(wire, OFFSET_COMMIT, 10, group_id="g", member_id="", topics=topics)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.unknown_topic_id
+    assert kafka.door.context.groups.committed("g", "t", 0) is None
 
 
 async def test_a_member_fetches_offsets_at_its_epoch(wire: Wire) -> None:

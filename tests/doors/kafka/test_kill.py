@@ -61,6 +61,7 @@ def test_an_idempotent_producer_survives_kills_without_loss_or_duplicates(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
+            "log_level": 0,  # refused connections are what this is about
             "linger.ms": 1,
             "batch.num.messages": 50,
             "message.timeout.ms": int(WITHIN_S * 1000),

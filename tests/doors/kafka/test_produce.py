@@ -177,3 +177,59 @@ async def test_a_request_larger_than_the_receive_buffer_arrives_whole(kafka: Kaf
     assert [only_part(answer).base_offset for answer in answers] == [0, 1]
     (record,) = await kafka.broker.read("t", 0, max_records=1)
     assert record.value == value
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+async def test_batches_in_a_row_are_each_judged_by_themselves(
+    kafka: KafkaStage, wire: Wire, version: int
+) -> None:
+    """Requests that begin alike are not parsed again, but every batch of them is checked and placed."""
+    topic = await topic_of(kafka.broker, "t", version, partitions=3)
+    good, _ = batch(b"good")
+    torn = bytearray(good)
+    torn[-1] ^= 1
+    answers = await wire.ask_next(
+        produce(version, topic, good, partitions=[2]),
+        produce(version, topic, good, partitions=[1]),
+        produce(version, topic, torn, partitions=[1]),
+        produce(version, topic, None, partitions=[1]),
+        produce(version, topic, good, partitions=[9]),
+        produce(version, topic, produced(5, 3, b"gap"), partitions=[1]),
+        produce(version, topic, good, good, partitions=[0, 2]),
+        produce(version, topic, good, partitions=[1]),
+    )
+    found = [
+        [(part.index, part.error_code, part.base_offset) for part in answer.responses[0].partition_responses]
+        for answer in answers
+    ]
+    assert found == [
+        [(2, ErrorCode.none, 0)],
+        [(1, ErrorCode.none, 0)],
+        [(1, ErrorCode.corrupt_message, -1)],
+        [(1, ErrorCode.invalid_record, -1)],
+        [(9, ErrorCode.unknown_topic_or_partition, -1)],
+        [(1, ErrorCode.out_of_order_sequence_number, -1)],
+        [(0, ErrorCode.none, 0), (2, ErrorCode.none, 1)],
+        [(1, ErrorCode.none, 1)],
+    ]
+    refused = [answers[at].responses[0].partition_responses[0].error_message for at in (2, 4, 5)]
+    assert all(refused)
+
+
+async def test_a_row_of_batches_notices_that_its_topic_changed(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    slice, _ = batch(b"x" * 500)
+    for _ in range(2):
+        assert not only_part(await wire.ask(produce(9, "t", slice))).error_code
+    await kafka.broker.alter_topic("t", TopicConfig(durability="disk", max_message_bytes=100))
+    part = only_part(await wire.ask(produce(9, "t", slice)))
+    assert part.error_code is ErrorCode.message_too_large
+    await kafka.broker.delete_topic("t")
+    part = only_part(await wire.ask(produce(9, "t", slice)))  # made anew
+    assert (part.error_code, part.base_offset) == (ErrorCode.none, 0)
+
+
+async def test_a_failure_nobody_wants_to_hear_of_closes_the_connection(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    wire.send(produce(9, "t", b"junk", acks=0))
+    assert await wire.ended()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import timedelta
 from typing import Any
 
@@ -296,3 +297,16 @@ async def test_nobody_writes_markers_by_hand(client: Client, version: int) -> No
     answer = await client.ask(WRITE_MARKERS, version, markers=(marker,))
     [result] = answer.markers[0].topics[0].partitions
     assert result.error_code is ErrorCode.cluster_authorization_failed
+
+
+async def test_an_id_nobody_used_is_not_found(client: Client) -> None:
+    await client.init()
+    request = make(load_request_schema(DESCRIBE, 0), {"transactional_ids": ("none", "tx")})
+    client.wire.send(request)
+    answer = await client.wire.receive_raw()
+    # Header and throttle time, then two states: code, id, state, timeout, and -1 for no start yet.
+    assert answer[9:10] == b"\x03"
+    assert answer[10:18] == struct.pack(">h", ErrorCode.transactional_id_not_found) + b"\x05none\x01"
+    assert answer[18:40] == struct.pack(">iqqh", 0, -1, -1, -1)
+    assert answer[42:53] == struct.pack(">h", 0) + b"\x03tx\x06Empty"
+    assert answer[53:65] == struct.pack(">iq", 60_000, -1)

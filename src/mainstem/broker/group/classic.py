@@ -107,12 +107,13 @@ class ClassicGroup:
         if not self._unsynced:
             self._sync_phase.cancel()
         future = self._wait_for_sync(member)
-        if self.state == COMPLETING and member_id == self.leader:
+        if self.state == STABLE:
+            self._answer_sync(member)
+        elif member_id == self.leader:
+            self.state = STABLE
             for other in self.members.values():
                 other.assignment = assignments.get(other.member_id, b"")
-            self.state = STABLE
-        if self.state == STABLE:
-            self._answer_syncs()
+                self._answer_sync(other)
         return future
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
@@ -171,7 +172,6 @@ class ClassicGroup:
 
     def _admit(self, join: Join, member_id: str) -> asyncio.Future[Joined]:
         member = self._add(join, member_id)
-        self.protocol_type = join.protocol_type
         self.leader = self.leader or member_id
         self._gathered_more = self._gathering
         future = self._wait_for_join(member)
@@ -190,6 +190,7 @@ class ClassicGroup:
             self._timers.timer(lambda: self._remove(member)),
         )
         self.members[member_id] = member
+        self.protocol_type = join.protocol_type
         if join.instance_id is not None:
             self._instances[join.instance_id] = member_id
         self._protocols.add(member)
@@ -209,6 +210,7 @@ class ClassicGroup:
 
     def _update(self, member: Member, join: Join) -> None:
         self._protocols.remove(member)
+        self.protocol_type = join.protocol_type
         member.protocols = join.protocols
         member.session_ms, member.rebalance_ms = join.session_ms, join.rebalance_ms
         member.client_id, member.client_host = join.client_id, join.client_host
@@ -364,11 +366,10 @@ class ClassicGroup:
             member.syncing = None
             member.alive()
 
-    def _answer_syncs(self) -> None:
-        for member in self.members.values():
-            if member.syncing is not None:
-                member.answer_sync(Synced(self.protocol_type, self.protocol, member.assignment))
-                member.alive()
+    def _answer_sync(self, member: Member) -> None:
+        if member.syncing is not None:
+            member.answer_sync(Synced(self.protocol_type, self.protocol, member.assignment))
+            member.alive()
 
     def _generation_for(self, member: Member, *, skip_assignment: bool = False) -> Joined:
         seen: tuple[JoinedMember, ...] = ()

@@ -16,17 +16,19 @@ from uvicorn.server import ServerState
 from mainstem import limits
 from mainstem.doors.http.app import App
 from mainstem.doors.http.errors import error_response
+from mainstem.doors.http.http2 import PREFACE, Http2Connection
 from mainstem.doors.http.responses import Response
 
 
 class HttpConnection(HttpToolsProtocol):
     def __init__(self, config: Config, state: ServerState, app: App) -> None:
         super().__init__(config, state, {})
-        self._serve = app.serve
+        self._app = app
         self._heard_at = 0.0  # when the last bytes came
         self._head_since = 0.0  # when the head now being received began; 0 = none is
         self._head_bytes = 0
         self._in_body = False
+        self._first: bytes | None = b""  # what came so far, until it is clear which protocol it is
         self._unread_since = 0.0  # since when a client takes nothing of what is written; 0 = it does
         self._unread_bytes = 0
 
@@ -43,6 +45,15 @@ class HttpConnection(HttpToolsProtocol):
     # Receiving
 
     def data_received(self, data: bytes) -> None:
+        if self._first is not None:
+            data = self._first + data
+            if len(data) < len(PREFACE) and PREFACE.startswith(data):
+                self._first = data  # not enough yet to tell which protocol it is
+                return
+            self._first = None
+            if data.startswith(PREFACE):
+                self._become_http2(data)
+                return
         self._heard_at = now = self.loop.time()
         if not self._in_body:
             if not self._head_since:
@@ -51,6 +62,14 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
         if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX and not self._in_body:
             self.send_400_response("its head is too long")
+
+    def _become_http2(self, data: bytes) -> None:
+        self.connections.discard(self)
+        self._unset_keepalive_if_required()
+        protocol = Http2Connection(self.server_state, self._app)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        protocol.data_received(data)
 
     def on_headers_complete(self) -> None:
         self._head_since = 0.0
@@ -89,7 +108,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.transport.close()
             self.on_response_complete()
 
-        await self._serve(cycle.scope, cycle.receive, cycle.send, write)  # type: ignore[arg-type]
+        await self._app.serve(cycle.scope, cycle.receive, cycle.send, write)  # type: ignore[arg-type]
         if not cycle.response_complete and not cycle.disconnected:
             self.transport.close()
 

@@ -17,6 +17,8 @@ from mainstem.doors.http.app import App
 from mainstem.doors.http.auth import Keys
 from mainstem.doors.http.connection import HttpConnection
 from mainstem.doors.http.context import Context, HttpLimits
+from mainstem.doors.http.http2 import Http2Connection
+from mainstem.doors.http.rendering import warm_up
 from mainstem.errors import CannotListen, InvalidConfig
 
 _BACKLOG = 2048
@@ -42,6 +44,7 @@ class HttpDoor:
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
+        self._warming: asyncio.Future[None] | None = None
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log what clients do wrong
 
     @property
@@ -80,6 +83,7 @@ class HttpDoor:
             ssl=self._tls,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
+        self._warming = loop.run_in_executor(None, warm_up)
         host, port, *_ = self._server.sockets[0].getsockname()
         return Address(host, port)
 
@@ -97,11 +101,13 @@ class HttpDoor:
         if tasks:
             await asyncio.wait(tasks, timeout=drain_s)
         open_still = list(self._state.connections)
-        left = [held for held in open_still if not (isinstance(held, HttpConnection) and held.idle)]
+        left = [held for held in open_still if not (isinstance(held, HttpConnection | Http2Connection) and held.idle)]
         for held in open_still:
             held.transport.abort()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        if self._warming is not None:
+            await self._warming
         return len(left)
 
     async def _sweep(self) -> None:
@@ -111,7 +117,7 @@ class HttpDoor:
             await asyncio.sleep(_SWEEP_S)
             now = loop.time()
             for connection in list(self._state.connections):
-                if isinstance(connection, HttpConnection):
+                if isinstance(connection, HttpConnection | Http2Connection):
                     connection.check(now)
 
 

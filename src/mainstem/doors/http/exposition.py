@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from mainstem import __version__
 from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Response, reply
+from mainstem.version import VERSION
 
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
@@ -59,11 +59,12 @@ def _traffic(request: Request) -> Iterator[Metric]:
     yield _one("mainstem_http_sent_bytes_total", "counter", "Bytes of bodies sent.", traffic.sent_bytes)
     yield _one("mainstem_http_body_bytes", "gauge", "Bytes of bodies being served.", context.body_bytes)
     yield _one("mainstem_http_streams", "gauge", "Event streams and web sockets open.", context.streams)
+    yield _one("mainstem_watch_sessions", "gauge", "Watch sessions kept.", len(context.live.sessions))
 
 
 def _process(request: Request) -> Iterator[Metric]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    yield Metric("mainstem_build_info", "gauge", "1, labelled with the version.", (((("version", __version__),), 1.0),))
+    yield Metric("mainstem_build_info", "gauge", "1, labelled with the version.", (((("version", VERSION),), 1.0),))
     yield _one(
         "mainstem_uptime_seconds", "gauge", "Since the door opened.", time.monotonic() - request.context.started
     )

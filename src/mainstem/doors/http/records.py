@@ -135,13 +135,8 @@ def new_records(records: Sequence[RecordBody], node: str | None) -> NewRecords:
         )
     values = [bytes(record.data) for record in records]
     sizes = [*map(len, values)]
-    tags = [record.tag for record in records]
-    keys = None
-    if any(tag is not None for tag in tags):
-        keys = [None if tag is None else tag.encode() for tag in tags]
-        if max(len(key) for key in keys if key is not None) > limits.HTTP_TAG_BYTES_MAX:
-            raise invalid(f"a tag has up to {limits.HTTP_TAG_BYTES_MAX} bytes")
-    headers = _headers(records, node, sizes)
+    keys = _keys([record.tag for record in records])
+    headers = _headers([record.node for record in records], [record.meta for record in records], node, sizes)
     if max(sizes) > limits.HTTP_RECORD_BYTES_MAX:
         raise Refusal(
             400,
@@ -152,29 +147,37 @@ def new_records(records: Sequence[RecordBody], node: str | None) -> NewRecords:
     return NewRecords(values, keys, headers, sizes)
 
 
+def _keys(tags: list[str | None]) -> list[bytes | None] | None:
+    if tags.count(None) == len(tags):
+        return None
+    keys = [None if tag is None else tag.encode() for tag in tags]
+    if max(len(key) for key in keys if key is not None) > limits.HTTP_TAG_BYTES_MAX:
+        raise invalid(f"a tag has up to {limits.HTTP_TAG_BYTES_MAX} bytes")
+    return keys
+
+
 def _headers(
-    records: Sequence[RecordBody], node: str | None, sizes: list[int]
+    nodes: list[str | None], metas: list[Raw], default: str | None, sizes: list[int]
 ) -> list[tuple[Header, ...]] | None:
     """The node and meta of each record; adds the meta to its size."""
-    default = _node_header(node)
-    if all([record.node is None and record.meta is _NONE for record in records]):
-        return None if default is None else [(default,)] * len(records)
-    headers = []
-    for row, record in enumerate(records):
-        own = default if record.node is None else _node_header(record.node)
-        meta = bytes(record.meta)
-        found: tuple[Header, ...] = () if own is None else (own,)
-        if meta not in _NO_META:
-            _check_meta(meta)
-            sizes[row] += len(meta)
-            found = (*found, ("meta", meta))
-        headers.append(found)
-    return headers
+    count = len(nodes)
+    without_meta = metas.count(_NONE) == count
+    if without_meta and nodes.count(None) == count:
+        return None if default is None else [(_node_header(default),)] * count
+    by_node = {name: (_node_header(name),) for name in {*nodes, default} if name is not None}
+    own = [by_node.get(default if name is None else name, ()) for name in nodes]
+    if without_meta:
+        return own
+    contents = [bytes(meta) for meta in metas]
+    for row, content in enumerate(contents):
+        if content not in _NO_META:
+            _check_meta(content)
+            sizes[row] += len(content)
+            own[row] = (*own[row], ("meta", content))
+    return own
 
 
-def _node_header(node: str | None) -> Header | None:
-    if node is None:
-        return None
+def _node_header(node: str) -> Header:
     encoded = node.encode()
     if len(encoded) > limits.HTTP_NODE_BYTES_MAX:
         raise invalid(f"a node has up to {limits.HTTP_NODE_BYTES_MAX} bytes")
@@ -184,5 +187,7 @@ def _node_header(node: str | None) -> Header | None:
 def _check_meta(meta: bytes) -> None:
     if len(meta) > limits.HTTP_META_BYTES_MAX:
         raise invalid(f"meta has up to {limits.HTTP_META_BYTES_MAX} bytes")
-    if meta.startswith(b"{") and len(_object.decode(meta)) > limits.HTTP_META_KEYS_MAX:
-        raise invalid(f"meta has up to {limits.HTTP_META_KEYS_MAX} keys")
+    # As many colons as keys at least: most metas need not be parsed to know that they are few.
+    keys_max = limits.HTTP_META_KEYS_MAX
+    if meta.count(b":") > keys_max and meta.startswith(b"{") and len(_object.decode(meta)) > keys_max:
+        raise invalid(f"meta has up to {keys_max} keys")

@@ -6,9 +6,17 @@ import base64
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 
+from mainstem import limits
 from mainstem.broker.diff import Chosen
+from mainstem.errors import invariant
 from mainstem.records import kernels
+from mainstem.records.building import build_batch
+from mainstem.records.compiled import compiled
+from mainstem.records.index import index_slices
+from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
+from mainstem.records.marks import find_marks, nodes_among
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _quote = msgspec.json.Encoder().encode
@@ -16,7 +24,26 @@ _quote = msgspec.json.Encoder().encode
 
 def render(chosen: Sequence[Chosen], *, tags: bool = False, meta: bool = True, data: bool = True) -> bytes:
     """Comma-separated JSON objects, without brackets around them."""
-    return b",".join([record for part in chosen for record in _few(part, tags, meta, data)])
+    parts: list[bytes] = []
+    for part in chosen:
+        if len(part.rows) > limits.INTERPRETED_RECORDS_MAX:
+            parts.append(_many(part, tags, meta, data))
+        else:
+            parts += _few(part, tags, meta, data)
+    return b",".join(parts) if len(parts) != 1 else parts[0]
+
+
+def _many(part: Chosen, tags: bool, meta: bool, data: bool) -> bytes:
+    fields, table, rows = part.index.fields, part.marks.table, part.rows
+    strings = np.maximum(table[1, rows], 0) + np.maximum(table[3, rows], 0)
+    strings += np.maximum(fields[kernels.KEY_LENGTH, rows], 0)
+    values = np.maximum(fields[kernels.VALUE_LENGTH, rows], 0)
+    room = int(strings.sum()) * STRING_GROWTH + int(values.sum()) * 4 // 3 + len(rows) * RECORD_OVERHEAD_BYTES
+    out = np.empty(room, np.uint8)
+    nesting = np.empty(limits.JSON_NESTING_MAX, np.uint8)
+    size = compiled(render_records)(part.index.octets, fields, table, rows, tags, meta, data, nesting, out)
+    invariant(size <= room, "records take no more room as JSON than was made for them")
+    return out[:size].tobytes()
 
 
 def _few(part: Chosen, tags: bool, meta: bool, data: bool) -> Iterator[bytes]:
@@ -67,3 +94,19 @@ def is_json(value: bytes) -> bool:
 def quoted(value: bytes) -> bytes:
     """A JSON string; bytes that are no UTF-8 are replaced."""
     return _quote(value.decode("utf-8", "replace"))
+
+
+def warm_up() -> None:
+    """Have the kernels of large batches and pages compiled or loaded, so that no request has to wait for it."""
+    count = limits.INTERPRETED_RECORDS_MAX + 1
+    batch = build_batch(
+        [b"{}"] * count,
+        keys=[b"k"] * count,
+        headers=[(("node", b"n"), ("meta", b"{}"))] * count,
+        timestamps_ms=0,
+    )
+    build_batch([b"{}"] * count, timestamps_ms=0)
+    for index in index_slices([batch]):
+        marks = find_marks(index)
+        rows = np.flatnonzero(~nodes_among(index, marks, (b"m",)))
+        render([Chosen(index, marks, rows)], tags=True)

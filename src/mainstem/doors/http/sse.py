@@ -44,7 +44,7 @@ def check_accept(request: Request) -> None:
         return
     for choice in accept.split(b","):
         media, *parameters = (part.strip().lower() for part in choice.split(b";"))
-        if media in (b"text/event-stream", b"*/*", b"text/*") and b"q=0" not in parameters:
+        if media in (b"text/event-stream", b"*/*") and b"q=0" not in parameters:
             return
     raise Refusal(406, "not_acceptable", "this path answers with text/event-stream only")
 

@@ -13,6 +13,7 @@ from mainstem import limits
 from mainstem.broker.watch import News, Place, Wish
 from mainstem.broker.watch_sessions import Session
 from mainstem.doors.http import sse
+from mainstem.doors.http.commands import Beginning
 from mainstem.doors.http.diff import node_set
 from mainstem.doors.http.errors import Refusal, invalid
 from mainstem.doors.http.frames import caught_up_data, deleted_data, records_data, tombstone_data
@@ -24,16 +25,8 @@ from mainstem.errors import Closed, TopicNotFound
 from mainstem.ledger.topics import Topic
 
 
-class FromBody(msgspec.Struct, frozen=True):
-    """Where to begin in one topic."""
-
-    from_seq: U64 = 0
-    tail: bool = False
-    partition: U64 = 0
-
-
 class WatchBody(msgspec.Struct, frozen=True):
-    topics: dict[str, FromBody]
+    topics: dict[str, Beginning]
     node: str | list[str] | None = None
     limit: U64 = limits.WATCH_RECORDS_DEFAULT
     max_batch_bytes: U64 = limits.WATCH_BYTES_DEFAULT
@@ -91,7 +84,7 @@ async def post_watch(request: Request) -> Response:
     )
 
 
-def _found(request: Request, body: WatchBody) -> list[tuple[Topic, FromBody]]:
+def _found(request: Request, body: WatchBody) -> list[tuple[Topic, Beginning]]:
     """The topics that are there. Raises TopicNotFound for one that is not, unless the client is lenient."""
     lenient = request.flag("lenient", False)
     found = []

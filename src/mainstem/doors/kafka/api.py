@@ -52,6 +52,10 @@ class Reply(Protocol):
         """The request is done and the protocol wants no answer."""
         ...
 
+    def hang_up(self, reason: str) -> None:
+        """Close the connection."""
+        ...
+
     def fail(self, error: Exception) -> None:
         """Something nobody foresaw: it is logged, and the connection closed."""
         ...
@@ -102,4 +106,5 @@ class FastApi:
     flexible_from: int  # first version with tagged fields in its headers
     handle: FastHandler
     turn: Turn = Turn.ALONE
+    large: bool = False  # its requests may be as large as the door takes, others are bounded more tightly
     plain_answer_header: bool = False  # no tagged fields in the answer's header whatever the version

@@ -284,17 +284,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def fail(self, error: Exception) -> None:
         """A request cannot be answered: close the connection, and say why."""
         if isinstance(error, MalformedRequest):
-            self._drop(str(error))
+            self.drop(str(error))
         else:
             _log.failure("request failed", error, client=self.host)
-            self._drop("it met an internal error")
+            self.drop("it met an internal error")
 
     def _hurry(self) -> None:
         for request in list(self._line):
             if request.hurry is not None:
                 request.hurry()
 
-    def _drop(self, reason: str) -> None:
+    def drop(self, reason: str) -> None:
+        """Close the connection for what the client did."""
         if not self.closed:
             _log.warning("connection dropped", client=self.host, reason=reason)
             self._connections.metrics.connections_dropped += 1

@@ -26,7 +26,7 @@ from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.operations import TOPIC_OPERATIONS
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.ledger.topics import Topic
-from mainstem.log.committer import LEADER_EPOCH
+from mainstem.log.delivery import LEADER_EPOCH
 
 
 async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from mainstem import events
+from mainstem import limits
 from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Api, Call, FastApi, Turn
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
@@ -30,7 +30,6 @@ from mainstem.errors import MalformedRequest
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
 
-_log = events.named("kafka")
 _HEAD = struct.Struct(">hhih")
 _KEY = struct.Struct(">h")
 
@@ -38,12 +37,12 @@ _KEY = struct.Struct(">h")
 class Route:
     """One API: what handles it, in which order, and its counters."""
 
-    __slots__ = ("alone", "api", "counters", "fast", "single")
+    __slots__ = ("alone", "api", "counters", "large", "single")
 
     def __init__(self, api: Api | FastApi, counters: ApiCounters) -> None:
         self.api = api
         self.counters = counters
-        self.fast = isinstance(api, FastApi)
+        self.large = isinstance(api, FastApi) and api.large
         turn = api.turn if isinstance(api, FastApi) else Turn.ALONE
         self.alone = turn is Turn.ALONE
         self.single = turn is Turn.SINGLE
@@ -62,6 +61,8 @@ class Dispatch:
         route = self._routes.get(key)
         if route is None:
             raise MalformedRequest(f"API key {key} is not spoken here")
+        if len(frame) > limits.KAFKA_CONTROL_REQUEST_BYTES_MAX and not route.large:
+            raise MalformedRequest(f"a request of API {key} has {len(frame)} bytes, too many for it")
         return route
 
     def start(self, connection: KafkaConnection, route: Route, frame: memoryview) -> None:

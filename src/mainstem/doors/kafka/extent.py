@@ -1,17 +1,19 @@
 """Whether a message fits into the bytes a client sent, found out before the library reads it.
 
 The library makes room for as many items as an array announces, and ends the process if that is too much: so
-every length and count is compared with what was sent first.
+every length and count is compared with what was sent first. It also refuses tagged fields unknown to it, which
+the protocol wants to be passed over: they are cut out.
 """
 
 from __future__ import annotations
 
+import struct
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-from mainstem.doors.kafka.wire import count, span, uvarint
+from mainstem.doors.kafka.wire import INT16, count, span, uvarint, write_uvarint
 from mainstem.errors import MalformedRequest
 
 _SIZES = {
@@ -31,19 +33,26 @@ _SIZES = {
     "uuid": 16,
 }
 
-# Where a value that stands at a byte ends.
-_Skip = Callable[[memoryview, int], int]
+# What stands in the way of the library: tagged fields from one byte to another, and those of them to keep.
+_Cut = tuple[int, int, bytes]
+
+# Where a value that stands at a byte ends; adds what has to be cut.
+_Skip = Callable[[memoryview, int, list[_Cut]], int]
 
 
-def check_extent(schema: type[Any], body: bytes) -> None:
-    """Raises MalformedRequest unless the body is as long as the message in it."""
+def fitted(schema: type[Any], body: bytes) -> bytes:
+    """The body as the library can read it. Raises MalformedRequest unless it is as long as its message."""
     buf = memoryview(body)
+    cuts: list[_Cut] = []
     try:
-        end = _skip_message(schema)(buf, 0)
-    except IndexError:
+        end = _skip_message(schema)(buf, 0, cuts)
+    except (IndexError, struct.error):
         end = -1
     if end != len(buf):
         raise MalformedRequest(f"{len(buf)} bytes are no {schema.__name__} of version {schema.__version__}")
+    for first, last, kept in reversed(cuts):
+        body = body[:first] + kept + body[last:]
+    return body
 
 
 _messages: dict[type[Any], _Skip] = {}
@@ -71,12 +80,12 @@ def _new_skip(schema: Any) -> _Skip:
         else:
             plain.append(skip)
 
-    def skip_message(buf: memoryview, at: int) -> int:
+    def skip_message(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
         for step in plain:
-            at = at + step if isinstance(step, int) else step(buf, at)
+            at = at + step if isinstance(step, int) else step(buf, at, cuts)
         if at > len(buf):
             raise MalformedRequest("a message runs over the end")
-        return _skip_tagged(buf, at, tagged) if flexible else at
+        return _skip_tagged(buf, at, tagged, cuts) if flexible else at
 
     return skip_message
 
@@ -115,44 +124,32 @@ def _inside(hint: Any) -> tuple[Any, bool, bool]:
 
 
 def _fixed(size: int) -> _Skip:
-    return lambda buf, at: at + size
+    return lambda buf, at, cuts: at + size
 
 
 def _string(flexible: bool) -> _Skip:
     if flexible:
-        return lambda buf, at: span(buf, at, True)[1]
-
-    def skip(buf: memoryview, at: int) -> int:
-        length = int.from_bytes((buf[at], buf[at + 1]), "big", signed=True)
-        return at + 2 + max(length, 0)
-
-    return skip
+        return lambda buf, at, cuts: span(buf, at, True)[1]
+    return lambda buf, at, cuts: at + 2 + max(INT16.unpack_from(buf, at)[0], 0)
 
 
 def _bytes(flexible: bool) -> _Skip:
-    def skip(buf: memoryview, at: int) -> int:
-        if not flexible:
-            buf[at + 3]  # raises IndexError if the length itself is cut off
-        return span(buf, at, flexible)[1]
-
-    return skip
+    return lambda buf, at, cuts: span(buf, at, flexible)[1]
 
 
 def _nullable(skip: _Skip) -> _Skip:
     """A byte tells whether there is anything."""
-    return lambda buf, at: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1)
+    return lambda buf, at, cuts: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1, cuts)
 
 
 def _array(item: _Skip | int, flexible: bool) -> _Skip:
-    def skip(buf: memoryview, at: int) -> int:
-        if not flexible:
-            buf[at + 3]
+    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
         items, at = count(buf, at, flexible)
         if isinstance(item, int):
             at += items * item
         else:
             for _ in range(items):
-                at = item(buf, at)
+                at = item(buf, at, cuts)
         if at > len(buf):
             raise MalformedRequest("an array runs over the end")
         return at
@@ -160,13 +157,23 @@ def _array(item: _Skip | int, flexible: bool) -> _Skip:
     return skip
 
 
-def _skip_tagged(buf: memoryview, at: int, known: dict[int, _Skip]) -> int:
+def _skip_tagged(buf: memoryview, at: int, known: dict[int, _Skip], cuts: list[_Cut]) -> int:
+    begin = at
     tags, at = uvarint(buf, at)
+    kept: list[bytes] = []
     for _ in range(tags):
+        field_at = at
         tag, at = uvarint(buf, at)
         size, at = uvarint(buf, at)
         end = at + size
-        if end > len(buf) or (tag in known and known[tag](buf, at) != end):
-            raise MalformedRequest(f"tagged field {tag} does not have the {size} bytes it says")
+        if end > len(buf):
+            raise MalformedRequest(f"tagged field {tag} runs over the end")
+        if tag in known:
+            inside: list[_Cut] = []
+            if known[tag](buf, at, inside) != end or inside:
+                raise MalformedRequest(f"tagged field {tag} is not what its {size} bytes should be")
+            kept.append(bytes(buf[field_at:end]))
         at = end
+    if len(kept) != tags:
+        cuts.append((begin, at, write_uvarint(len(kept)) + b"".join(kept)))
     return at

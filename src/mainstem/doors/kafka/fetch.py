@@ -51,7 +51,7 @@ from kio.schema.errors import ErrorCode
 from mainstem.doors.kafka.api import Call, FastApi, Part, Reply, Turn
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.fetch_poll import FetchPart, FetchPoll, FetchTopic
-from mainstem.doors.kafka.leader_epochs import wrong_epoch
+from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, wrong_epoch
 from mainstem.doors.kafka.wire import (
     INT32,
     NO_TAGS,
@@ -63,7 +63,6 @@ from mainstem.doors.kafka.wire import (
     write_uvarint,
 )
 from mainstem.errors import MalformedRequest
-from mainstem.log.committer import LEADER_EPOCH
 
 _FIRST, _LAST = 4, 18
 _FLEXIBLE_FROM = 12

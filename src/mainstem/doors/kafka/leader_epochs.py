@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.log.committer import LEADER_EPOCH
+from mainstem.log.delivery import LEADER_EPOCH
+
+__all__ = ("LEADER_EPOCH", "wrong_epoch")
 
 _UNKNOWN = -1  # the client has none to compare
 

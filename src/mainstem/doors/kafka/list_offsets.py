@@ -13,10 +13,9 @@ from kio.static.primitive import i32, i64
 from mainstem.broker.streams import Streams
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import code_of
-from mainstem.doors.kafka.leader_epochs import wrong_epoch
+from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, wrong_epoch
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import InvalidInput, MainstemError
-from mainstem.log.committer import LEADER_EPOCH
 
 # Times that stand for places.
 _LATEST = -1

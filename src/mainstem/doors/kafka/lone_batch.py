@@ -1,7 +1,7 @@
 """The most common Produce: one batch for one partition, from a client that sends such requests in a row.
 
-They are the same up to the partition's number, so that beginning is compared instead of parsed, and the answer is
-its own beginning and end around one struct. Whatever does not look just like the one before takes the long way.
+They are the same up to the partition's number, so that beginning is compared instead of parsed, and the answer
+is its own beginning and end around one struct. What does not look just like the one before takes the long way.
 """
 
 from __future__ import annotations

@@ -10,27 +10,27 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-from mainstem.doors.kafka.api import Api
-from mainstem.doors.kafka.extent import check_extent
+from mainstem.doors.kafka.api import Api, FastApi
+from mainstem.doors.kafka.extent import fitted
 from mainstem.doors.kafka.versions import convert
 from mainstem.errors import MalformedRequest
 
 
-def read(api: Api, version: int, body: bytes) -> Any:
+def read(api: Api | FastApi, version: int, body: bytes) -> Any:
     """The request, as the newest version has it. Raises MalformedRequest."""
     return convert(read_as_sent(api.key, version, body), load_request_schema(api.key, api.last))
 
 
 def read_as_sent(key: int, version: int, body: bytes) -> Any:
     """The request, as its own version has it. Raises MalformedRequest."""
-    check_extent(load_request_schema(key, version), body)
+    body = fitted(load_request_schema(key, version), body)
     try:
         return _reader(key, version)(body, 0)[0]
-    except (SerialError, ValueError, OverflowError) as error:
+    except (SerialError, ValueError, OverflowError, KeyError) as error:  # the last is an unknown tagged field
         raise MalformedRequest(f"the body of API {key} version {version} is unreadable: {error}") from None
 
 
-def write(api: Api, version: int, answer: Any) -> bytes:
+def write(api: Api | FastApi, version: int, answer: Any) -> bytes:
     out = io.BytesIO()
     schema = load_response_schema(api.key, version)
     _writer(api.key, version)(out, convert(answer, schema))

@@ -37,11 +37,11 @@ from mainstem.doors.kafka.api import Call, FastApi, Reply
 from mainstem.doors.kafka.auto_create import create_missing
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
+from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.messages import read_as_sent
 from mainstem.doors.kafka.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
 from mainstem.ledger.topics import Topic
-from mainstem.log.committer import LEADER_EPOCH
 
 _KEY = 3
 _FIRST, _LAST = 0, 13

@@ -1,11 +1,14 @@
-"""OffsetFetch: how far groups have read."""
+"""OffsetFetch: how far groups have read. Topics go by name, from version 10 on by id."""
 
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import partial
 from importlib import import_module
 from typing import Any
+from uuid import UUID
 
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.offset_fetch.v9.request import (
     OffsetFetchRequest,
@@ -18,6 +21,8 @@ from kio.schema.offset_fetch.v9.response import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from kio.schema.offset_fetch.v10 import request as by_id
+from kio.schema.offset_fetch.v10 import response as by_id_answer
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
@@ -25,19 +30,72 @@ from mainstem.broker.groups import Groups
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import group_code_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.doors.kafka.topic_ids import id_of, name_of
 from mainstem.doors.kafka.versions import bridge, convert
 from mainstem.errors import MainstemError, NotFound, UnstableOffsets
 from mainstem.ledger.cursors import Cursor
 
-_FIRST, _LAST = 1, 9
+_KEY = 9
+_FIRST, _LAST = 1, 10
 _FIRST_WITH_GROUP_ERROR = 2
 _FIRST_WITH_THROTTLE = 3
 _FIRST_WITH_SEVERAL_GROUPS = 8
+_FIRST_BY_ID = 10
 
 
-async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    groups = tuple(_group(call, wanted, request.require_stable) for wanted in request.groups)
+async def handle(
+    call: Call, request: OffsetFetchRequest | by_id.OffsetFetchRequest
+) -> OffsetFetchResponse | by_id_answer.OffsetFetchResponse:
+    stable = request.require_stable
+    if isinstance(request, by_id.OffsetFetchRequest):
+        return by_id_answer.OffsetFetchResponse(
+            throttle_time=NO_THROTTLE,
+            groups=tuple(_group_by_id(call, wanted, stable) for wanted in request.groups),
+        )
+    groups = tuple(_group(call, wanted, stable) for wanted in request.groups)
     return OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
+
+
+def _group_by_id(
+    call: Call, wanted: by_id.OffsetFetchRequestGroup, stable: bool
+) -> by_id_answer.OffsetFetchResponseGroup:
+    """The same as by name, with each topic's id in place of its name."""
+    found = [(topic, name_of(call, topic.topic_id)) for topic in wanted.topics or ()]
+    known = tuple(
+        OffsetFetchRequestTopics(name=TopicName(name), partition_indexes=topic.partition_indexes)
+        for topic, name in found
+        if name is not None
+    )
+    named = _group(
+        call,
+        OffsetFetchRequestGroup(
+            group_id=wanted.group_id,
+            member_id=wanted.member_id,
+            member_epoch=wanted.member_epoch,
+            topics=None if wanted.topics is None else known,
+        ),
+        stable,
+    )
+    topics = [_with_id(id_of(call, topic.name), topic) for topic in named.topics]
+    if not named.error_code:
+        topics += [_unknown_id(topic) for topic, name in found if name is None]
+    return by_id_answer.OffsetFetchResponseGroup(
+        group_id=named.group_id, topics=tuple(topics), error_code=named.error_code
+    )
+
+
+def _with_id(
+    topic_id: UUID | None, topic: OffsetFetchResponseTopics
+) -> by_id_answer.OffsetFetchResponseTopics:
+    partitions = tuple(
+        convert(partition, by_id_answer.OffsetFetchResponsePartitions) for partition in topic.partitions
+    )
+    return by_id_answer.OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions)
+
+
+def _unknown_id(topic: by_id.OffsetFetchRequestTopics) -> by_id_answer.OffsetFetchResponseTopics:
+    nameless = OffsetFetchRequestTopics(name=TopicName(""), partition_indexes=topic.partition_indexes)
+    return _with_id(topic.topic_id, _refused(nameless, ErrorCode.unknown_topic_id))
 
 
 def _group(call: Call, wanted: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup:
@@ -130,11 +188,19 @@ def _bridge_single_group(version: int) -> None:
             fields["throttle_time"] = response.throttle_time
         return module.OffsetFetchResponse(**fields)
 
-    bridge(older, OffsetFetchRequest, up)
+    bridge(older, by_id.OffsetFetchRequest, up)
     bridge(OffsetFetchResponse, module.OffsetFetchResponse, down)
 
 
 for _version in range(_FIRST, _FIRST_WITH_SEVERAL_GROUPS):
     _bridge_single_group(_version)
 
-API = Api(9, _FIRST, _LAST, handle)
+# Versions that name topics are brought to the newest of those: ids cannot be made up from names here.
+for _version in range(_FIRST_WITH_SEVERAL_GROUPS, _FIRST_BY_ID):
+    bridge(
+        load_request_schema(_KEY, _version),
+        by_id.OffsetFetchRequest,
+        partial(convert, target=OffsetFetchRequest),
+    )
+
+API = Api(_KEY, _FIRST, _LAST, handle)

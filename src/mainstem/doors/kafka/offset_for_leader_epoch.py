@@ -20,10 +20,9 @@ from kio.static.primitive import i32, i64
 from mainstem.broker.streams import Streams
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import code_of
-from mainstem.doors.kafka.leader_epochs import wrong_epoch
+from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, wrong_epoch
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.log.committer import LEADER_EPOCH
 
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

@@ -38,6 +38,7 @@ import struct
 
 from kio.schema.errors import ErrorCode
 
+from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.streams import Streams
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
@@ -184,6 +185,8 @@ class _Produce:
         failed = any(part.code for topic in self._topics for part in topic.parts)
         if self._acks == 0:
             self._reply.send_nothing(failed=failed)
+            if failed:  # nothing but this tells the client that something is wrong
+                self._reply.hang_up("a Produce that wants no answer failed")
         else:
             self._reply.send([_body(self._version, self._topics)], failed=failed)
 
@@ -281,8 +284,12 @@ def _parse(version: int, body: memoryview) -> tuple[int, list[_TopicParts]]:
     acks, _ = _ACKS_AND_TIMEOUT.unpack_from(body, at)
     topics, at = count(body, at + _ACKS_AND_TIMEOUT.size, flexible)
     found: list[_TopicParts] = []
+    partitions = 0
     for _ in range(topics):
         at = _parse_topic(version, flexible, body, at, found)
+        partitions += len(found[-1].parts)
+        if max(partitions, len(found)) > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+            raise MalformedRequest("a Produce request names too many partitions")
     if flexible:
         at = skip_tags(body, at)
     if at != len(body):
@@ -300,6 +307,8 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
         topic = _TopicParts(bytes(body[begin:at]), name or "", None)
     found.append(topic)
     partitions, at = count(body, at, flexible)
+    if partitions > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+        raise MalformedRequest("a Produce request names too many partitions")
     topic.parts_at = at
     for _ in range(partitions):
         (index,) = INT32.unpack_from(body, at)
@@ -310,4 +319,4 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
     return skip_tags(body, at) if flexible else at
 
 
-API = FastApi(0, 0, 13, _FLEXIBLE_FROM, handle, Turn.OVERLAPPING)
+API = FastApi(0, 0, 13, _FLEXIBLE_FROM, handle, Turn.OVERLAPPING, large=True)

@@ -69,6 +69,9 @@ class Request:
         self.route.counters.finished(connection.now() - self.started, failed)
         connection.answered(self)
 
+    def hang_up(self, reason: str) -> None:
+        self.connection.drop(reason)
+
     def fail(self, error: Exception) -> None:
         self.connection.fail(error)
 

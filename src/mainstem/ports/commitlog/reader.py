@@ -128,8 +128,8 @@ class LogReader:
             if seen is None:
                 raise LogDamaged(
                     f"{self._path(segment.number)} is damaged from byte {walk.at} on in both copies of "
-                    f"position {walk.position}: run `mainstem check --data-dir {self._directory}`, and restore the file "
-                    "from a backup"
+                    f"position {walk.position}: run `mainstem check --data-dir {self._directory}`, "
+                    "and restore the file from a backup"
                 )
             walk.step(seen[0])
             found = [seen[1]]

@@ -1,0 +1,197 @@
+"""Delivery: what a commit's outcomes mean for the index, the tail cache, the readers and the callers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mainstem.errors import (
+    BrokerFenced,
+    InvalidTransaction,
+    MainstemError,
+    NotFound,
+    OutOfOrderSequence,
+    ProducerFenced,
+    TopicFull,
+)
+from mainstem.ledger.appends import SLICE_PACK, AppendCode, AppendOutcome
+from mainstem.ledger.commands import (
+    AddPartitions,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    RaiseCeilings,
+    Trim,
+)
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.results import (
+    Claimed,
+    JobsChanged,
+    LeasesExpired,
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionsExpired,
+)
+from mainstem.log.group import Group, Placed, Run, Single
+from mainstem.log.index import ExtentIndex
+from mainstem.log.syncs import Answer, EndedTransactions, Publication, RaisedCeilings, Syncs
+from mainstem.log.tail import TailCache
+from mainstem.log.visibility import Visibility
+from mainstem.ports.commitlog.port import Placement
+from mainstem.records.header import stamp
+
+# Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch serves for all.
+LEADER_EPOCH = 0
+
+_REFUSALS: dict[int, Callable[[], MainstemError]] = {
+    AppendCode.NO_STREAM: lambda: NotFound("the topic was deleted meanwhile"),
+    AppendCode.FULL: lambda: TopicFull("the topic's cap is reached and it rejects what exceeds it"),
+    AppendCode.OUT_OF_ORDER: lambda: OutOfOrderSequence(
+        "the batch does not continue its producer's sequence"
+    ),
+    AppendCode.PRODUCER_FENCED: lambda: ProducerFenced("a newer epoch of this producer has taken over"),
+    AppendCode.INVALID_TRANSACTION: lambda: InvalidTransaction(
+        "the batch is no part of an open transaction of its producer, or ought to be"
+    ),
+    AppendCode.BROKER_FENCED: lambda: BrokerFenced(
+        "this broker was replaced: it must rejoin before it writes"
+    ),
+    AppendCode.PRODUCER_UNKNOWN: lambda: OutOfOrderSequence(
+        "nothing is known of this producer here, so its first batch must have sequence 0"
+    ),
+}
+
+
+class Delivery:
+    """Runs on the loop, right after a commit was applied."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        index: ExtentIndex,
+        tail: TailCache,
+        visibility: Visibility,
+        syncs: Syncs,
+        raise_ceilings: Callable[[RaiseCeilings], None],
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._tail = tail
+        self._visibility = visibility
+        self._syncs = syncs
+        self._raise_ceilings = raise_ceilings
+
+    def deliver(self, group: Group, placement: Placement, outcomes: list[Any]) -> None:
+        """Make the outcomes of a commit known, part by part, in order."""
+        start = placement.start
+        if group.payload_bytes:
+            self._tail.put(placement.object, start, group.slices(), group.payload_bytes)
+        for part, outcome in zip(group.parts, outcomes, strict=True):
+            if type(part) is Run:
+                start = self._deliver_run(part, outcome, placement, start)
+            else:
+                self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
+
+    def _deliver_run(self, run: Run, outcome: AppendOutcome, placement: Placement, start: int) -> int:
+        """Index and stamp the slices, publish what may be seen now, leave the rest to the next sync."""
+        add_extent = self._index.open_object(placement.object).add
+        ends: dict[int, int] = {}
+        for row, base, code, slice in zip(
+            SLICE_PACK.iter_unpack(run.rows),
+            outcome.base.tolist(),
+            outcome.code.tolist(),
+            run.slices,
+            strict=True,
+        ):
+            stream, count, length = row[0], row[1], row[2]
+            if not code:
+                add_extent(stream, count, base, start, length, row[3], row[4])
+                stamp(slice, base, LEADER_EPOCH)
+                ends[stream] = base + count
+            start += length
+        late = self._publish_relaxed(ends)
+        if not late and not outcome.code.any():
+            for waiter, base in zip(run.waiters, outcome.base.tolist(), strict=True):
+                if not waiter.done():
+                    waiter.set_result((base, False))
+        else:
+            self._answer_each(run, outcome, placement.position, late)
+        return start
+
+    def _publish_relaxed(self, ends: dict[int, int]) -> dict[int, int]:
+        """Show what needs no sync. Returns the ends of the other streams."""
+        visibility = self._visibility
+        late: dict[int, int] = {}
+        ceilings: list[tuple[int, int]] = []
+        for stream, end in ends.items():
+            if not visibility.relaxed[stream]:
+                late[stream] = end
+                continue
+            ceiling = visibility.next_ceiling(stream, end)
+            if ceiling is not None:
+                ceilings.append((stream, ceiling))
+            if visibility.below_ceiling(stream, end):
+                visibility.publish(stream, end)
+            else:
+                late[stream] = end
+        if ceilings:
+            self._raise_ceilings(RaiseCeilings(tuple(ceilings)))
+        return late
+
+    def _answer_each(self, run: Run, outcome: AppendOutcome, position: int, late: dict[int, int]) -> None:
+        answers: list[tuple[asyncio.Future[Placed], Placed]] = []
+        for row, base, code, waiter in zip(
+            SLICE_PACK.iter_unpack(run.rows),
+            outcome.base.tolist(),
+            outcome.code.tolist(),
+            run.waiters,
+            strict=True,
+        ):
+            if code == AppendCode.DUPLICATE:
+                # The original may itself be waiting for its sync, so the retry waits for one as well.
+                answers.append((waiter, (base, True)))
+            elif not code and row[0] in late:
+                answers.append((waiter, (base, False)))
+            elif waiter.done():
+                continue
+            elif code:
+                waiter.set_exception(_REFUSALS[code]())
+            else:
+                waiter.set_result((base, False))
+        if answers:
+            self._syncs.after(position, Publication(self._visibility, late, answers))
+
+    def _deliver_command(self, single: Single, outcome: Any, position: int) -> None:
+        command = single.command
+        if isinstance(outcome, MainstemError):
+            self._syncs.after(position, Answer(single.waiter, outcome))
+            return
+        if isinstance(command, (CreateTopic, AddPartitions)):
+            self._visibility.grow(self._ledger)
+        elif isinstance(command, AlterTopic):
+            self._visibility.reclassify(self._ledger, outcome.streams)
+        elif isinstance(command, DeleteTopic):
+            for stream in outcome.streams:
+                self._visibility.wake(stream)
+        elif isinstance(command, Trim):
+            self._visibility.wake(command.stream)
+        elif isinstance(command, RaiseCeilings):
+            self._syncs.after(position, RaisedCeilings(self._visibility, command))
+        elif isinstance(outcome, (ProducerInitialised, TransactionEnded, TransactionsExpired)):
+            self._syncs.after(position, EndedTransactions(self._visibility, outcome.marked))
+        answer = Answer(single.waiter, outcome)
+        if isinstance(outcome, (Claimed, JobsChanged, LeasesExpired)) and self._needs_no_sync(
+            command, outcome
+        ):
+            answer()
+        else:
+            self._syncs.after(position, answer)
+
+    def _needs_no_sync(self, command: Any, outcome: Claimed | JobsChanged | LeasesExpired) -> bool:
+        """Leases that are not durable anyway are answered once written, if readers can see the jobs."""
+        if not isinstance(outcome, Claimed):
+            return outcome.relaxed
+        stream = command.stream
+        visible = self._visibility.before_ending(stream, self._visibility.ends[stream])
+        return outcome.relaxed and outcome.reach <= visible

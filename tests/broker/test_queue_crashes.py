@@ -1,0 +1,119 @@
+"""Workers at work while the broker is killed and the machine loses power, over and over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+
+from mainstem.broker.broker import Broker
+from mainstem.errors import MainstemError
+from mainstem.ledger.config import TopicConfig
+from mainstem.testing.files import SimulatedCrash
+from mainstem.testing.machine import Machine
+
+_LIVES = 6
+_WORKERS = 4
+_DELIVERIES_MAX = 3
+
+
+class Shift:
+    """What workers know: what they wrote, and what they were told."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._machine = Machine(
+            segment_bytes=self._random.choice((2048, 1 << 20)),
+            checkpoint_every_bytes=self._random.choice((0, 10_000)),
+            tail_cache_bytes=self._random.choice((0, 4096)),
+        )
+        self._lapses = 0  # how often the clock ran past everybody's leases
+        self._durable = self._random.random() < 0.5
+        self.offered: set[bytes] = set()  # may be in the queue
+        self.added: set[bytes] = set()  # are, as the broker said
+        self.done: set[bytes] = set()  # acknowledged, as the broker said
+        self.done_maybe: set[bytes] = set()  # ack without an answer
+
+    async def run(self) -> None:
+        broker = await self._machine.open()
+        settings = TopicConfig(
+            type="queue",
+            durability="fsync",
+            max_deliveries=_DELIVERIES_MAX,
+            dead_letter="dead",
+            leases_durable=self._durable,
+        )
+        await broker.create_topic("q", config=settings)
+        await broker.create_topic("dead", config=TopicConfig(durability="fsync"))
+        for _ in range(_LIVES):
+            workers = [asyncio.create_task(self._work(broker, f"w{n}")) for n in range(_WORKERS)]
+            for _ in range(self._random.randrange(5, 600)):
+                await asyncio.sleep(0)
+            await self._end()
+            await asyncio.gather(*workers)
+            broker = await self._machine.open()
+        await self._check(broker)
+        await self._machine.close()
+
+    async def _end(self) -> None:
+        how = self._random.choice(("kill", "lost", "kept", "torn"))
+        if how == "kill":
+            await self._machine.kill()
+        else:
+            await self._machine.lose_power(how, self._random.randrange(1 << 30))  # type: ignore[arg-type]
+
+    async def _work(self, broker: Broker, node: str) -> None:
+        with contextlib.suppress(MainstemError, SimulatedCrash):  # until the broker goes down
+            while True:
+                await self._add(broker)
+                await self._do_some(broker, node)
+
+    async def _do_some(self, broker: Broker, node: str) -> None:
+        lapses = self._lapses
+        jobs = (await broker.queues.claim("q", node, limit=self._random.randint(1, 4))).jobs
+        values = {job.offset: job.value or b"" for job in jobs}
+        assert not set(values.values()) & self.done, "a job that is done was handed out again"
+        tokens = [job.token for job in jobs]
+        what = self._random.random()
+        if what < 0.6:
+            self.done_maybe |= set(values.values())
+            acked = await broker.queues.ack("q", node, list(values), tokens)
+            assert not acked.skipped or self._lapses > lapses, "a lease that did not lapse was lost"
+            self.done |= {values[offset] for offset in acked.offsets}
+        elif what < 0.8:
+            await broker.queues.nack("q", node, list(values), tokens)
+        else:
+            self._lapses += 1
+            self._machine.clock.advance(40_000)
+
+    async def _add(self, broker: Broker) -> None:
+        values = [b"job-%d" % (len(self.offered) + n) for n in range(self._random.randint(1, 3))]
+        self.offered |= set(values)
+        await broker.append_values("q", values)
+        self.added |= set(values)
+
+    async def _check(self, broker: Broker) -> None:
+        """Every job that was added is done, still there, or a dead letter: and just one of these."""
+        self._machine.clock.advance(100_000)
+        left: Counter[bytes] = Counter()
+        while jobs := (await broker.queues.claim("q", "last", limit=100)).jobs:
+            left.update(job.value or b"" for job in jobs)
+        dead: Counter[bytes] = Counter()
+        at = 0
+        while records := await broker.read("dead", at, max_records=500):
+            dead.update(record.value or b"" for record in records)
+            at = records[-1].offset + 1
+        assert max(left.values(), default=1) == 1
+        assert max(dead.values(), default=1) == 1
+        assert not left.keys() & dead.keys()
+        assert not (left.keys() | dead.keys()) & self.done
+        assert left.keys() | dead.keys() | self.done_maybe >= self.added
+        assert left.keys() | dead.keys() <= self.offered
+        counts = await broker.queues.state("q")
+        assert (counts.ready, counts.in_flight, counts.dead_lettered) == (0, len(left), len(dead))
+        assert broker.partition("q").records == len(left)
+
+
+async def test_no_job_is_lost_or_handed_out_after_it_was_done(walk_seed: int) -> None:
+    await Shift(walk_seed).run()
