@@ -55,6 +55,7 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(tmp_path: Pa
 def test_every_setting_can_come_from_each_source(row, tmp_path: Path) -> None:
     text = {
         "HOST:PORT|off": "0.0.0.0:77",
+        "HOST:PORT": "broker.example:77",
         "PATH": "elsewhere",
         "N": "17",
         "BYTES": "1048576",
@@ -65,7 +66,10 @@ def test_every_setting_can_come_from_each_source(row, tmp_path: Path) -> None:
     assert getattr(resolve({row.name: text}, {}).config, row.name) == expected
     assert getattr(resolve({}, {row.env: text}).config, row.name) == expected
     assert getattr(resolve({}, {}, file).config, row.name) == expected
-    assert row.kind.parse(row.shown(expected)) == expected
+    if row.kind.secret:
+        assert text not in row.shown(expected)
+    else:
+        assert row.kind.parse(row.shown(expected)) == expected
 
 
 def test_an_empty_variable_is_an_unset_one() -> None:

@@ -123,7 +123,7 @@ class Config:
         limits.KAFKA_BYTES_IN_FLIGHT_MAX
     )
     kafka_idle_ms: Annotated[
-        int, _whole(1000, 86_400_000), "A Kafka connection on which nothing happens for this long is closed."
+        int, _whole(1, 86_400_000), "A Kafka connection on which nothing happens for this long is closed."
     ] = int(limits.KAFKA_IDLE_S * 1000)
     kafka_group_delay_ms: Annotated[
         int, _whole(0, 60_000), "How long an empty group waits for more members before it starts."
@@ -256,12 +256,14 @@ def _read_file(file: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
 
 
 def _checked(path: Path, table: dict[str, Any]) -> dict[str, str]:
-    known = [row.name for row in SETTINGS]
+    known = {row.name: row.kind for row in SETTINGS}
     checked: dict[str, str] = {}
     for key, value in table.items():
         if key not in known:
             near = values.did_you_mean(key.replace("-", "_"), known)
             raise InvalidConfig(f"unknown setting {key!r} in {path}{near}")
+        if isinstance(value, bool) and known[key] is _FLAG:
+            value = str(value).lower()
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise InvalidConfig(f"{key} in {path} takes text or a whole number, not {value!r}")
         checked[key] = str(value)

@@ -98,6 +98,7 @@ OFFSETS_EXPIRY_GRACE_MS = 600_000  # after a start, so that members are back bef
 # HTTP door
 HTTP_BODY_BYTES_MAX = 64 * MIB  # one request's body, and again what it unpacks to
 HTTP_INGEST_BYTES_MAX = 256 * MIB  # bodies being received and written; beyond it writes are throttled
+HTTP_PACKED_BYTES_MIN = 1 * KIB  # a smaller answer is sent as it is, whatever the client takes
 HTTP_CONNECTIONS_MAX = 20_000
 HTTP_INFLIGHT_PER_KEY_MAX = 1_000
 HTTP_WATCH_SESSIONS_MAX = 10_000
@@ -124,6 +125,7 @@ DIFF_RECORDS_DEFAULT = 256
 DIFF_RECORDS_MAX = 1_000
 DIFF_BYTES_DEFAULT = 1 * MIB
 DIFF_BYTES_MAX = 8 * MIB
+RENDERED_ON_LOOP_BYTES_MAX = 512 * KIB  # a larger page is made to JSON by a thread
 DIFF_WAIT_MS_MAX = 30_000
 TOPIC_PAGE_DEFAULT = 100
 TOPIC_PAGE_MAX = 1_000

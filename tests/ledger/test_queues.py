@@ -21,11 +21,13 @@ from mainstem.ledger.commands import (
     Extend,
     MarkLost,
     Nack,
+    NoteCopies,
     Trim,
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import mix, mix_many
 from mainstem.ledger.leases import Leases, deal, ranges_of
+from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.results import Claimed
 
 from .writer import Writer, run, slice_row
@@ -226,15 +228,34 @@ def test_without_a_dead_letter_topic_a_job_is_handed_out_for_ever() -> None:
         writer.do(Nack(QUEUE, "ann", (0,)))
 
 
-def test_copy_and_delete_of_a_dead_letter_are_one_entry() -> None:
+def test_a_dead_letter_goes_once_its_copy_is_noted() -> None:
     writer = queue(max_deliveries=2, dead_letter="dead")
     exhausted(writer)
-    _, buried = writer.apply(run(slice_row(DEAD)), Bury(QUEUE, (0,)))
-    assert buried.jobs == 1
+    assert writer.do(Bury(QUEUE, (0,))).jobs == 0
+    _, noted = writer.apply(run(slice_row(DEAD)), NoteCopies(QUEUE, (0,), DEAD))
+    assert noted.jobs == 1
+    assert counts(writer) == (0, 1, 0)
+    assert Ledger.decode(writer.ledger.encode()).encode() == writer.ledger.encode()
+    assert writer.do(Bury(QUEUE, (0,))).jobs == 1
     assert counts(writer) == (0, 1, 1)
     assert writer.state(QUEUE) == (1, 2, 1, 6)
     assert writer.state(DEAD)[2] == 1
-    assert writer.apply(run(slice_row(DEAD)), Bury(QUEUE, (0,)))[1].jobs == 0  # a no-op the second time
+    assert writer.do(Bury(QUEUE, (0,))).jobs == 0  # a no-op the second time
+
+
+def test_a_job_whose_copy_is_lost_is_to_be_copied_again() -> None:
+    writer = queue(max_deliveries=2, dead_letter="dead")
+    exhausted(writer)
+    writer.apply(run(slice_row(DEAD)), NoteCopies(QUEUE, (0,), DEAD))
+    writer.do(MarkLost(DEAD, 0, 1))
+    assert writer.do(Bury(QUEUE, (0,))).jobs == 0
+    leases = writer.ledger.queues.leases(QUEUE)
+    assert leases is not None
+    assert leases.copy_of(0) is None
+    assert claim(writer).exhausted == ((0, 2),)
+    writer.apply(run(slice_row(DEAD)), NoteCopies(QUEUE, (0,), DEAD))
+    writer.do(DeleteRecords(DEAD, ((1, 2),)))  # read and deleted: it has been there
+    assert writer.do(Bury(QUEUE, (0,))).jobs == 1
 
 
 def test_a_job_whose_copy_was_refused_stays() -> None:
@@ -242,14 +263,15 @@ def test_a_job_whose_copy_was_refused_stays() -> None:
     writer.create("q", type="queue", max_deliveries=2, dead_letter="dead")
     writer.create("dead", cap_records=1, discard="reject")
     exhausted(writer)
-    outcome = writer.apply(run(slice_row(DEAD, 2)), Bury(QUEUE, (0,)))
-    assert isinstance(outcome[1], TopicFull)
-    assert isinstance(writer.apply(run(slice_row(77)), Bury(QUEUE, (0,)))[1], Rejected)
-    assert isinstance(writer.do(Bury(QUEUE, (0,))), InvalidInput)
-    assert isinstance(writer.apply(ExpireLeases(QUEUE), Bury(QUEUE, (0,)))[1], InvalidInput)
+    note = NoteCopies(QUEUE, (0,), DEAD)
+    assert isinstance(writer.apply(run(slice_row(DEAD, 2)), note)[1], TopicFull)
+    assert isinstance(writer.apply(run(slice_row(77)), note)[1], Rejected)
+    assert isinstance(writer.do(note), InvalidInput)
+    assert isinstance(writer.apply(ExpireLeases(QUEUE), note)[1], InvalidInput)
+    assert writer.do(Bury(QUEUE, (0,))).jobs == 0
     assert counts(writer) == (0, 1, 0)
     assert claim(writer).exhausted == ((0, 2),)
-    assert writer.do(Bury(QUEUE, (0,), copied=False)).jobs == 1
+    assert writer.do(Bury(QUEUE, (0,), noted=False)).jobs == 1
 
 
 def test_a_lifted_bound_brings_exhausted_jobs_back() -> None:
@@ -323,7 +345,7 @@ def test_commands_that_make_no_sense_are_refused() -> None:
         Nack(DEAD, "ann", (0,)),
         Extend(DEAD, "ann", (0,), 1_000),
         ExpireLeases(DEAD),
-        Bury(DEAD, (0,), copied=False),
+        Bury(DEAD, (0,)),
     ):
         assert isinstance(writer.do(command), NotAQueue), command
 

@@ -19,6 +19,7 @@ from mainstem.ledger.commands import (
     ExpireLeases,
     Extend,
     Nack,
+    NoteCopies,
     Trim,
 )
 from mainstem.ledger.config import TopicConfig
@@ -225,7 +226,9 @@ class QueueMachine(RuleBasedStateMachine):
         aside = self.model.at("exhausted")
         if aside:
             copies = run(slice_row(DEAD, len(aside)))
-            assert self.writer.apply(copies, Bury(QUEUE, tuple(aside)))[1].jobs == len(aside)
+            noted = self.writer.apply(copies, NoteCopies(QUEUE, tuple(aside), DEAD))[1]
+            assert noted.jobs == len(aside)
+            assert self.writer.do(Bury(QUEUE, tuple(aside))).jobs == len(aside)
             self.model.remove(aside)
             self.model.dead += len(aside)
 

@@ -435,8 +435,11 @@ class TransactionMachine(RuleBasedStateMachine):
     def finish(self, one: ModelTransaction, commit: bool) -> None:
         for stream, offsets in one.written.items():
             for at in offsets:
-                if self.streams[stream].cells[at].startswith("open"):
-                    self.streams[stream].cells[at] = "committed" if commit else "aborted"
+                cells = self.streams[stream].cells
+                if cells[at] == "open-deleted":
+                    cells[at] = "deleted"  # whatever becomes of the transaction
+                elif cells[at].startswith("open"):
+                    cells[at] = "committed" if commit else "aborted"
         for stream in one.streams:
             self.streams[stream].cells.append("marker")
         if commit:

@@ -33,7 +33,7 @@ def _check(batch: bytes | bytearray, batch_bytes_max: int = 1 << 20) -> object:
 def test_facts_sum_over_the_batches_of_a_slice() -> None:
     later = build_batch([b"x"], timestamps_ms=NOW_MS + 9)
     facts = check_slice(memoryview(later + _batch(3) + _batch(60)), batch_bytes_max=1 << 20)
-    assert facts == (64, 3, NOW_MS + 9, -1, -1, -1, False, False)
+    assert facts == (64, 3, NOW_MS + 9, -1, -1, -1, False, False, False)
 
 
 def test_producer_fields_are_those_of_an_independent_encoder() -> None:
@@ -45,7 +45,7 @@ def test_producer_fields_are_those_of_an_independent_encoder() -> None:
         base_sequence=12,
         is_transactional=1,
     )
-    assert _check(batch) == (1, 1, NOW_MS, 77, 3, 12, True, False)
+    assert _check(batch) == (1, 1, NOW_MS, 77, 3, 12, True, False, False)
     ours = build_batch(
         [b"v"], timestamps_ms=NOW_MS, producer=77, producer_epoch=3, base_sequence=12, transactional=True
     )

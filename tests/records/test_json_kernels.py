@@ -56,7 +56,9 @@ def test_json_is_recognised(value: Any, indent: int | None, ascii: bool) -> None
 
 @settings(max_examples=600, deadline=None)
 @given(value=_values, at=st.integers(0, 1000), byte=st.integers(0, 255), how=st.sampled_from("rid"))
-def test_damaged_json_is_judged_as_the_standard_library_does(value: Any, at: int, byte: int, how: str) -> None:
+def test_damaged_json_is_judged_as_the_standard_library_does(
+    value: Any, at: int, byte: int, how: str
+) -> None:
     text = bytearray(json.dumps(value).encode())
     at %= len(text)
     if how == "r":
@@ -86,7 +88,16 @@ def test_any_short_text_is_judged_as_the_standard_library_does(text: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", [b"\xff", b'"\xff"', b'"\xc3"', b'"\xed\xa0\x80"', b'"\xf4\x90\x80\x80"', b'"\xc0\x80"', b'"\xe0\x80\x80"']
+    "text",
+    [
+        b"\xff",
+        b'"\xff"',
+        b'"\xc3"',
+        b'"\xed\xa0\x80"',
+        b'"\xf4\x90\x80\x80"',
+        b'"\xc0\x80"',
+        b'"\xe0\x80\x80"',
+    ],
 )
 def test_what_is_no_utf_8_is_no_json(text: bytes) -> None:
     assert not _judged(text)

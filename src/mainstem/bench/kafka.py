@@ -52,7 +52,7 @@ class Served:
 
 @contextmanager
 def serving(directory: Path, *flags: str) -> Iterator[Served]:
-    with ServerProcess(directory, *flags) as server:
+    with ServerProcess(directory, "--http", "off", *flags) as server:
         yield Served(server, psutil.Process(server.pid))
 
 

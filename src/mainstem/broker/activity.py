@@ -37,4 +37,5 @@ class Activity:
         idle_ms = max(0, self._clock.now_ms() - read_ms)
         if idle_ms >= _FORGOTTEN_MS:
             return 0
-        return round(_FRESH * 2.0 ** (-idle_ms / _HALF_LIFE_MS))
+        left: float = 2.0 ** (-idle_ms / _HALF_LIFE_MS)
+        return round(_FRESH * left)

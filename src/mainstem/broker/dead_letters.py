@@ -1,4 +1,7 @@
-"""Dead letters: jobs handed out too often are copied to another topic and deleted here, in one commit."""
+"""Dead letters: jobs handed out too often are copied to another topic, and deleted here once that is durable.
+
+The commit that appends the copies also notes where they went. So a crash in between leaves no job without a copy, and
+none with two: whoever comes next sees that the copies are there, and that they are whole."""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from mainstem import limits
 from mainstem.broker.jobs import JobReader
 from mainstem.errors import MainstemError
 from mainstem.ledger.appends import RECORD
-from mainstem.ledger.commands import Bury
+from mainstem.ledger.commands import Bury, NoteCopies
 from mainstem.ledger.leases import ranges_of
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
@@ -54,26 +57,34 @@ class DeadLetters:
         self._moving.pop(stream, None)
 
     async def _move_all(self, topic: Topic, stream: int) -> None:
-        while True:
+        target = topic.config.dead_letter
+        while target is not None:
             queues, number = self._log.queue_of(stream)
             leases = queues.leases(number)
             exhausted = leases.exhausted()[: limits.DEAD_LETTERS_MOVED_MAX] if leases else []
-            if not exhausted or topic.config.dead_letter is None:
+            if leases is None or not exhausted:
                 return
-            offsets = [offset for offset, _ in exhausted]
-            records = await self._reader.read(stream, offsets)
-            missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
-            if missing:
-                await self._log.delete(stream, tuple(ranges_of(missing)), 0)
-                continue
-            counted = [
-                (record, deliveries)
-                for record, (_, deliveries) in zip(records, exhausted, strict=True)
-                if record is not None
-            ]
-            await self._move(topic, stream, topic.config.dead_letter, counted)
+            copied = tuple(offset for offset, _ in exhausted if leases.copy_of(offset))
+            if copied:  # before a crash, or just now
+                await self._log.change_queue(Bury(stream, copied))
+            else:
+                await self._copy(topic, stream, target, exhausted)
 
-    async def _move(
+    async def _copy(self, topic: Topic, stream: int, target: str, exhausted: list[tuple[int, int]]) -> None:
+        offsets = [offset for offset, _ in exhausted]
+        records = await self._reader.read(stream, offsets)
+        missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
+        if missing:
+            await self._log.delete(stream, tuple(ranges_of(missing)), 0)
+        jobs = [
+            (record, deliveries)
+            for record, (_, deliveries) in zip(records, exhausted, strict=True)
+            if record is not None
+        ]
+        if jobs:
+            await self._append(topic, stream, target, jobs)
+
+    async def _append(
         self, topic: Topic, stream: int, target: str, jobs: Sequence[tuple[StoredRecord, int]]
     ) -> None:
         info = await self._create_topic(target)
@@ -95,9 +106,10 @@ class DeadLetters:
         if "ephemeral" in (info.config.durability, topic.config.durability):
             # Not in one commit, and it need not be: a crash takes what is in memory only.
             await self._log.append(destination, batch, facts, size, tracked)
-            await self._log.change_queue(Bury(stream, offsets, copied=False))
+            await self._log.change_queue(Bury(stream, offsets, noted=False))
         else:
-            await self._log.append_then(destination, batch, facts, size, tracked, Bury(stream, offsets))
+            noting = NoteCopies(stream, offsets, destination)
+            await self._log.append_then(destination, batch, facts, size, tracked, noting)
 
 
 def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:

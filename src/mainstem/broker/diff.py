@@ -97,9 +97,9 @@ class Diffs:
         stream = stream_of(topic, partition)
         try:
             page = await self._page(stream, topic.config, wanted)
-            if wanted.wait_ms and page.caught_up and not page.count and page.tombstone is None:
-                if await self._changed(stream, wanted.wait_ms / 1000):
-                    page = await self._page(stream, topic.config, wanted)
+            nothing = page.caught_up and not page.count and page.tombstone is None
+            if nothing and wanted.wait_ms and await self._changed(stream, wanted.wait_ms / 1000):
+                page = await self._page(stream, topic.config, wanted)
             return page
         except NotFound:
             raise TopicNotFound(topic.name) from None
@@ -136,7 +136,9 @@ class Diffs:
                 # The first thing met: say so, then go on behind it. Later: the next call begins with it.
                 if page.tombstone is not None or page.next_from_seq > at:
                     break
-                page.tombstone = _gap(_reason(loss.reason), page.next_from_seq, min(loss.end, floors.end), floors)
+                page.tombstone = _gap(
+                    _reason(loss.reason), page.next_from_seq, min(loss.end, floors.end), floors
+                )
                 page.next_from_seq = min(loss.end, floors.end)
                 at = page.next_from_seq
                 continue
@@ -243,4 +245,3 @@ def _gap(reason: str, after: int, until: int, floors: Floors) -> Tombstone:
 
 def _reason(hole: str) -> str:
     return SOURCE_TRIM if hole == SOURCE_TRIM else LOST
-

@@ -49,12 +49,14 @@ def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors
 
 def expired_to(streams: Streams, stream: int, before_ms: int) -> int:
     """The end of the expired records that no live one stands before."""
-    floor = streams.start(stream)
-    for first, last in streams.expired(stream, before_ms):
-        if streams.holes(stream).covered(floor, first) < first - floor:
-            break
-        floor = last
-    return floor
+    start = streams.start(stream)
+    columns = streams.tracked(stream)
+    if columns is None or not len(columns):
+        return start
+    first = int(columns.offsets[0])
+    if streams.holes(stream).covered(start, first) < first - start:
+        return start  # a record from before the stream was tracked stands there
+    return max(start, columns.expired_prefix(before_ms) or 0)
 
 
 async def expire_untracked(log: Log, stream: int, config: TopicConfig, now_ms: int) -> None:
@@ -75,5 +77,3 @@ def expired_records(streams: Streams, stream: int, before_ms: int) -> tuple[int,
         return 0, 0
     old = columns.times < before_ms
     return int(old.sum()), int(columns.sizes[old].sum(dtype="int64"))
-
-

@@ -11,8 +11,9 @@ import asyncio
 import logging
 
 from mainstem import limits
+from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.errors import MainstemError, NotFound
-from mainstem.ledger.commands import Trim, TrimReason
+from mainstem.ledger.commands import TrimReason
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
@@ -56,12 +57,14 @@ class Retention:
         return trimmed
 
     async def _enforce_stream(self, stream: int, config: TopicConfig) -> bool:
-        if config.durability == "ephemeral":
-            return False
         now = self._clock.now_ms()
         moved = False
         if config.ttl_ms:
-            moved |= await self._trim(stream, self._expired_to(stream, now - config.ttl_ms), "ttl")
+            await expire_untracked(self._log, stream, config, now)
+            expired = expired_to(*self._log.state_of(stream), now - config.ttl_ms)
+            moved |= await self._trim(stream, expired, "ttl")
+        if config.durability == "ephemeral":
+            return moved
         if config.retention_ms >= 0 and "delete" in config.cleanup_policy:
             floor = await self._log.retention_floor(
                 stream, keep_after_ms=now - config.retention_ms, keep_bytes=None
@@ -74,18 +77,8 @@ class Retention:
             moved |= await self._trim(stream, floor, "cap")
         return moved
 
-    def _expired_to(self, stream: int, before_ms: int) -> int:
-        """The end of the expired records that no live one stands before."""
-        streams = self._log.ledger.streams
-        floor = streams.start(stream)
-        for first, last in streams.expired(stream, before_ms):
-            if streams.holes(stream).covered(floor, first) < first - floor:
-                break
-            floor = last
-        return floor
-
     async def _trim(self, stream: int, floor: int, reason: TrimReason) -> bool:
         if floor <= self._log.bounds(stream)[0]:
             return False
-        await self._log.propose(Trim(stream, floor, reason))
+        await self._log.trim(stream, floor, reason)
         return True

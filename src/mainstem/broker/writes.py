@@ -92,11 +92,12 @@ class Writes:
         stream = stream_of(topic, partition)
         config = topic.config
         size = sum(records.sizes)
-        await self._check_room(topic, stream, len(records.values), size)
+        if self._broker.options.total_bytes_max:
+            self._check_total(size)
+        if config.discard == "reject" and (config.cap_records or config.cap_bytes):
+            await self._check_cap(topic, stream, len(records.values), size)
         now = self._broker.clock.now_ms()
-        batch = build_batch(
-            records.values, keys=records.keys, headers=records.headers, timestamps_ms=now
-        )
+        batch = build_batch(records.values, keys=records.keys, headers=records.headers, timestamps_ms=now)
         if len(batch) > limits.BATCH_BYTES_MAX:
             raise TooLarge(f"the batch has {len(batch)} bytes, over the limit of {limits.BATCH_BYTES_MAX}")
         facts = SliceFacts(len(records.values), 1, now, -1, -1, -1, False, False)
@@ -116,23 +117,25 @@ class Writes:
             count = self._log.keyed_count(stream, facts, base) or count
         return Written(base, count, now, created, duplicate, config.durability == "fsync")
 
-    async def _check_room(self, topic: Topic, stream: int, count: int, size: int) -> None:
-        config = topic.config
-        total = self._broker.options.total_bytes_max
-        if total and self._log.ledger.streams.total_bytes() + size > total:
+    def _check_total(self, size: int) -> None:
+        bound = self._broker.options.total_bytes_max
+        if self._log.ledger.streams.total_bytes() + size > bound:
             raise Throttled(
-                "max_total_bytes", total, f"the server holds up to {total} bytes of records: delete some"
+                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
             )
-        if config.discard == "reject" and (config.cap_records or config.cap_bytes):
-            if (config.cap_records and count > config.cap_records) or (
-                config.cap_bytes and size > config.cap_bytes
-            ):
-                raise TooLarge(
-                    f"{count} records of {size} bytes can never fit topic {topic.name!r}, which is capped at "
-                    f"{config.cap_records or 'any'} records and {config.cap_bytes or 'any'} bytes"
-                )
-            if config.ttl_ms:
-                await self._broker.expire(topic, stream)  # room for what is expired is room
+
+    async def _check_cap(self, topic: Topic, stream: int, count: int, size: int) -> None:
+        """Raises TooLarge for what can never fit a topic that rejects; makes room of what is expired."""
+        config = topic.config
+        if (config.cap_records and count > config.cap_records) or (
+            config.cap_bytes and size > config.cap_bytes
+        ):
+            raise TooLarge(
+                f"{count} records of {size} bytes can never fit topic {topic.name!r}, which is capped at "
+                f"{config.cap_records or 'any'} records and {config.cap_bytes or 'any'} bytes"
+            )
+        if config.ttl_ms:
+            await self._broker.expire(topic, stream)
 
 
 def _rows(sizes: Sequence[int], time_ms: int) -> bytes:
@@ -141,5 +144,3 @@ def _rows(sizes: Sequence[int], time_ms: int) -> bytes:
     rows["size"] = sizes
     rows["time"] = time_ms
     return rows.tobytes()
-
-

@@ -32,6 +32,8 @@ def config(resolved: Resolved, as_json: bool) -> None:
         text = row.shown(value)
         # A setting without a value has no place in TOML but a comment.
         line = f"{row.name} = {json.dumps(_plain(text, value))}" if text else f"# {row.name} ="
+        if row.kind.secret and text:
+            line = f"# {row.name} = {text}"
         click.echo(f"{line:<48}  # {source}")
 
 

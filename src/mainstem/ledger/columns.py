@@ -117,6 +117,24 @@ class Columns:
         ends = offsets[np.concatenate((breaks - 1, [-1]))] + 1
         return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
+    def expired_prefix(self, before_ms: int) -> int | None:
+        """The offset after the last record older than `before_ms` that no younger one stands before.
+
+        Erased records do not count. Looks at no more rows than it must."""
+        times = self.times
+        at, step, last = 0, 64, -1
+        while at < len(times):
+            window = times[at : at + step]
+            young = np.flatnonzero((window >= before_ms) & (window != _NEVER))
+            old = np.flatnonzero(window[: young[0] if len(young) else len(window)] < before_ms)
+            if len(old):
+                last = at + int(old[-1])
+            if len(young):
+                break
+            at += len(window)
+            step *= 4
+        return None if last < 0 else int(self.offsets[last]) + 1
+
     def encode(self) -> tuple[int, bytes, bytes, bytes]:
         return self.since, self.offsets.tobytes(), self.sizes.tobytes(), self.times.tobytes()
 

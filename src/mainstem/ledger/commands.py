@@ -237,11 +237,21 @@ class ExpireLeases(msgspec.Struct, frozen=True, array_like=True, tag=74):
 class Bury(msgspec.Struct, frozen=True, array_like=True, tag=75):
     """Delete jobs that were handed out too often.
 
-    `copied`: only if the slice right before this command, which holds their copies, was appended."""
+    `noted`: only those whose copies were noted, and are not lost since. The others are to be copied again."""
 
     stream: int
     offsets: tuple[int, ...]
-    copied: bool = True
+    noted: bool = True
+
+
+class NoteCopies(msgspec.Struct, frozen=True, array_like=True, tag=76):
+    """The slice right before this command holds copies of these jobs, in this order, in another stream.
+
+    Apart from `Bury`: a crash may leave this entry whole and damage its slice, so the jobs go when both are synced."""
+
+    stream: int
+    offsets: tuple[int, ...]
+    destination: int
 
 
 Command = (
@@ -274,4 +284,5 @@ Command = (
     | Extend
     | ExpireLeases
     | Bury
+    | NoteCopies
 )

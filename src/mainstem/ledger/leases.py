@@ -24,7 +24,7 @@ import numpy as np
 from mainstem.errors import invariant
 from mainstem.ledger.digest import MASK, mix, mix_many
 
-_WAITING, _LEASED, _DELAYED, _EXHAUSTED, _FRESH = range(5)
+_WAITING, _LEASED, _DELAYED, _EXHAUSTED, _FRESH, _COPIED = range(6)
 
 _FEW = 12  # offsets below which hashing one by one is cheaper than as arrays
 _STALE_MIN = 64  # heap entries that may be out of date before it is worth tidying up
@@ -50,6 +50,7 @@ class Leases:
     """The lease state of one stream. Times are ledger times; every call is told the present one."""
 
     __slots__ = (
+        "_copies",
         "_deadlines",
         "_delayed",
         "_deliveries",
@@ -75,6 +76,7 @@ class Leases:
         self._waiting: set[int] = set()
         self._delayed: dict[int, int] = {}  # offset → due time
         self._exhausted: set[int] = set()
+        self._copies: dict[int, tuple[int, int]] = {}  # of exhausted ones → stream and offset of the copy
         self._deliveries: dict[int, int] = {}  # only counts of 2 and more; below `fresh` it is 1 otherwise
         # Heaps may hold entries that are out of date; the maps above say what is true.
         self._waiting_heap: list[int] = []
@@ -114,6 +116,13 @@ class Leases:
     def exhausted(self) -> list[tuple[int, int]]:
         """(offset, deliveries) of the records that are to be moved away."""
         return [(offset, self.deliveries(offset)) for offset in sorted(self._exhausted)]
+
+    def is_exhausted(self, offset: int) -> bool:
+        return offset in self._exhausted
+
+    def copy_of(self, offset: int) -> tuple[int, int] | None:
+        """Stream and offset of an exhausted record's copy, if it has one."""
+        return self._copies.get(offset)
 
     # Time
 
@@ -171,8 +180,7 @@ class Leases:
             if not deliveries_max or self.deliveries(offset) < deliveries_max
         ]
         if back:
-            self._put_down(back, _EXHAUSTED)
-            self._exhausted.difference_update(back)
+            self._drop_exhausted(back)
             self._wait(back)
 
     def _take_waiting(self, limit: int, deliveries_max: int) -> list[int]:
@@ -268,10 +276,34 @@ class Leases:
 
     def bury(self, offsets: list[int]) -> None:
         """Exhausted offsets were moved away."""
-        self._put_down(offsets, _EXHAUSTED)
-        self._exhausted.difference_update(offsets)
+        self._drop_exhausted(offsets)
         self._forget_deliveries(offsets)
         self._move_fresh(self.fresh, self.buried + len(offsets))
+
+    def note_copies(self, copies: dict[int, tuple[int, int]]) -> int:
+        """Exhausted offsets have been copied to these streams and offsets. Returns how many are still there."""
+        noted = [offset for offset in copies if offset in self._exhausted]
+        for offset in noted:
+            self.forget_copy(offset)
+            self._copies[offset] = copies[offset]
+            self.digest = (self.digest + self._copy_hash(offset)) & MASK
+        return len(noted)
+
+    def forget_copy(self, offset: int) -> None:
+        if offset in self._copies:
+            self.digest = (self.digest - self._copy_hash(offset)) & MASK
+            del self._copies[offset]
+
+    def _copy_hash(self, offset: int) -> int:
+        stream, place = self._copies[offset]
+        return mix(self.stream, _COPIED + 8 * stream, offset, place)
+
+    def _drop_exhausted(self, offsets: list[int]) -> None:
+        """The delivery counts are still known."""
+        for offset in offsets:
+            self.forget_copy(offset)
+        self._put_down(offsets, _EXHAUSTED)
+        self._exhausted.difference_update(offsets)
 
     def forget(self, start: int, end: int) -> None:
         """Records [start, end) are gone, by whatever way: nobody has them any more."""
@@ -280,11 +312,10 @@ class Leases:
             return
         if self._leased and (leased := _within(self._leased, start, end)):
             self.finish(leased)
-        for places, kind in (
-            (self._waiting, _WAITING),
-            (self._delayed, _DELAYED),
-            (self._exhausted, _EXHAUSTED),
-        ):
+        if self._exhausted and (gone := _within(self._exhausted, start, end)):
+            self._drop_exhausted(gone)
+            self._forget_deliveries(gone)
+        for places, kind in ((self._waiting, _WAITING), (self._delayed, _DELAYED)):
             if places and (gone := _within(places, start, end)):
                 self._put_down(gone, kind)
                 self._forget_deliveries(gone)
@@ -369,6 +400,7 @@ class Leases:
             _packed(sorted(self._exhausted)),
             (_packed([row[0] for row in delayed]), _packed([row[1] for row in delayed])),
             (_packed([row[0] for row in counts]), _packed([row[1] for row in counts])),
+            sorted((offset, *copy) for offset, copy in self._copies.items()),
         )
 
     @classmethod
@@ -386,6 +418,7 @@ class Leases:
             leases._due.append((due_ms, offset))
         heapq.heapify(leases._due)
         leases._pick_up(list(leases._delayed), _DELAYED)
+        leases.note_copies({offset: (stream, place) for offset, stream, place in state.copies})
         return leases
 
 
@@ -400,6 +433,7 @@ class LeasesState(msgspec.Struct, frozen=True, array_like=True):
     exhausted: bytes
     delayed: tuple[bytes, bytes]  # offsets, due times
     deliveries: tuple[bytes, bytes]  # offsets, counts of 2 and more
+    copies: list[tuple[int, int, int]] = []  # offset, stream and offset of its copy
 
 
 def deal(count: int, limits: Sequence[int]) -> list[list[int]]:

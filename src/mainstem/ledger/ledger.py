@@ -99,7 +99,8 @@ class Ledger:
             commands.Nack: lambda command: self.queues.nack(command, self.time_ms),
             commands.Extend: lambda command: self.queues.extend(command, self.time_ms),
             commands.ExpireLeases: lambda command: self.queues.expire(command, self.time_ms),
-            commands.Bury: lambda command: self.queues.bury(command, self._before),
+            commands.Bury: lambda command: self.queues.bury(command),
+            commands.NoteCopies: lambda command: self.queues.note_copies(command, self._before),
         }
 
     # Applying

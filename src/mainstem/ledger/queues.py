@@ -12,12 +12,12 @@ from typing import Protocol
 from mainstem import limits
 from mainstem.errors import InvalidInput, MainstemError, NotAQueue, Rejected, StreamNotFound, TopicFull
 from mainstem.ledger.appends import AppendCode, AppendOutcome
-from mainstem.ledger.commands import Ack, Bury, Claim, ExpireLeases, Extend, Nack
+from mainstem.ledger.commands import Ack, Bury, Claim, ExpireLeases, Extend, Nack, NoteCopies
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
-from mainstem.ledger.intervals import DELETED
+from mainstem.ledger.intervals import DELETED, is_loss
 from mainstem.ledger.leases import Leases, LeasesState, deal, ranges_of
-from mainstem.ledger.results import Buried, Claimed, Granted, JobsChanged, LeasesExpired, Outcome
+from mainstem.ledger.results import Buried, Claimed, CopiesNoted, Granted, JobsChanged, LeasesExpired, Outcome
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic
 
@@ -135,27 +135,49 @@ class Queues:
         leases = self._open(command.stream, now_ms)
         return LeasesExpired(self.ready(command.stream), leases.leased, relaxed=not config.leases_durable)
 
-    def bury(self, command: Bury, before: Outcome | None) -> Buried | MainstemError:
-        """Delete exhausted jobs, copied by the last slice of the append run right `before` this command.
+    def note_copies(self, command: NoteCopies, before: Outcome | None) -> CopiesNoted | MainstemError:
+        """Remember where the copies went that the last slice of the append run right `before` holds.
 
-        If the copies were refused the jobs stay, to be moved at a later claim."""
+        If it was refused the jobs stay as they are, to be copied at a later claim."""
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
-        if command.copied:
-            if not isinstance(before, AppendOutcome) or not len(before.code):
-                return InvalidInput("jobs are moved away in the entry that appends their copies")
-            if before.code[-1] == AppendCode.FULL:
-                return TopicFull(f"dead letter topic {config.dead_letter!r} is full and rejects")
-            if before.code[-1] != AppendCode.OK:
-                return Rejected(f"dead letter topic {config.dead_letter!r} did not take the jobs")
+        if not isinstance(before, AppendOutcome) or not len(before.code):
+            return InvalidInput("copies of jobs are noted in the entry that appends them")
+        if before.code[-1] == AppendCode.FULL:
+            return TopicFull(f"dead letter topic {config.dead_letter!r} is full and rejects")
+        if before.code[-1] != AppendCode.OK:
+            return Rejected(f"dead letter topic {config.dead_letter!r} did not take the jobs")
         leases = self._leases.get(command.stream)
-        exhausted = {offset for offset, _ in leases.exhausted()} if leases else set()
-        moved = [offset for offset in dict.fromkeys(command.offsets) if offset in exhausted]
+        if leases is None:
+            return CopiesNoted(0)
+        base = int(before.base[-1])
+        copies = {offset: (command.destination, base + at) for at, offset in enumerate(command.offsets)}
+        return CopiesNoted(leases.note_copies(copies))
+
+    def bury(self, command: Bury) -> Buried | MainstemError:
+        config = self._config(command.stream)
+        if isinstance(config, MainstemError):
+            return config
+        leases = self._leases.get(command.stream)
+        moved: list[int] = []
+        for offset in dict.fromkeys(command.offsets) if leases else ():
+            copy = leases.copy_of(offset) if leases else None
+            if leases and leases.is_exhausted(offset) and (copy or not command.noted):
+                if copy and self._lost(*copy):
+                    leases.forget_copy(offset)
+                else:
+                    moved.append(offset)
         if leases and moved:
             leases.bury(moved)
             self._streams.punch(command.stream, tuple(ranges_of(moved)), DELETED, 0)
         return Buried(len(moved), self.ready(command.stream))
+
+    def _lost(self, stream: int, offset: int) -> bool:
+        """A copy that was deleted or gave way to a cap since has been there all the same."""
+        return any(
+            is_loss(reason) for _, _, reason in self._streams.holes(stream).overlapping(offset, offset + 1)
+        )
 
     def boot(self, broker: int) -> None:
         """A broker starts: leases it gave out that are not durable are over. Delivery counts stay."""

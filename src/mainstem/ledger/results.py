@@ -138,6 +138,11 @@ class LeasesExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class CopiesNoted:
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Buried:
     jobs: int  # that were still there
     ready: int
@@ -162,6 +167,7 @@ Result = (
     | Claimed
     | JobsChanged
     | LeasesExpired
+    | CopiesNoted
     | Buried
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

@@ -238,6 +238,10 @@ class Committer:
                 group.fail(error)
                 if isinstance(error, ReadOnly):
                     self._stop_writing(error)
+            except asyncio.CancelledError:
+                # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
+                group.fail(Closed("the log was closed while this was being written"))
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: publish nothing
                 group.fail(error)
                 self._stop_writing(ReadOnly(f"the commit path failed, so nothing more is written: {error!r}"))

@@ -53,7 +53,7 @@ class EphemeralQueues:
             case ExpireLeases():
                 return self.queues.expire(command, self._time_ms)
             case Bury():
-                return self.queues.bury(command, None)
+                return self.queues.bury(command)
 
     def number(self, stream: int) -> int:
         """The stream's number in memory. Raises NotFound."""

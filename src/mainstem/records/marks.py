@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,29 +15,14 @@ NODE = "node"
 META = "meta"
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Four rows, one column a record of an index: node position, node length, meta position, meta length.
-
-    A length of -1 means there is none."""
+class Marks(NamedTuple):
+    """One row a record of an index; a length of -1 means there is none. All four are rows of `table`."""
 
     table: Integers
-
-    @property
-    def node_at(self) -> Integers:
-        return self.table[0]
-
-    @property
-    def node_length(self) -> Integers:
-        return self.table[1]
-
-    @property
-    def meta_at(self) -> Integers:
-        return self.table[2]
-
-    @property
-    def meta_length(self) -> Integers:
-        return self.table[3]
+    node_at: Integers
+    node_length: Integers
+    meta_at: Integers
+    meta_length: Integers
 
 
 def find_marks(index: RecordIndex) -> Marks:
@@ -45,7 +30,7 @@ def find_marks(index: RecordIndex) -> Marks:
     if index.headers:
         index.run(kernels.find_header, index.fields, NODE.encode(), table[0], table[1])
         index.run(kernels.find_header, index.fields, META.encode(), table[2], table[3])
-    return Marks(table)
+    return Marks(table, *table)
 
 
 def nodes_among(index: RecordIndex, marks: Marks, nodes: Sequence[bytes]) -> npt.NDArray[np.bool_]:

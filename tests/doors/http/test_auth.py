@@ -51,7 +51,7 @@ def test_how_a_key_is_written(text: str, scopes: Scope, prefixes: tuple[bytes, .
     key = parse_keys(f" , {text} ,").find(b"k")
     assert key is not None
     assert (key.scopes, key.prefixes) == (scopes, prefixes)
-    assert b"k" != key.digest
+    assert key.digest != b"k"
     assert len(key.digest) == 32
 
 
@@ -141,7 +141,11 @@ async def test_unknown_things_under_a_topic_demand_write(locked: Api) -> None:
 async def test_prefixes(locked: Api) -> None:
     for name in ("a1", "b:1"):
         assert (await locked.ask("GET", f"/v0/topics/{name}", key="team"))[0] == 200
-    for method, path in (("GET", "/v0/topics/c"), ("POST", "/v0/topics/c/diff"), ("POST", "/v0/topics/c/what")):
+    for method, path in (
+        ("GET", "/v0/topics/c"),
+        ("POST", "/v0/topics/c/diff"),
+        ("POST", "/v0/topics/c/what"),
+    ):
         status, body = await locked.ask(method, path, key="team")
         assert code((status, body)) == (403, "forbidden")
     assert (await locked.ask("POST", "/v0/topics/b1", WRITE, key="team"))[0] == 403
@@ -155,7 +159,10 @@ async def test_prefixes(locked: Api) -> None:
 
 
 async def test_rights_are_checked_before_the_body(locked: Api) -> None:
-    wrong_type = {"content": b"x", "headers": {"authorization": "Bearer reader", "content-type": "text/plain"}}
+    wrong_type = {
+        "content": b"x",
+        "headers": {"authorization": "Bearer reader", "content-type": "text/plain"},
+    }
     answer = await locked.client.post("/v0/topics/a1", **wrong_type)
     assert answer.status_code == 403
 
@@ -167,9 +174,7 @@ async def test_requests_in_flight_are_bounded_by_key(open_api: Callable[..., Any
 
     async with open_api(api_keys="one,two:r", bounds=HttpLimits(inflight_per_key=1)) as api:
         await api.ask("PUT", "/v0/topics/t", key="one")
-        waiting = asyncio.ensure_future(
-            api.ask("POST", "/v0/topics/t/diff", {"wait_ms": 30_000}, key="one")
-        )
+        waiting = asyncio.ensure_future(api.ask("POST", "/v0/topics/t/diff", {"wait_ms": 30_000}, key="one"))
         await settle()
         answer = await api.client.post("/v0/topics/t", headers={"authorization": "Bearer one"})
         assert code((answer.status_code, answer.json())) == (429, "throttled")
@@ -196,7 +201,19 @@ def test_a_server_that_would_be_open_by_mistake_does_not_start(
     import os
 
     outcome = subprocess.run(
-        [sys.executable, "-m", "mainstem", "serve", "--text", "off", "--kafka", "off", "--http", "127.0.0.1:0", *flags],
+        [
+            sys.executable,
+            "-m",
+            "mainstem",
+            "serve",
+            "--text",
+            "off",
+            "--kafka",
+            "off",
+            "--http",
+            "127.0.0.1:0",
+            *flags,
+        ],
         cwd=tmp_path,
         env={**os.environ, **env},
         capture_output=True,
@@ -210,9 +227,13 @@ def test_a_server_that_would_be_open_by_mistake_does_not_start(
 
 
 @pytest.mark.parametrize("env", [{"MAINSTEM_API_KEYS": "k"}, {"MAINSTEM_ALLOW_INSECURE_NO_AUTH": "1"}])
-def test_a_public_address_needs_keys_or_the_word_for_it(serve: Callable[..., Any], env: dict[str, str]) -> None:
+def test_a_public_address_needs_keys_or_the_word_for_it(
+    serve: Callable[..., Any], env: dict[str, str]
+) -> None:
     with serve("--http", "0.0.0.0:0", env=env) as server:
         port = server.process.address("http").port
-        answer = server.client.get(f"http://127.0.0.1:{port}/v0/topics", headers={"authorization": "Bearer k"})
+        answer = server.client.get(
+            f"http://127.0.0.1:{port}/v0/topics", headers={"authorization": "Bearer k"}
+        )
         assert answer.status_code == 200
         assert all('"k"' not in str(line) for line in server.process.lines)

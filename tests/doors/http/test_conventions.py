@@ -70,9 +70,19 @@ async def test_json_content_types(api: Api, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"{", b"", b"null", b"[]", b'{"records":[{"data":01}]}', b'{"records":[{"data":"\xff"}]}', b'{"records":[{"data":1}]}x',
-     b'{"records":[{"data":' + b"[" * 100_000 + b"]}", b'{"records":[{"data":NaN}]}', b'{"records":[{"data":"\x01"}]}',
-     b'{"records":[{"data":"\\ud800"}]}x'],
+    [
+        b"{",
+        b"",
+        b"null",
+        b"[]",
+        b'{"records":[{"data":01}]}',
+        b'{"records":[{"data":"\xff"}]}',
+        b'{"records":[{"data":1}]}x',
+        b'{"records":[{"data":' + b"[" * 100_000 + b"]}",
+        b'{"records":[{"data":NaN}]}',
+        b'{"records":[{"data":"\x01"}]}',
+        b'{"records":[{"data":"\\ud800"}]}x',
+    ],
 )
 async def test_what_is_no_json_is_invalid(api: Api, content: bytes) -> None:
     answer = await api.client.post("/v0/topics/t", content=content, headers=JSON)
@@ -80,20 +90,39 @@ async def test_what_is_no_json_is_invalid(api: Api, content: bytes) -> None:
 
 
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-_FIELDS = ["records", "node", "idempotency_key", "create", "config", "from_seq", "limit", "match", "before_seq", "ttl_ms"]
+_FIELDS = [
+    "records",
+    "node",
+    "idempotency_key",
+    "create",
+    "config",
+    "from_seq",
+    "limit",
+    "match",
+    "before_seq",
+    "ttl_ms",
+]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    body=st.dictionaries(st.sampled_from(_FIELDS), _json | st.lists(st.fixed_dictionaries({"data": _json}), max_size=3)),
+    body=st.dictionaries(
+        st.sampled_from(_FIELDS), _json | st.lists(st.fixed_dictionaries({"data": _json}), max_size=3)
+    ),
     path=st.sampled_from(["", "/diff", "/delete"]),
     method=st.sampled_from(["POST", "PUT"]),
 )
-async def test_any_json_gets_an_answer_of_the_right_shape(api: Api, body: Any, path: str, method: str) -> None:
+async def test_any_json_gets_an_answer_of_the_right_shape(
+    api: Api, body: Any, path: str, method: str
+) -> None:
     answer = await api.ask(method, f"/v0/topics/t{path}", body)
     if answer[0] >= 400:
         assert answer[0] < 500, answer
@@ -121,6 +150,24 @@ async def test_any_bytes_get_an_answer(api: Api, content: bytes) -> None:
     for path in ("", "/diff", "/delete"):
         answer = await api.client.post(f"/v0/topics/t{path}", content=content, headers=JSON)
         assert answer.status_code in (400, 404) or not content
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"records":[{"data":1,"tag":"\\ud800"}]}',
+        b'{"records":[{"data":1,"node":"\\udfff"}]}',
+        b'{"records":[{"data":1}],"idempotency_key":"\\ud800"}',
+        b'{"records":[{"data":1}],"config":{"type":"queue","dead_letter":"\\ud800"}}',
+    ],
+)
+async def test_half_a_character_is_invalid(api: Api, body: bytes) -> None:
+    answer = await api.client.post("/v0/topics/t", content=body, headers=JSON)
+    assert code((answer.status_code, answer.json())) == (400, "invalid_request")
+    for path, wrong in (("diff", b'{"node":"\\ud800"}'), ("delete", b'{"match":"\\ud800*"}')):
+        await api.put("t")
+        answer = await api.client.post(f"/v0/topics/t/{path}", content=wrong, headers=JSON)
+        assert code((answer.status_code, answer.json())) == (400, "invalid_request")
 
 
 async def test_health_and_readiness(api: Api) -> None:

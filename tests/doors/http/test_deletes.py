@@ -95,7 +95,7 @@ async def test_bytes_stay_exact_when_sizes_differ(api: Api) -> None:
     await api.records("t", *[{"data": "x" * n, "tag": str(n % 3), "meta": {"n": n}} for n in range(200)])
 
     def size(numbers: list[int]) -> int:
-        return sum(n + 2 + len('{"n":%d}' % n) for n in numbers)
+        return sum(n + 2 + len(f'{{"n":{n}}}') for n in numbers)
 
     answer = (await api.ask("POST", "/v0/topics/t/delete", {"match": "1"}))[1]
     left = [n for n in range(200) if n % 3 != 1]

@@ -54,7 +54,16 @@ async def test_a_diff_never_makes_a_topic(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"from_seq": -1}, {"from_seq": "0"}, {"limit": "a"}, {"node": 5}, {"include_tags": 1}, {"wait_ms": -1}, []]
+    "wrong",
+    [
+        {"from_seq": -1},
+        {"from_seq": "0"},
+        {"limit": "a"},
+        {"node": 5},
+        {"include_tags": 1},
+        {"wait_ms": -1},
+        [],
+    ],
 )
 async def test_wrong_types_are_invalid(api: Api, wrong: object) -> None:
     await api.put("t")
@@ -196,7 +205,12 @@ async def test_expired_records_leave_a_tombstone_to_the_millisecond(api: Api, du
     assert (await api.diff("t", 2))["tombstone"] is None
     api.clock.advance(500)
     body = await api.diff("t")
-    assert (body["records"], body["earliest_seq"], body["next_from_seq"], body["caught_up"]) == ([], 4, 3, True)
+    assert (body["records"], body["earliest_seq"], body["next_from_seq"], body["caught_up"]) == (
+        [],
+        4,
+        3,
+        True,
+    )
 
 
 async def test_caps_and_ttl_together_are_mixed(api: Api) -> None:
@@ -241,9 +255,17 @@ async def test_lost_records_show_once_reached(api: Api) -> None:
     stream = api.broker.streams.of("t", 0)
     await api.broker.log.propose(MarkLost(stream, 3, 5))
     body = await api.diff("t")
-    assert ([r["$seq"] for r in body["records"]], body["next_from_seq"], body["tombstone"]) == ([1, 2, 3], 3, None)
+    assert ([r["$seq"] for r in body["records"]], body["next_from_seq"], body["tombstone"]) == (
+        [1, 2, 3],
+        3,
+        None,
+    )
     body = await api.diff("t", 3, limit=5)
-    assert (body["tombstone"]["reason"], body["tombstone"]["gap_from"], body["tombstone"]["gap_to"]) == ("lost", 4, 5)
+    assert (body["tombstone"]["reason"], body["tombstone"]["gap_from"], body["tombstone"]["gap_to"]) == (
+        "lost",
+        4,
+        5,
+    )
     assert [record["$seq"] for record in body["records"]] == [6, 7, 8, 9, 10]
     body = await api.diff("t", 4)
     assert (body["tombstone"]["gap_from"], body["tombstone"]["gap_to"]) == (5, 5)
@@ -322,16 +344,35 @@ async def test_a_stop_lets_long_polls_answer(api: Api) -> None:
 @pytest.mark.parametrize("count", [1, 60])
 async def test_values_of_other_doors_read_as_data_or_raw(api: Api, count: int) -> None:
     await api.put("t")
-    values: list[bytes | None] = [b'{"a":1}', b"no json", None, b"", b"\xff\xfe", b' [1,\n2] ', b'"\xc3\x28"', b"1 2"]
+    values: list[bytes | None] = [
+        b'{"a":1}',
+        b"no json",
+        None,
+        b"",
+        b"\xff\xfe",
+        b" [1,\n2] ",
+        b'"\xc3\x28"',
+        b"1 2",
+    ]
     await api.broker.append_values(
-        "t", values * count, keys=[b"\xff", None] * (4 * count), headers=[[("meta", b"not json")]] * (8 * count)
+        "t",
+        values * count,
+        keys=[b"\xff", None] * (4 * count),
+        headers=[[("meta", b"not json")]] * (8 * count),
     )
     records = (await api.diff("t", include_tags=True, limit=1000))["records"]
 
     def raw(value: bytes) -> dict[str, Any]:
         return {"data": None, "$raw": base64.b64encode(value).decode()}
 
-    expected = [{"data": {"a": 1}}, raw(b"no json"), {"data": None}, raw(b""), raw(b"\xff\xfe"), {"data": [1, 2]}]
+    expected = [
+        {"data": {"a": 1}},
+        raw(b"no json"),
+        {"data": None},
+        raw(b""),
+        raw(b"\xff\xfe"),
+        {"data": [1, 2]},
+    ]
     expected += [raw(b'"\xc3\x28"'), raw(b"1 2")]
     for number, record in enumerate(records):
         assert record["$seq"] == number + 1

@@ -17,7 +17,9 @@ def test_the_first_steps_with_curl(serve: Callable[..., Any]) -> None:
 
         topic = f"{server.url}/v0/topics/hello"
         json_body = ("-H", "Content-Type: application/json", "-d")
-        written = curl(topic, *json_body, '{"records":[{"data":{"hello":"world"}},{"data":"again","tag":"a:1"}]}')
+        written = curl(
+            topic, *json_body, '{"records":[{"data":{"hello":"world"}},{"data":"again","tag":"a:1"}]}'
+        )
         assert (written["first_seq"], written["last_seq"], written["created"]) == (1, 2, True)
         read = curl("-X", "POST", f"{topic}/diff")
         assert [record["data"] for record in read["records"]] == [{"hello": "world"}, "again"]

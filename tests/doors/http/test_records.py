@@ -55,7 +55,7 @@ async def test_fsync_time_is_real_for_class_fsync(api: Api) -> None:
     ("query", "present"), [("false", False), ("0", False), ("true", True), ("no", True), ("", True)]
 )
 async def test_seqs_can_be_left_out(api: Api, query: str, present: bool) -> None:
-    status, answer = await api.ask(
+    _status, answer = await api.ask(
         "POST", f"/v0/topics/t?return_seqs={query}", {"records": [{"data": 1}, {"data": 2}]}
     )
     assert ("seqs" in answer) == present
@@ -177,7 +177,11 @@ async def test_concurrent_batches_are_contiguous(api: Api) -> None:
 
 async def test_tag_node_and_meta_are_key_and_headers(api: Api) -> None:
     await api.records(
-        "t", {"data": 1, "tag": "k", "node": "n", "meta": {"a": 1}}, {"data": 2}, {"data": 3, "meta": None}, node="d"
+        "t",
+        {"data": 1, "tag": "k", "node": "n", "meta": {"a": 1}},
+        {"data": 2},
+        {"data": 3, "meta": None},
+        node="d",
     )
     records = await api.broker.read("t", 0)
     assert [(record.key, record.value, record.headers) for record in records] == [
@@ -219,7 +223,9 @@ async def test_discard_reject_takes_all_or_nothing(api: Api, durability: str) ->
     assert code(await api.ask("POST", "/v0/topics/t", too_many)) == (400, "record_too_large")
     assert (await api.write("t", 3))["seqs"] == [3]
     await api.put("b", cap_bytes=4, discard="reject", durability=durability)
-    assert code(await api.ask("POST", "/v0/topics/b", {"records": [{"data": "abc"}]}))[1] == "record_too_large"
+    assert (
+        code(await api.ask("POST", "/v0/topics/b", {"records": [{"data": "abc"}]}))[1] == "record_too_large"
+    )
     await api.write("b", "ab")
     assert code(await api.ask("POST", "/v0/topics/b", {"records": [{"data": 1}]})) == (422, "topic_full")
 
@@ -330,9 +336,9 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_parsed(open_api: Ca
 async def test_partitions_are_written_and_read_apart(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     await api.write("t", "zero")
-    status, answer = await api.ask("POST", "/v0/topics/t?partition=1", {"records": [{"data": "one"}]})
+    _, answer = await api.ask("POST", "/v0/topics/t?partition=1", {"records": [{"data": "one"}]})
     assert answer["seqs"] == [1]
-    status, answer = await api.ask("POST", "/v0/topics/t/diff?partition=1")
+    _status, answer = await api.ask("POST", "/v0/topics/t/diff?partition=1")
     assert [record["data"] for record in answer["records"]] == ["one"]
     assert (await api.ask("GET", "/v0/topics/t?partition=1"))[1]["count"] == 1
     assert (await api.ask("GET", "/v0/topics/t?partition=2"))[0] == 404

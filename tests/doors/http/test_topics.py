@@ -128,7 +128,9 @@ async def test_good_names(api: Api, name: str) -> None:
     assert (await api.state(name))["topic"] == name
 
 
-@pytest.mark.parametrize("name", ["-a", ".a", ":a", "_a", "a%20b", "a%2Fb", "a" * 256, "%C3%A9", "%FF", "a%3E"])
+@pytest.mark.parametrize(
+    "name", ["-a", ".a", ":a", "_a", "a%20b", "a%2Fb", "a" * 256, "%C3%A9", "%FF", "a%3E"]
+)
 async def test_bad_names_are_refused_on_create_and_unknown_on_read(api: Api, name: str) -> None:
     assert code(await api.ask("PUT", f"/v0/topics/{name}")) == (400, "invalid_request")
     write = {"records": [{"data": 1}]}
@@ -159,7 +161,13 @@ async def test_the_state_of_a_fresh_topic(api: Api) -> None:
         "last_read_ts",
         "performance",
     ]
-    assert [state[key] for key in ("head_seq", "earliest_seq", "next_seq", "count", "bytes")] == [0, 1, 1, 0, 0]
+    assert [state[key] for key in ("head_seq", "earliest_seq", "next_seq", "count", "bytes")] == [
+        0,
+        1,
+        1,
+        0,
+        0,
+    ]
     assert (state["last_write_ts"], state["last_read_ts"], state["effective_priority"]) == (None, None, 0)
 
 
@@ -189,7 +197,9 @@ async def test_priority_follows_the_last_read(api: Api, reads: tuple[str, str], 
     api.clock.advance(30_000)
     assert (await api.state("t"))["effective_priority"] == (250 if consumed else 0)
     api.clock.advance(269_999)
-    assert (await api.state("t"))["effective_priority"] == (round(500 * 2 ** (-299_999 / 30_000)) if consumed else 0)
+    assert (await api.state("t"))["effective_priority"] == (
+        round(500 * 2 ** (-299_999 / 30_000)) if consumed else 0
+    )
     api.clock.advance(1)
     assert (await api.state("t"))["effective_priority"] == 0
 
@@ -206,7 +216,7 @@ async def test_a_priority_by_hand_is_clamped_where_it_is_used(api: Api, given: i
 async def test_lists_come_by_name_in_pages(api: Api) -> None:
     for name in ("b", "a", "C", "a.1", "z"):
         await api.put(name)
-    status, body = await api.ask("GET", "/v0/topics")
+    _, body = await api.ask("GET", "/v0/topics")
     assert [topic["topic"] for topic in body["topics"]] == ["C", "a", "a.1", "b", "z"]
     assert "next_cursor" not in body
     assert list(body["topics"][0]) == [
@@ -218,21 +228,21 @@ async def test_lists_come_by_name_in_pages(api: Api) -> None:
         "durable",
         "effective_priority",
     ]
-    status, body = await api.ask("GET", "/v0/topics?page_size=2")
+    _, body = await api.ask("GET", "/v0/topics?page_size=2")
     assert [topic["topic"] for topic in body["topics"]] == ["C", "a"]
     assert json.loads(base64.b64decode(body["next_cursor"])) == {"after": "a"}
     seen = []
     cursor = ""
     while True:
-        status, body = await api.ask("GET", "/v0/topics", params={"page_size": 2, "cursor": cursor})
+        _, body = await api.ask("GET", "/v0/topics", params={"page_size": 2, "cursor": cursor})
         seen += [topic["topic"] for topic in body["topics"]]
         if "next_cursor" not in body:
             break
         cursor = body["next_cursor"]
     assert seen == ["C", "a", "a.1", "b", "z"]
-    status, body = await api.ask("GET", "/v0/topics?prefix=a&page_size=0")
+    _, body = await api.ask("GET", "/v0/topics?prefix=a&page_size=0")
     assert [topic["topic"] for topic in body["topics"]] == ["a"]
-    status, body = await api.ask("GET", "/v0/topics?prefix=a&page_size=x")
+    _status, body = await api.ask("GET", "/v0/topics?prefix=a&page_size=x")
     assert [topic["topic"] for topic in body["topics"]] == ["a", "a.1"]
 
 
@@ -257,7 +267,7 @@ async def test_delete_is_idempotent_and_a_new_topic_starts_at_1(api: Api) -> Non
     assert (await api.ask("DELETE", "/v0/topics/e?if_empty=1"))[1]["deleted"] is True
 
 
-class _any:  # noqa: N801 - reads as the word it stands for
+class _any:
     def __init__(self, _: object) -> None: ...
 
     def __eq__(self, other: object) -> bool:

@@ -59,6 +59,32 @@ def test_a_stream_over_http_1(serve: Serve) -> None:
             assert str(next(events).data).startswith(": hb 1")
 
 
+def test_streams_share_an_http_2_connection(serve: Serve) -> None:
+    with serve() as server, httpx.Client(base_url=server.url, http1=False, http2=True, timeout=10) as client:
+        write(server, "a", 1)
+        write(server, "b", 1)
+        with (
+            client.stream("GET", watch(server, {"a": {}})) as one,
+            client.stream("GET", watch(server, {"b": {}})) as two,
+        ):
+            assert (one.http_version, one.headers["content-type"]) == ("HTTP/2", "text/event-stream")
+            first, second = frames(one), frames(two)
+            assert [next(first).name for _ in range(3)] == ["retry", "record", "caught-up"]
+            assert [next(second).name for _ in range(3)] == ["retry", "record", "caught-up"]
+            write(server, "b", 2)
+            assert numbers(next(second)) == [2]
+            server.ask("DELETE", "/v0/topics/a")
+            assert next(first).name == "topic-deleted"
+            assert list(first) == []
+            write(server, "b", "x" * 500_000)
+            write(server, "b", "x" * 500_000)
+            assert [seq for _ in range(2) for seq in numbers(next(second))] == [3, 4]
+            server.process.signal(signal.SIGTERM)
+            assert next(second).data["code"] == "server_shutting_down"
+            assert list(second) == []
+        assert server.process.wait() == 0
+
+
 def test_a_stream_ends_politely_when_the_server_does(serve: Serve) -> None:
     with serve() as server:
         write(server, "a", 1)

@@ -38,7 +38,9 @@ def produce(
     classes = module(PRODUCE, version)
     indexes = partitions if partitions is not None else range(len(records))
     data = tuple(
-        classes.PartitionProduceData(index=i32(index), records=None if batch is None else Records(bytes(batch)))
+        classes.PartitionProduceData(
+            index=i32(index), records=None if batch is None else Records(bytes(batch))
+        )
         for index, batch in zip(indexes, records, strict=True)
     )
     wanted = made(classes.TopicProduceData, name=topic, topic_id=topic, partition_data=data)

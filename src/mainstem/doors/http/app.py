@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 
-from mainstem import events
+from mainstem import events, limits
 from mainstem.doors.http import websocket
 from mainstem.doors.http.auth import Key, bearer
 from mainstem.doors.http.context import Context
+from mainstem.doors.http.encodings import packed, unpacked
 from mainstem.doors.http.errors import Refusal, answer, error_response, throttled
 from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Asgi, Header, Push, Receive, Response, Send, Stream
@@ -45,15 +46,17 @@ class App:
         exchange = _Exchange(self.context, scope, receive, started)
         try:
             response = await _response(exchange, scope)
-            if isinstance(response, Push):
-                exchange.release()  # it may go on for hours, and is counted among the streams
-                sent = await response.serve(receive, send)
-            elif isinstance(response, Stream):
-                exchange.release()
-                sent = await _send_stream(response, receive, send)
-            else:
+            if isinstance(response, Response):
+                if len(response.body) >= limits.HTTP_PACKED_BYTES_MIN:
+                    response = await packed(response, exchange.header(b"accept-encoding") or b"")
                 sent = len(response.body)
                 await (_send(response, send) if write is None else write(response))
+            elif isinstance(response, Push):
+                exchange.release()  # it may go on for hours, and is counted among the streams
+                sent = await response.serve(receive, send)
+            else:
+                exchange.release()
+                sent = await _send_stream(response, receive, send)
         except Left:
             return
         finally:
@@ -106,7 +109,7 @@ class _Exchange:
         request = Request(
             self._context, key, parameters, scope["query_string"], self._headers, b"", self._started
         )
-        if route.scope:
+        if route.scope is not Scope.NONE:
             request.require(route.scope)
         if "topic" in parameters:
             request.require_name(parameters["topic"])
@@ -114,7 +117,7 @@ class _Exchange:
             request.body = await self._body(route)
         return await route.handler(request)
 
-    def _header(self, name: bytes) -> bytes | None:
+    def header(self, name: bytes) -> bytes | None:
         for key, value in self._headers:
             if key == name:
                 return value
@@ -124,7 +127,7 @@ class _Exchange:
         keys = self._context.keys
         if not keys.required:
             return keys.everyone()
-        secret = bearer(self._header(b"authorization"))
+        secret = bearer(self.header(b"authorization"))
         if not isinstance(found, Refusal):
             route = found[0]
             if route.probe and not self._context.probe_auth:
@@ -175,10 +178,10 @@ class _Exchange:
 
     async def _body(self, route: Route) -> bytes:
         bound = self._context.limits.body_bytes
-        length = self._header(b"content-length")
-        if bound and length is not None and length.isdigit() and int(length) > bound:
+        length = self.header(b"content-length")
+        if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
             raise _too_large(bound)
-        typed = (self._header(b"content-type") or b"").lower().startswith(b"application/json")
+        typed = (self.header(b"content-type") or b"").lower().startswith(b"application/json")
         if not typed and (route.body is Body.JSON or length not in (None, b"0")):
             raise _untyped()
         body = await self._receive_all(bound)
@@ -187,6 +190,10 @@ class _Exchange:
                 return b"{}"
         elif not typed:
             raise _untyped()
+        encoding = self.header(b"content-encoding")
+        if encoding is not None:
+            body = await unpacked(encoding, body, bound)
+            self._hold(len(body))
         return body
 
     async def _receive_all(self, bound: int) -> bytes:
@@ -206,10 +213,13 @@ class _Exchange:
 
     def _count(self, more: int, bound: int) -> None:
         self.received += more
-        self._held_bytes += more
-        self._context.body_bytes += more
+        self._hold(more)
         if bound and self.received > bound:
             raise _too_large(bound)
+
+    def _hold(self, more: int) -> None:
+        self._held_bytes += more
+        self._context.body_bytes += more
 
 
 def _too_large(bound: int) -> Refusal:
@@ -260,5 +270,3 @@ async def _send_chunks(stream: Stream, send: Send) -> int:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
-
-

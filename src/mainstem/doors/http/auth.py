@@ -83,7 +83,9 @@ def bearer(authorization: bytes | None) -> bytes | None:
 
 def parse_keys(text: str) -> Keys:
     """Raises InvalidConfig, which names the place in the list and never the key."""
-    keys = [_parse_key(number, entry.strip()) for number, entry in enumerate(text.split(","), 1) if entry.strip()]
+    keys = [
+        _parse_key(number, entry.strip()) for number, entry in enumerate(text.split(","), 1) if entry.strip()
+    ]
     if len({key.digest for key in keys}) != len(keys):
         raise InvalidConfig("MAINSTEM_API_KEYS lists a key twice: give it one entry with all its rights")
     return Keys(keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from mainstem import limits
@@ -39,7 +41,10 @@ async def post_diff(request: Request) -> Response:
         wait_ms=min(body.wait_ms, limits.DIFF_WAIT_MS_MAX),
     )
     page = await broker.diffs.read(topic, wanted, request.partition)
-    records = render(page.chosen, tags=body.include_tags, meta=body.include_meta)
+    if page.bytes > limits.RENDERED_ON_LOOP_BYTES_MAX:
+        records = await asyncio.to_thread(render, page.chosen, tags=body.include_tags, meta=body.include_meta)
+    else:
+        records = render(page.chosen, tags=body.include_tags, meta=body.include_meta)
     return Response(200, _answer(request, page, records), (JSON,))
 
 
@@ -51,7 +56,9 @@ def node_set(node: str | list[str] | None) -> tuple[bytes, ...]:
 
 
 def _answer(request: Request, page: Page, records: bytes) -> bytes:
-    tombstone = "null" if page.tombstone is None else msgspec.json.encode(tombstone_body(page.tombstone)).decode()
+    tombstone = (
+        "null" if page.tombstone is None else msgspec.json.encode(tombstone_body(page.tombstone)).decode()
+    )
     head = f'{{"topic":"{request.topic}","records":['.encode()
     tail = (
         f'],"next_from_seq":{page.next_from_seq},"head_seq":{page.head_seq},'

@@ -101,7 +101,11 @@ class HttpDoor:
         if tasks:
             await asyncio.wait(tasks, timeout=drain_s)
         open_still = list(self._state.connections)
-        left = [held for held in open_still if not (isinstance(held, HttpConnection | Http2Connection) and held.idle)]
+        left = [
+            held
+            for held in open_still
+            if not (isinstance(held, HttpConnection | Http2Connection) and held.idle)
+        ]
         for held in open_still:
             held.transport.abort()
         if self._sweeping is not None:

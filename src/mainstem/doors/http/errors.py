@@ -75,7 +75,8 @@ WIRE: dict[type[BaseException], _Row] = {
         429, "throttled", lambda error: {"limit": error.limit, "max": error.bound}, RETRY_SOON
     ),
     errors.Closed: _Row(503, "shutting_down", None, RETRY_SOON),
-    errors.Unavailable: _Row(503, "not_ready", None, RETRY_SOON),
+    # The log is replayed before the door opens: what is missing is never a part of that.
+    errors.Unavailable: _Row(503, "not_ready", lambda error: {"replay_progress": 1.0}, RETRY_SOON),
 }
 
 

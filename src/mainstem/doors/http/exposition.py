@@ -37,11 +37,20 @@ def _held(request: Request) -> Iterator[Metric]:
     streams = log.ledger.streams
     yield _one("mainstem_topics", "gauge", "Topics there are.", len(log.ledger.topics))
     yield _one("mainstem_records", "gauge", "Records held.", int(streams.records[: streams.count].sum()))
-    yield _one("mainstem_bytes", "gauge", "Bytes of the records held, as caps count them.", streams.total_bytes())
-    yield _one("mainstem_commits_total", "counter", "Commits applied since the log began.", log.ledger.position)
-    yield _one("mainstem_idempotency_keys", "gauge", "Idempotency keys remembered.", len(log.ledger.idempotency))
     yield _one(
-        "mainstem_writable", "gauge", "1 while writes are taken, 0 once they are refused.", log.refusal is None
+        "mainstem_bytes", "gauge", "Bytes of the records held, as caps count them.", streams.total_bytes()
+    )
+    yield _one(
+        "mainstem_commits_total", "counter", "Commits applied since the log began.", log.ledger.position
+    )
+    yield _one(
+        "mainstem_idempotency_keys", "gauge", "Idempotency keys remembered.", len(log.ledger.idempotency)
+    )
+    yield _one(
+        "mainstem_writable",
+        "gauge",
+        "1 while writes are taken, 0 once they are refused.",
+        log.refusal is None,
     )
 
 
@@ -55,7 +64,9 @@ def _traffic(request: Request) -> Iterator[Metric]:
     yield Metric("mainstem_http_requests_total", "counter", "Requests answered.", requests)
     seconds = tuple(((("route", route),), spent) for route, spent in sorted(traffic.seconds.items()))
     yield Metric("mainstem_http_request_seconds_total", "counter", "Time from request to answer.", seconds)
-    yield _one("mainstem_http_received_bytes_total", "counter", "Bytes of bodies received.", traffic.received_bytes)
+    yield _one(
+        "mainstem_http_received_bytes_total", "counter", "Bytes of bodies received.", traffic.received_bytes
+    )
     yield _one("mainstem_http_sent_bytes_total", "counter", "Bytes of bodies sent.", traffic.sent_bytes)
     yield _one("mainstem_http_body_bytes", "gauge", "Bytes of bodies being served.", context.body_bytes)
     yield _one("mainstem_http_streams", "gauge", "Event streams and web sockets open.", context.streams)
@@ -64,9 +75,14 @@ def _traffic(request: Request) -> Iterator[Metric]:
 
 def _process(request: Request) -> Iterator[Metric]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    yield Metric("mainstem_build_info", "gauge", "1, labelled with the version.", (((("version", VERSION),), 1.0),))
+    yield Metric(
+        "mainstem_build_info", "gauge", "1, labelled with the version.", (((("version", VERSION),), 1.0),)
+    )
     yield _one(
-        "mainstem_uptime_seconds", "gauge", "Since the door opened.", time.monotonic() - request.context.started
+        "mainstem_uptime_seconds",
+        "gauge",
+        "Since the door opened.",
+        time.monotonic() - request.context.started,
     )
     yield _one(
         "mainstem_cpu_seconds_total", "counter", "CPU time of the process.", used.ru_utime + used.ru_stime

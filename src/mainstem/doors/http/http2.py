@@ -65,7 +65,7 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._state.connections.discard(self)  # type: ignore[arg-type]
+        self._state.connections.discard(self)
         self._writable.set()
         for stream in self._streams.values():
             stream.leave()
@@ -195,7 +195,9 @@ class Http2Connection(asyncio.Protocol):
         quiet_s = now - self._heard_at
         receiving = any(not stream.ended and not stream.answered for stream in self._streams.values())
         stalled = not self._writable.is_set() or receiving
-        if (not self._streams and quiet_s > limits.HTTP_IDLE_S) or (stalled and quiet_s > limits.HTTP_STALL_S):
+        if (not self._streams and quiet_s > limits.HTTP_IDLE_S) or (
+            stalled and quiet_s > limits.HTTP_STALL_S
+        ):
             self.transport.abort()
 
 
@@ -211,6 +213,7 @@ class _Stream:
         self.scope = scope
         self.window = asyncio.Event()
         self.ended = False  # the client has said all
+        self._told = False  # and the application knows it: from then on only a disconnect is news
         self.answered = False
         self.left = False  # the client is gone
 
@@ -229,7 +232,7 @@ class _Stream:
         self.window.set()
 
     async def receive(self) -> Asgi:
-        while not (self._parts or self.left or (self.ended and not self.answered)):
+        while not (self._parts or self.left or self.answered or (self.ended and not self._told)):
             self._news.clear()
             await self._news.wait()
         if self.left or self.answered:
@@ -238,8 +241,7 @@ class _Stream:
         self._parts, self._size = [], 0
         self._connection.consumed(self.number, size)
         more = not self.ended
-        if not more:
-            self.ended = True
+        self._told = not more
         return {"type": "http.request", "body": body, "more_body": more}
 
     async def send(self, message: Asgi) -> None:
@@ -250,7 +252,9 @@ class _Stream:
             return
         end = not message.get("more_body", False)
         await self._connection.send_body(self, message.get("body", b""), end)
-        self.answered = self.answered or end
+        if end:
+            self.answered = True
+            self._news.set()
 
     async def write(self, response: Response) -> None:
         """A whole answer at once."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mainstem import limits
 from mainstem.broker.writes import Header, NewRecords, Written
@@ -19,8 +20,7 @@ from mainstem.errors import TopicFull
 Raw = msgspec.Raw
 
 
-_NONE = Raw(b"")
-_NO_META = (b"", b"null")
+_NULL = b"null"
 
 
 class RecordBody(msgspec.Struct, frozen=True, gc=False):
@@ -29,7 +29,7 @@ class RecordBody(msgspec.Struct, frozen=True, gc=False):
     data: Raw
     tag: str | None = None
     node: str | None = None
-    meta: Raw = _NONE
+    meta: Raw | UnsetType = UNSET
 
 
 class WriteBody(msgspec.Struct, frozen=True):
@@ -51,9 +51,7 @@ async def post_records(request: Request) -> Response:
     body = request.json(_write_body)
     key = idempotency_key(body.idempotency_key, request.header(b"idempotency-key"))
     written, append_ms = await write(request, request.topic, body, key, request.partition)
-    return Response(
-        201 if written.created else 200, acknowledgement(request, written, append_ms), (JSON,)
-    )
+    return Response(201 if written.created else 200, acknowledgement(request, written, append_ms), (JSON,))
 
 
 def idempotency_key(in_body: str | None, in_header: bytes | None) -> bytes | None:
@@ -157,20 +155,23 @@ def _keys(tags: list[str | None]) -> list[bytes | None] | None:
 
 
 def _headers(
-    nodes: list[str | None], metas: list[Raw], default: str | None, sizes: list[int]
+    nodes: list[str | None], metas: list[Raw | UnsetType], default: str | None, sizes: list[int]
 ) -> list[tuple[Header, ...]] | None:
     """The node and meta of each record; adds the meta to its size."""
     count = len(nodes)
-    without_meta = metas.count(_NONE) == count
+    without_meta = metas.count(UNSET) == count
     if without_meta and nodes.count(None) == count:
         return None if default is None else [(_node_header(default),)] * count
-    by_node = {name: (_node_header(name),) for name in {*nodes, default} if name is not None}
-    own = [by_node.get(default if name is None else name, ()) for name in nodes]
+    by_node: dict[str | None, tuple[Header, ...]] = {
+        name: (_node_header(name),) for name in {*nodes, default} if name is not None
+    }
+    by_node[None] = () if default is None else by_node[default]
+    own = [by_node[name] for name in nodes]
     if without_meta:
         return own
-    contents = [bytes(meta) for meta in metas]
-    for row, content in enumerate(contents):
-        if content not in _NO_META:
+    for row, meta in enumerate(metas):
+        content = _NULL if meta is UNSET else bytes(meta)
+        if content != _NULL:
             _check_meta(content)
             sizes[row] += len(content)
             own[row] = (*own[row], ("meta", content))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, IntFlag
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from mainstem.doors.http.errors import Refusal
@@ -50,6 +50,7 @@ class Route:
     scope: Scope = Scope.NONE
     body: Body = Body.NONE
     probe: bool = False  # health and the like: open to everyone unless asked otherwise
+    takes: type[Any] | None = None  # what the body holds, for the description of the interface
     streams: bool = False  # an event stream: it may carry its key as ?token=, and is not in flight for long
 
 

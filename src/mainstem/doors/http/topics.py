@@ -242,7 +242,6 @@ def after_cursor(cursor: str | None) -> str:
         raise invalid("the cursor is not one that a page before gave out") from None
 
 
-
 async def delete_topic(request: Request) -> Response:
     broker = request.broker
     topic = broker.streams.get(request.topic)
@@ -270,4 +269,3 @@ async def delete_topic(request: Request) -> Response:
             "performance": request.performance(),
         }
     )
-

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-from mainstem.doors.kafka.wire import INT16, count, span, uvarint, write_uvarint
+from mainstem.doors.kafka.wire import INT16, INT32, count, span, uvarint, write_uvarint
 from mainstem.errors import MalformedRequest
 
 _SIZES = {
@@ -33,6 +33,8 @@ _SIZES = {
     "uuid": 16,
 }
 
+_NULL = -1  # as a length or a count
+
 # What stands in the way of the library: tagged fields from one byte to another, and those of them to keep.
 _Cut = tuple[int, int, bytes]
 
@@ -41,15 +43,18 @@ _Skip = Callable[[memoryview, int, list[_Cut]], int]
 
 
 def fitted(schema: type[Any], body: bytes) -> bytes:
-    """The body as the library can read it. Raises MalformedRequest unless it is as long as its message."""
+    """The body as the library can read it. Raises MalformedRequest if it is shorter than its message.
+
+    Bytes after the message are left out: librdkafka sends three with a Metadata for every topic."""
     buf = memoryview(body)
     cuts: list[_Cut] = []
     try:
         end = _skip_message(schema)(buf, 0, cuts)
     except (IndexError, struct.error):
-        end = -1
-    if end != len(buf):
+        end = len(buf) + 1
+    if end > len(buf):
         raise MalformedRequest(f"{len(buf)} bytes are no {schema.__name__} of version {schema.__version__}")
+    body = body[:end]
     for first, last, kept in reversed(cuts):
         body = body[:first] + kept + body[last:]
     return body
@@ -102,10 +107,10 @@ def _skip_field(field: Field[Any], hint: Any, flexible: bool) -> _Skip | int:
     elif kind in _SIZES:
         item = _SIZES[kind]
     elif kind == "string":
-        item = _string(flexible)
+        item = _string(flexible, nullable or is_array)
     else:
-        item = _bytes(flexible)
-    return _array(item, flexible) if is_array else item
+        item = _bytes(flexible, nullable or is_array)
+    return _array(item, flexible, nullable) if is_array else item
 
 
 def _inside(hint: Any) -> tuple[Any, bool, bool]:
@@ -127,14 +132,33 @@ def _fixed(size: int) -> _Skip:
     return lambda buf, at, cuts: at + size
 
 
-def _string(flexible: bool) -> _Skip:
-    if flexible:
-        return lambda buf, at, cuts: span(buf, at, True)[1]
-    return lambda buf, at, cuts: at + 2 + max(INT16.unpack_from(buf, at)[0], 0)
+def _string(flexible: bool, nullable: bool) -> _Skip:
+    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+        if flexible:
+            length, at = uvarint(buf, at)
+            length -= 1
+        else:
+            (length,) = INT16.unpack_from(buf, at)
+            at += 2
+        _check_null(length, nullable)
+        return at + max(length, 0)
+
+    return skip
 
 
-def _bytes(flexible: bool) -> _Skip:
-    return lambda buf, at, cuts: span(buf, at, flexible)[1]
+def _bytes(flexible: bool, nullable: bool) -> _Skip:
+    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+        first, end = span(buf, at, flexible)
+        _check_null(first, nullable)
+        return end
+
+    return skip
+
+
+def _check_null(length: int, nullable: bool) -> None:
+    """The library hands on a null whether it may be one or not."""
+    if length < 0 and not (nullable and length == _NULL):
+        raise MalformedRequest("a field is null that must not be, or has a negative length")
 
 
 def _nullable(skip: _Skip) -> _Skip:
@@ -142,8 +166,10 @@ def _nullable(skip: _Skip) -> _Skip:
     return lambda buf, at, cuts: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1, cuts)
 
 
-def _array(item: _Skip | int, flexible: bool) -> _Skip:
+def _array(item: _Skip | int, flexible: bool, nullable: bool) -> _Skip:
     def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+        if not nullable:
+            _check_null(uvarint(buf, at)[0] - 1 if flexible else INT32.unpack_from(buf, at)[0], nullable)
         items, at = count(buf, at, flexible)
         if isinstance(item, int):
             at += items * item

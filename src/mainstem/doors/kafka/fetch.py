@@ -174,7 +174,7 @@ def _parse_topic(
 
 
 def _check_rest(version: int, body: memoryview, at: int) -> None:
-    """Read over what is of no use here, and see that the body ends where it should."""
+    """Read over what is of no use here, and see that the body goes that far."""
     flexible = version >= _FLEXIBLE_FROM
     if version >= 7:
         forgotten, at = count(body, at, flexible)
@@ -188,7 +188,7 @@ def _check_rest(version: int, body: memoryview, at: int) -> None:
         _, at = string(body, at, flexible)
     if flexible:
         at = skip_tags(body, at)
-    if at != len(body):
+    if at > len(body):
         raise MalformedRequest(f"a Fetch request of {len(body)} bytes ends at byte {at}")
 
 

@@ -292,8 +292,8 @@ def _parse(version: int, body: memoryview) -> tuple[int, list[_TopicParts]]:
             raise MalformedRequest("a Produce request names too many partitions")
     if flexible:
         at = skip_tags(body, at)
-    if at != len(body):
-        raise MalformedRequest(f"{len(body) - at} bytes follow a Produce request")
+    if at > len(body):
+        raise MalformedRequest(f"a Produce request of {len(body)} bytes ends at byte {at}")
     return acks, found
 
 
