@@ -144,7 +144,9 @@ class Config:
     tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the HTTP door; none: no TLS."] = None
     tls_key: Annotated[Path | None, _PATH, "Its private key, if not in the same file."] = None
     tls_ca: Annotated[Path | None, _PATH, "Clients must show a certificate of this authority."] = None
-    max_topics: Annotated[int, _whole(0, 2**31), "Topics this server makes; 0 = unlimited."] = limits.TOPICS_MAX
+    max_topics: Annotated[int, _whole(0, 2**31), "Topics this server makes; 0 = unlimited."] = (
+        limits.TOPICS_MAX
+    )
     max_routers: Annotated[int, _whole(0, 2**31), "Routers this server makes; 0 = unlimited."] = (
         limits.ROUTERS_MAX
     )

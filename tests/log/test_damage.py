@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import LogDamaged, ReadOnly, RecordsLost
+from mainstem.ledger.commands import DeleteRecords
 from mainstem.ports.commitlog import frames
 from mainstem.ports.commitlog.segments import HEADER_BYTES, INDEX_MAGIC
 from mainstem.ports.files import OsFiles
@@ -71,6 +73,28 @@ async def _check(directory: Path, lost: list[tuple[int, int]]) -> None:
                 with pytest.raises(RecordsLost) as loss:
                     await broker.read("t", asked)
                 assert (loss.value.start, loss.value.end) == (asked, last)
+    finally:
+        await broker.close()
+
+
+@pytest.mark.parametrize("deleted", [[(30, 31)], [(31, 32)], [(30, 32)]])
+async def test_damage_among_deleted_records_loses_the_others_and_is_passed(
+    tmp_path: Path, deleted: list[tuple[int, int]]
+) -> None:
+    directory = await _write(tmp_path / "data", stop=True)
+    broker = await Broker.open(_options(directory))
+    stream = broker.topic("t").streams[0]
+    await broker.log.propose(DeleteRecords(stream, tuple(deleted)))
+    await broker.close()
+    path, at = _place_of(directory, VALUES[30])
+    _flip(path, at + 3)
+    gone = {offset for first, last in deleted for offset in range(first, last)}
+    lost = [(offset, offset + 1) for offset in (30, 31) if offset not in gone]
+    broker = await Broker.open(_options(directory))
+    try:
+        values, found = await asyncio.wait_for(scan(broker, "t"), 30)
+        assert found == lost
+        assert values == {offset: value for offset, value in VALUES.items() if offset not in (30, 31)}
     finally:
         await broker.close()
 

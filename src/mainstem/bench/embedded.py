@@ -14,7 +14,7 @@ VALUES = 1000
 def run(scratch: Path, report: Report) -> None:
     values = [b"value-%06d" % number for number in range(VALUES)]
     for sync in ("never", "each"):
-        with mainstem.open(scratch / sync, sync=sync) as log:  # type: ignore[arg-type]
+        with mainstem.open(scratch / sync, sync=sync) as log:
             log.append_many("bench", values)
             with measured() as span:
                 for _ in range(CALLS):

@@ -112,6 +112,14 @@ class Reader:
                     raise
             except _Damaged as damage:
                 await self._mark_lost(stream, offset, damage.extent)
+                if self._all_dead(stream, offset, damage.extent.end):
+                    return Chunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
+
+    def _all_dead(self, stream: int, offset: int, end: int) -> bool:
+        """Whether no record from `offset` to `end` is there or lost: all were deleted or aborted."""
+        holes = self._ledger.streams.holes(stream)
+        loss = holes.next_loss(offset)
+        return not any(holes.live(offset, end)) and (loss is None or loss[0] >= end)
 
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED

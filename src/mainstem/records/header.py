@@ -264,7 +264,9 @@ _OFFSET_MAX = (1 << 63) - 2  # the offset after the last one must fit too
 
 def _bad_frame(magic: int, length: int, left: int) -> InvalidBatch:
     if 0 <= magic < MAGIC:
-        return UnsupportedFormat(f"magic is {magic}, a format of Kafka before 0.11: only {MAGIC} is supported")
+        return UnsupportedFormat(
+            f"magic is {magic}, a format of Kafka before 0.11: only {MAGIC} is supported"
+        )
     if magic != MAGIC:
         return InvalidBatch(f"magic is {magic}: only {MAGIC} is supported")
     if length < _LENGTH_MIN:
