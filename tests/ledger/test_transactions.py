@@ -174,6 +174,18 @@ def test_a_retry_finds_its_offset_even_after_the_transaction_ended(writer: Write
     assert producer.append(0, 2) == (base, DUPLICATE)
 
 
+def test_sequences_of_an_aborted_batch_cannot_be_used_again_without_a_word(writer: Writer) -> None:
+    """librdkafka does so when it aborts with batches in flight that were written: they must not pass for retries."""
+    producer = Producer(writer)
+    producer.write(0, 2)
+    producer.end(False)
+    producer.sequences[0] = 0
+    producer.add(0)
+    assert producer.append(0, 2) == (-1, INVALID)
+    producer.sequences[0] = 2
+    assert producer.append(0, 2)[1] == OK
+
+
 def test_a_new_start_fences_the_zombie_and_aborts_what_it_left(writer: Writer) -> None:
     zombie = Producer(writer)
     zombie.write(0, 2)

@@ -30,6 +30,7 @@ _CHUNK_ROWS = 32_768  # placed at once: their columns stay in the processor's ca
 _OK = int(AppendCode.OK)
 _NO_STREAM = int(AppendCode.NO_STREAM)
 _FULL = int(AppendCode.FULL)
+_INVALID = int(AppendCode.INVALID_TRANSACTION)
 _DUPLICATE = int(AppendCode.DUPLICATE)
 
 _ALL_OK: npt.NDArray[np.uint8] = np.zeros(_CHUNK_ROWS, np.uint8)
@@ -180,7 +181,9 @@ class Placement:
         stream, count, _, _, _, producer, sequence, epoch, flags, _, _ = fields
         code, base = self._producers.judge(producer, stream, epoch, sequence, count)
         if code == _DUPLICATE:
-            return code, base  # it is there, whatever became of its transaction since
+            # A client that gives up on a transaction with batches in flight may use their sequence numbers again.
+            # Those batches are gone: "you have it already" would lose the new ones without a word.
+            return (_INVALID, -1) if self._streams.was_aborted(stream, base) else (code, base)
         barred = self._transactions.judge(
             producer, epoch, stream, transactional=bool(flags & SLICE_TRANSACTIONAL)
         )

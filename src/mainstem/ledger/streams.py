@@ -13,7 +13,7 @@ from mainstem.errors import invariant
 from mainstem.ledger.columns import Columns
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
-from mainstem.ledger.intervals import DELETED, MARKER, Holes, is_loss
+from mainstem.ledger.intervals import ABORTED, DELETED, MARKER, Holes, is_loss
 from mainstem.ledger.markers import StreamTransactions, StreamTransactionsState
 
 DURABILITY_CODES = {"ephemeral": 0, "memory": 1, "disk": 2, "fsync": 3}
@@ -171,6 +171,10 @@ class Streams:
     def deleted(self, stream: int) -> list[tuple[int, int]]:
         """Offsets above the start whose records were deleted."""
         return [(start, end) for start, end, reason in self.holes(stream) if reason == DELETED]
+
+    def was_aborted(self, stream: int, offset: int) -> bool:
+        """Whether the record at `offset` was part of a transaction that was given up."""
+        return any(reason == ABORTED for _, _, reason in self.holes(stream).overlapping(offset, offset + 1))
 
     def holes(self, stream: int) -> Holes:
         return self._holes.get(stream, _NO_HOLES)
