@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import uvloop
@@ -40,4 +41,5 @@ async def _append(directory: Path, durability: Durability) -> Span:
     with measured() as span:
         await asyncio.gather(*(writer() for _ in range(WRITERS)))
     await broker.close()
+    shutil.rmtree(directory)  # or the next run's syncs would wait for what the kernel still has to write of this
     return span
