@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import CorruptBatch, InvalidBatch, OutOfOrderSequence, ProducerFenced
+from mainstem.records.building import build_batch
 from mainstem.testing.batches import produced
 from mainstem.testing.history import scan
 from mainstem.testing.machine import Machine
@@ -129,3 +131,17 @@ async def test_a_batch_damaged_on_its_way_is_refused_and_the_producer_may_send_i
         with pytest.raises(InvalidBatch):
             await broker.append("t", batch[:cut])
     assert (await broker.append("t", batch)).base_offset == 0
+
+
+async def test_producers_long_idle_are_forgotten(machine: Machine) -> None:
+    broker = await machine.open()
+    await broker.create_topic("t")
+    producer, _ = await broker.transactions.new_producer()
+    await broker.append(
+        "t", build_batch([b"v"], timestamps_ms=1, producer=producer, producer_epoch=0, base_sequence=0)
+    )
+    await broker.transactions.enforce()
+    assert len(broker.log.ledger.producers) == 1
+    machine.clock.advance(limits.PRODUCER_IDLE_MS + 2 * limits.PRODUCER_TIME_STEP_MS)
+    await broker.transactions.enforce()
+    assert len(broker.log.ledger.producers) == 0

@@ -61,8 +61,8 @@ class Stage:
 
 async def abandon(broker: Broker) -> None:
     """Leave the directory as a killed process would: nothing is said goodbye to."""
-    await broker._retention.stop()
-    await broker.transactions.stop()
+    await broker._retention.rounds.stop()
+    await broker.transactions.rounds.stop()
     await broker.log._stop_tasks()
     await broker.log._port.close()
 

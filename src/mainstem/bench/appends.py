@@ -83,5 +83,7 @@ async def _append(directory: Path, durability: Durability) -> tuple[Span, int]:
     if end != BATCHES * RECORDS:
         raise SystemExit(f"the log holds {end} records, not {BATCHES * RECORDS}")
     await broker.close()
-    shutil.rmtree(directory)  # or the next run's syncs would wait for what the kernel still has to write of this
+    shutil.rmtree(
+        directory
+    )  # or the next run's syncs would wait for what the kernel still has to write of this
     return span, BATCHES * len(ready)

@@ -41,5 +41,7 @@ async def _append(directory: Path, durability: Durability) -> Span:
     with measured() as span:
         await asyncio.gather(*(writer() for _ in range(WRITERS)))
     await broker.close()
-    shutil.rmtree(directory)  # or the next run's syncs would wait for what the kernel still has to write of this
+    shutil.rmtree(
+        directory
+    )  # or the next run's syncs would wait for what the kernel still has to write of this
     return span

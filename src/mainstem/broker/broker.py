@@ -177,15 +177,15 @@ class Broker:
             await port.close()
             raise
         broker = cls(log, options, clock, random or SystemRandom())
-        broker._retention.start()
-        broker.transactions.start()
+        broker._retention.rounds.start()
+        broker.transactions.rounds.start()
         return broker
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
-        await self._retention.stop()
+        await self._retention.rounds.stop()
         await self.queues.close()
-        await self.transactions.stop()
+        await self.transactions.rounds.stop()
         await self.watching.close()
         await self._log.close()
 

@@ -7,41 +7,21 @@ changes nothing.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 from mainstem import limits
 from mainstem.broker.floors import expire_untracked, expired_to
-from mainstem.errors import MainstemError, NotFound
+from mainstem.broker.rounds import Rounds
+from mainstem.errors import NotFound
 from mainstem.ledger.commands import TrimReason
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
-
-_log = logging.getLogger("mainstem.retention")
 
 
 class Retention:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="mainstem-retention")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(limits.RETENTION_EVERY_S)
-            try:
-                await self.enforce()
-            except MainstemError as error:
-                _log.warning("retention was not enforced", extra={"error": str(error)})
+        self.rounds = Rounds("retention", limits.RETENTION_EVERY_S, self.enforce)
 
     async def enforce(self) -> int:
         """Trim every partition that is over a limit. Returns how many were trimmed."""

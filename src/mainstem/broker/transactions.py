@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mainstem import limits
-from mainstem.errors import MainstemError, TransactionNotFound
+from mainstem.broker.rounds import Rounds
+from mainstem.errors import TransactionNotFound
 from mainstem.ledger.commands import (
     AddGroupToTransaction,
     AddStreamsToTransaction,
     AllocateProducer,
     EndTransaction,
+    ExpireProducers,
     ExpireTransactions,
     ForgetTransactionalIds,
     InitProducer,
@@ -66,7 +67,7 @@ class Transactions:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
+        self.rounds = Rounds("transactions", limits.TRANSACTIONS_CHECK_EVERY_S, self.enforce)
 
     # Producers
 
@@ -155,26 +156,12 @@ class Transactions:
 
     # Timeouts
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="mainstem-transactions")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(limits.TRANSACTIONS_CHECK_EVERY_S)
-            try:
-                await self.enforce()
-            except MainstemError as error:
-                _log.warning("transactions were not timed out", extra={"error": str(error)})
-
     async def enforce(self) -> tuple[str, ...]:
         """Abort what takes longer than its producer allowed, forget ids long unused. Returns what expired."""
         now = self._clock.now_ms()
         ledger = self._log.ledger
+        if ledger.producers.any_idle_since(now - limits.PRODUCER_IDLE_MS):
+            await self._log.propose(ExpireProducers(now - limits.PRODUCER_IDLE_MS))
         idle = next(iter(ledger.transactions), None)
         if idle is not None and idle.updated_ms < now - limits.TRANSACTIONAL_ID_IDLE_MS and not idle.open:
             await self._log.propose(ForgetTransactionalIds(now - limits.TRANSACTIONAL_ID_IDLE_MS))

@@ -170,13 +170,16 @@ class Producers:
     def expire(self, before_ms: int) -> int:
         """Forget pairs last heard of before `before_ms`. Returns how many."""
         forgotten = 0
-        while self._slots:
-            key, slot = next(iter(self._slots.items()))
-            if (self._heard[slot] + 1) * limits.PRODUCER_TIME_STEP_MS > before_ms:
-                break  # ledger time never runs back, so the rest was heard of later still
-            self._forget(key)
+        while self.any_idle_since(before_ms):
+            self._forget(next(iter(self._slots)))
             forgotten += 1
         return forgotten
+
+    def any_idle_since(self, before_ms: int) -> bool:
+        """Whether `expire` would forget any."""
+        # Ledger time never runs back, so the first was heard of before all others.
+        slot = next(iter(self._slots.values()), None)
+        return slot is not None and (self._heard[slot] + 1) * limits.PRODUCER_TIME_STEP_MS <= before_ms
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:
         """The streams' topic is deleted."""

@@ -1,0 +1,37 @@
+"""Rounds: work that comes up again and again, and must not end because it failed once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from mainstem.errors import MainstemError
+
+_log = logging.getLogger("mainstem.rounds")
+
+
+class Rounds:
+    """Does `work` every so many seconds, from `start` to `stop`."""
+
+    def __init__(self, name: str, every_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        self._name = name
+        self._every_s = every_s
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._go(), name=f"mainstem-{self._name}")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _go(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                await self._work()
+            except MainstemError as error:
+                _log.warning("a round failed", extra={"round": self._name, "error": str(error)})
