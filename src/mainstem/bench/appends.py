@@ -4,8 +4,10 @@ The writers hand over a fresh copy of a ready-made batch each time, since the lo
 copy is part of what is measured, and the raw loop makes it too. The raw rate is one thread writing groups of
 16 such copies to a new file; writing the same warm buffer over and over would measure the processor's cache.
 
-What was learned: half of the time of an append of 110 KB is memory traffic (copy, three checksums, page cache).
-Pre-zeroing the next WAL file at full speed halved both rates, hence its pace.
+What was learned: the sixteen writers run in step. They are answered together, prepare their next batches one
+after another on the loop (some 50 µs each: copy, two checksums), then one group is written and, for fsync, synced.
+Smaller groups overlap these better for fsync and cost the disk class what they win. Pre-zeroing the next WAL file
+at full speed halved both rates, hence its pace. Keeping freed memory (mallopt) changed nothing.
 """
 
 from __future__ import annotations

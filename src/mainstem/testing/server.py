@@ -20,6 +20,7 @@ class ServerProcess:
     """`mainstem serve` on free ports. Leaving the block ends it, one way or the other."""
 
     def __init__(self, data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> None:
+        data_dir = data_dir.resolve()  # the server runs in another folder than the caller
         self.ports_file = data_dir.parent / f"{data_dir.name}.ports.json"
         command = [sys.executable, "-m", "mainstem", "serve", "--log-format", "json"]
         command += [
