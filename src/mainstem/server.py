@@ -105,8 +105,9 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             connections_max=config.text_connections,
         )
         doors.append(("text", text, config.text))
-    if config.http is not None:
-        doors.append(("http", _http_door(config, broker), config.http))
+    http = _http_door(config, broker) if config.http is not None else None
+    if http is not None and config.http is not None:
+        doors.append(("http", http, config.http))
     if config.kafka is not None:
         kafka = KafkaDoor(
             broker,
@@ -126,6 +127,8 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             ),
         )
         doors.append(("kafka", kafka, config.kafka))
+        if http is not None:
+            http.context.published.append(kafka.metrics.published)
     return doors
 
 

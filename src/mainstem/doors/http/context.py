@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mainstem import limits
@@ -11,6 +12,7 @@ from mainstem.broker.broker import Broker
 from mainstem.doors.http.auth import Keys
 from mainstem.doors.http.live import Live
 from mainstem.doors.http.metrics import Traffic
+from mainstem.metrics import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Context:
     started: float = field(default_factory=time.monotonic)
     body_bytes: int = 0  # of requests being received and served
     streams: int = 0  # event streams open
+    published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     live: Live = field(init=False)
 

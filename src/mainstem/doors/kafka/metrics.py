@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
+
+from kio.schema.index import api_key_map
 
 from mainstem import events
 from mainstem.errors import RecordsLost
+from mainstem.metrics import Labels, Metric, one
 
 _log = events.named("kafka")
 _LOSSES_NAMED_MAX = 10_000  # each is logged once, up to this many
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+_BOUNDS = (*map(str, LATENCY_BUCKETS_S), "+Inf")
 
 
 class ApiCounters:
@@ -50,6 +56,39 @@ class KafkaMetrics:
         self.losses_passed = 0  # fetches that went on after a range of lost records
         self.records_lost = 0  # in those ranges, each counted once
 
+    def published(self) -> Iterator[Metric]:
+        """What the metrics endpoint shows of this door."""
+        names: list[tuple[Labels, ApiCounters]] = [
+            ((("api", api_key_map[key]),), counters) for key, counters in sorted(self.apis.items())
+        ]
+        yield Metric(
+            "mainstem_kafka_request_errors_total",
+            "counter",
+            "Requests answered with an error, or not at all.",
+            tuple((labels, float(counters.errors)) for labels, counters in names),
+        )
+        buckets = [
+            ((*labels, ("le", bound)), total)
+            for labels, counters in names
+            for bound, total in zip(_BOUNDS, accumulate(map(float, counters.latencies)), strict=True)
+        ]
+        yield _latency(buckets, "_bucket")
+        yield _latency([(labels, counters.seconds) for labels, counters in names], "_sum")
+        yield _latency([(labels, float(counters.count)) for labels, counters in names], "_count")
+        for name, help, value in (
+            ("accepted", "Connections taken.", self.connections_accepted),
+            ("refused", "Connections over the limit.", self.connections_refused),
+            (
+                "dropped",
+                "Connections ended for what they sent, or for not reading.",
+                self.connections_dropped,
+            ),
+        ):
+            yield one(f"mainstem_kafka_connections_{name}_total", "counter", help, value)
+        yield one(
+            "mainstem_kafka_records_lost_total", "counter", "Lost records passed over.", self.records_lost
+        )
+
     def of(self, key: int) -> ApiCounters:
         counters = self.apis.get(key)
         if counters is None:
@@ -66,3 +105,8 @@ class KafkaMetrics:
         _log.error(
             "lost records passed over", stream=stream, start=loss.start, end=loss.end, reason=loss.reason
         )
+
+
+def _latency(samples: list[tuple[Labels, float]], part: str) -> Metric:
+    help = "Time from request to answer."
+    return Metric("mainstem_kafka_request_seconds", "histogram", help, tuple(samples), part)
