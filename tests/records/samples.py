@@ -94,6 +94,6 @@ KAFKA_PYTHON = Peer(
     "kafka-python",
     kafka_python_records.DefaultRecordBatchBuilder,
     kafka_python_records.DefaultRecordBatch,
-    ("none", "gzip", "lz4", "zstd"),  # its snappy needs a library that is not installed
+    ("none", "gzip", "snappy", "lz4", "zstd"),
 )
 PEERS = (AIOKAFKA, KAFKA_PYTHON)

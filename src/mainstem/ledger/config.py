@@ -44,9 +44,10 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     leases_durable: bool = False  # leases outlive a restart
 
     @property
-    def changed(self) -> list[tuple[str, Any]]:
-        """What differs from the defaults, by name: the same whatever fields a later version adds."""
-        return sorted(msgspec.to_builtins(self).items())
+    def changed(self) -> dict[str, Any]:
+        """What differs from the defaults, as declared: the same whatever fields a later version adds."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
     @property
     def tracked(self) -> bool:

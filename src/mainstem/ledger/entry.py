@@ -48,7 +48,7 @@ PART = struct.Struct("<II")
 Buffer = bytes | bytearray | memoryview
 Part = AppendRun | Command
 
-_encode_command = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 
 
@@ -88,7 +88,7 @@ class Entry:
             if isinstance(part, AppendRun):
                 kind, body = KIND_APPENDS, part.encode()
             else:
-                kind, body = KIND_COMMAND, _encode_command(part)
+                kind, body = KIND_COMMAND, encode_command(part)
             pieces.append(PART.pack(kind, len(body)))
             pieces.append(body)
         return b"".join(pieces)
@@ -132,6 +132,11 @@ def _decode_parts(view: memoryview, count: int) -> list[Part]:
         raise LogDamaged(f"an entry has {size - at} bytes after its last part")
     invariant(len(parts) == count, "every part counted in the head was decoded")
     return parts
+
+
+def encode_command(command: Command) -> bytes:
+    """As plain values: of a struct msgspec writes a header that grows with the fields it might have."""
+    return _encode(msgspec.to_builtins(command, builtin_types=(bytes,)))
 
 
 def decode_command(body: Buffer) -> Command:

@@ -231,7 +231,7 @@ async def test_an_open_stream_is_no_request_in_flight(open_api: Open) -> None:
     async with open_api(bounds=HttpLimits(inflight_per_key=1)) as api:
         await api.put("a")
         async with await watch(api, "a"):
-            await api.write("a", 1)
+            assert (await api.write("a", 1))["last_seq"] == 1
 
 
 async def test_only_get_is_known_there(api: Api) -> None:

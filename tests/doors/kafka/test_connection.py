@@ -186,8 +186,11 @@ async def test_a_stalled_reader_is_cut_off(broker: Broker) -> None:
         for _ in range(20):
             greedy.send(fetch(11, "t", (0, 0), max_bytes=8 << 20, partition_max_bytes=8 << 20))
         other = await stage.connect()
-        while stage.door.open_connections > 1:
-            await other.ask(metadata(12))
+        assert stage.door.open_connections == 2
+        async with asyncio.timeout(30):
+            while stage.door.open_connections > 1:
+                await other.ask(metadata(12))
+        assert (await other.ask(metadata(12))).brokers  # the one who reads stays
 
 
 async def test_stopping_answers_what_waits_and_closes(broker: Broker) -> None:

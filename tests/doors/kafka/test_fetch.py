@@ -197,11 +197,13 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(
     await kafka.broker.create_topic("t")
     wire.send(fetch(11, "t", (0, 0), wait_ms=60_000))
     other = await kafka.connect()
-    while not kafka.broker.log.visibility.watched:
-        await other.ask(metadata(12, "t"))
-    await wire.close()
-    while kafka.broker.log.visibility.watched:
-        await other.ask(metadata(12, "t"))
+    async with asyncio.timeout(30):
+        while not kafka.broker.log.visibility.watched:
+            await other.ask(metadata(12, "t"))
+        await wire.close()
+        while kafka.broker.log.visibility.watched:
+            await other.ask(metadata(12, "t"))
+    assert not kafka.broker.log.visibility.watched
 
 
 async def test_ephemeral_topics_are_read_from_memory(kafka: KafkaStage, wire: Wire) -> None:

@@ -76,16 +76,20 @@ class HttpDoor:
         config.load()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: HttpConnection(config, self._state, app),
+            lambda: self._connected(config, app),
             address.host,
             address.port,
             backlog=_BACKLOG,
             ssl=self._tls,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
-        self._warming = loop.run_in_executor(None, warm_up)
         host, port, *_ = self._server.sockets[0].getsockname()
         return Address(host, port)
+
+    def _connected(self, config: Config, app: App) -> HttpConnection:
+        if self._warming is None:  # not before somebody comes: the kernels take 100 MB
+            self._warming = asyncio.get_running_loop().run_in_executor(None, warm_up)
+        return HttpConnection(config, self._state, app)
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
