@@ -15,7 +15,7 @@ setup: $(STAMP)  ## make .venv with everything in it
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mainstem needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,cluster]'
 	touch $@
 
 run: setup       ## start the server on this machine, data in ./data
