@@ -12,6 +12,9 @@
     │   ├── InvalidTransactionTimeout  a transaction timeout outside the allowed range
     │   └── TooLarge                a record, batch or request over a named limit
     │       └── OffsetMetadataTooLarge
+    ├── AccessDenied                the server knows who asks, or not, and says no
+    │   ├── Unauthorized            no key was sent, or one the server does not know
+    │   └── Forbidden               the key's scopes or prefixes do not cover this
     ├── NotFound                    the thing named does not exist
     │   ├── TopicNotFound
     │   ├── PartitionNotFound
@@ -24,6 +27,7 @@
     │   ├── TopicNotEmpty           a topic to be deleted only if empty holds records
     │   ├── TopicIncompatible       the topic exists and cannot become what is asked for
     │   ├── NotAQueue               jobs are claimed from queues, and the topic is a log
+    │   ├── LeaseLost               a job's lease ran out, or the job is settled already
     │   ├── LimitReached            a named bound of the ledger (limits.py) is reached
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
@@ -52,14 +56,17 @@
     ├── RecordsLost                 damage or a crash took these records; names the exact range
     ├── Unavailable                 not now: the same call may succeed later
     │   ├── Throttled               a named bound of this server is reached
+    │   ├── Unreachable             no server answers at the URL, or not in time
     │   ├── NoSpace                 the disk is full; writes resume when space returns
     │   ├── CannotListen            a door's address is taken, not ours, or not allowed
     │   ├── ReadOnly                an fsync failed, so nothing more is written by this process
     │   └── Closed                  the log is closed or closing
+    ├── ServerFault                 the server failed at the request, or is no Mainstem server
     └── StorageError                the data directory cannot be used as it is
         ├── DirectoryLocked         another live process owns it
         ├── DirectoryUnusable       missing permission, or not a directory
         ├── NewerVersion            written by a newer Mainstem
+        ├── BehindCheckpoint        commits that are asked for were truncated behind a checkpoint
         ├── LogDamaged              bytes are damaged beyond what copies and checksums can repair
         └── LedgerDiverged          replay gave a state other than the one recorded
 
@@ -115,6 +122,18 @@ class TooLarge(InvalidInput):
 
 class OffsetMetadataTooLarge(TooLarge):
     """The text a reader keeps with its offset is over its limit."""
+
+
+class AccessDenied(MainstemError):
+    """The server does not let this key do this."""
+
+
+class Unauthorized(AccessDenied):
+    """No key was sent, or one the server does not know."""
+
+
+class Forbidden(AccessDenied):
+    """The key's scopes or prefixes do not cover this."""
 
 
 class NotFound(MainstemError):
@@ -185,6 +204,14 @@ class NotAQueue(Rejected):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is a log: jobs are claimed from topics of type queue")
         self.topic = topic
+
+
+class LeaseLost(Rejected):
+    def __init__(self, topic: str, seqs: list[int]) -> None:
+        named = ", ".join(map(str, seqs[:10])) + (" …" if len(seqs) > 10 else "")
+        super().__init__(f"jobs {named} of queue {topic!r} are leased to someone else, or settled already")
+        self.topic = topic
+        self.seqs = seqs
 
 
 class LimitReached(Rejected):
@@ -326,6 +353,15 @@ class Throttled(Unavailable):
         self.bound = bound
 
 
+class Unreachable(Unavailable):
+    """No server answers at the URL, or not in time. What was asked may have been done all the same."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"no answer from {url}: {reason}")
+        self.url = url
+        self.reason = reason
+
+
 class NoSpace(Unavailable):
     """The disk is full; writes resume when space returns."""
 
@@ -342,6 +378,10 @@ class Closed(Unavailable):
     """The log is closed or closing."""
 
 
+class ServerFault(MainstemError):
+    """The server failed at the request, or what answers at the URL is no Mainstem server."""
+
+
 class StorageError(MainstemError):
     """The data directory cannot be used as it is."""
 
@@ -356,6 +396,10 @@ class DirectoryUnusable(StorageError):
 
 class NewerVersion(StorageError):
     """Written by a newer Mainstem: upgrade this one."""
+
+
+class BehindCheckpoint(StorageError):
+    """The commits asked for were truncated: load the newest checkpoint and go on from there."""
 
 
 class LogDamaged(StorageError):

@@ -55,6 +55,14 @@ class Checkpoint:
     state: bytes
 
 
+class Overtaken(Exception):
+    """Other writers' commits come first, and nothing of ours was written: apply them, then append again."""
+
+    def __init__(self, commits: list[Committed]) -> None:
+        super().__init__(f"{len(commits)} commits of other writers come first")
+        self.commits = commits  # in order, from the position that the append tried to take
+
+
 class CommitLog(Protocol):
     async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
         """Write one commit. Calls do not overlap: the caller groups commands meanwhile.
@@ -129,3 +137,20 @@ class CommitLog(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class SharedCommitLog(CommitLog, Protocol):
+    """A commit log that several brokers write to.
+
+    Its `append` also raises Overtaken, BrokerFenced (a newer life of this broker writes, or it was expelled)
+    and Unavailable (bounded retries did not tell whether it was written: the next call settles it first)."""
+
+    def follow(self, position: int, *, wait: bool = False) -> AsyncIterator[list[Committed]]:
+        """The commits from `position` on, in chunks: up to the tail, or with `wait` past it, without an end.
+
+        Raises BehindCheckpoint if they were truncated: load the newest checkpoint and follow from there."""
+        ...
+
+    async def tail(self) -> int:
+        """One past the last commit of anybody, read now from where the log lives: what a barrier waits for."""
+        ...
