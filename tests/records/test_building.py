@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from mainstem import limits
 from mainstem.errors import InvalidBatch, TooLarge
-from mainstem.records.building import build_batch
+from mainstem.records.building import build_batch, build_lone
 from mainstem.records.columns import RecordColumns, Spans, encode_columns
 from mainstem.records.compression import CODECS, Codec
 from mainstem.records.decoding import decode_records
@@ -162,3 +162,14 @@ def test_a_span_outside_its_bytes_is_refused(start: int, length: int) -> None:
 def test_a_field_too_wide_for_the_header_is_refused() -> None:
     with pytest.raises(InvalidBatch, match="does not fit"):
         build_batch([b""], timestamps_ms=NOW_MS, producer=1, producer_epoch=1 << 15, base_sequence=0)
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 127, 128, 2047, 2048, 70_000])
+def test_a_lone_value_is_built_as_any_batch_of_one(length: int) -> None:
+    value = b"v" * length
+    assert build_lone(value, NOW_MS) == build_batch([value], timestamps_ms=NOW_MS)
+
+
+def test_a_lone_value_over_the_limit_is_refused() -> None:
+    with pytest.raises(TooLarge):
+        build_lone(bytes(limits.BATCH_BYTES_MAX), NOW_MS)

@@ -63,7 +63,7 @@ from mainstem.log.log import Log, LogOptions
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.host import boot_id
-from mainstem.records.building import build_batch
+from mainstem.records.building import build_batch, build_lone
 from mainstem.records.decoding import decode_records, record_sizes_and_times
 from mainstem.records.header import SliceFacts, check_slice, walk
 from mainstem.records.rewrite import with_append_time
@@ -368,7 +368,7 @@ class Broker:
         *,
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None,
-        timestamps_ms: Sequence[int] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
         partition: int = 0,
     ) -> Appended:
         """Append records given as Python values, all or nothing, as one batch."""
@@ -376,19 +376,22 @@ class Broker:
         if not values:
             raise InvalidInput("there is nothing to append: give at least one record")
         now = self._clock.now_ms()
-        if timestamps_ms is None or config.timestamp_type == "LogAppendTime":
-            batch = build_batch(values, keys=keys, headers=headers, timestamps_ms=now)
-            latest = now
+        value = values[0]
+        if len(values) == 1 and value is not None and keys is headers is timestamps_ms is None:
+            batch, latest, size = build_lone(value, now), now, len(value)
         else:
+            if timestamps_ms is None or config.timestamp_type == "LogAppendTime":
+                timestamps_ms = now
             batch = build_batch(values, keys=keys, headers=headers, timestamps_ms=timestamps_ms)
-            latest = max(timestamps_ms)
+            latest = timestamps_ms if isinstance(timestamps_ms, int) else max(timestamps_ms)
+            size = sum(map(len, filter(None, values)))
         if len(batch) > config.max_message_bytes:
             raise TooLarge(
                 f"the batch has {len(batch)} bytes, over the topic's max.message.bytes of "
                 f"{config.max_message_bytes}: send fewer records at once, or raise that setting"
             )
         facts = SliceFacts(len(values), 1, latest, -1, -1, -1, False, False)
-        base, _ = await self._place(stream, config, batch, facts, sum(map(len, filter(None, values))))
+        base, _ = await self._place(stream, config, batch, facts, size)
         return Appended(base, len(values), latest)
 
     def _place(

@@ -30,6 +30,10 @@ from mainstem.ledger.results import (
     JobsChanged,
     LeasesExpired,
     ProducerInitialised,
+    SinkBatchAborted,
+    SinkBatchCommitted,
+    SinksForgotten,
+    SinkTaskBegun,
     TransactionEnded,
     TransactionsExpired,
 )
@@ -39,7 +43,7 @@ from mainstem.log.syncs import Answer, EndedTransactions, Publication, RaisedCei
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
 from mainstem.ports.commitlog.port import Placement
-from mainstem.records.header import stamp
+from mainstem.records.header import stamp, stamp_lone
 
 # Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch serves for all.
 LEADER_EPOCH = 0
@@ -61,6 +65,18 @@ _REFUSALS: dict[int, Callable[[], MainstemError]] = {
         "nothing is known of this producer here, so its first batch must have sequence 0"
     ),
 }
+
+
+# Outcomes that tell of transactions that ended.
+_ENDING = (
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionsExpired,
+    SinkTaskBegun,
+    SinkBatchCommitted,
+    SinkBatchAborted,
+    SinksForgotten,
+)
 
 
 class Delivery:
@@ -107,7 +123,10 @@ class Delivery:
             stream, count, length = row[0], row[1], row[2]
             if not code:
                 add_extent(stream, count, base, start, length, row[3], row[4])
-                stamp(slice, base, LEADER_EPOCH)
+                if row[10] == 1:
+                    stamp_lone(slice, base, LEADER_EPOCH)
+                else:
+                    stamp(slice, base, LEADER_EPOCH)
                 ends[stream] = base + count
             start += length
         late = self._publish_relaxed(ends)
@@ -178,7 +197,7 @@ class Delivery:
             self._visibility.wake(command.stream)
         elif isinstance(command, RaiseCeilings):
             self._syncs.after(position, RaisedCeilings(self._visibility, command))
-        elif isinstance(outcome, (ProducerInitialised, TransactionEnded, TransactionsExpired)):
+        elif isinstance(outcome, _ENDING):
             self._syncs.after(position, EndedTransactions(self._visibility, outcome.marked))
         answer = Answer(single.waiter, outcome)
         if isinstance(outcome, (Claimed, JobsChanged, LeasesExpired)) and self._needs_no_sync(

@@ -27,6 +27,7 @@ Headers = Sequence[tuple[str, Value]]
 
 _NULL = b"\x01"  # the varint of length -1
 _ROOM_FOR_HEADER = bytes(HEADER_BYTES)
+_LONE_HEAD = b"\x00\x00\x00" + _NULL  # no attributes, both deltas 0, no key
 
 
 def build_batch(
@@ -82,6 +83,21 @@ def build_batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         count=count,
+    )
+
+
+def build_lone(value: bytes, timestamp_ms: int) -> bytearray:
+    """As `build_batch`, of one value with no key and no headers: what most single appends are."""
+    length = _length(len(value))
+    section = _length(len(_LONE_HEAD) + len(length) + len(value) + 1)
+    batch = bytearray(b"".join((_ROOM_FOR_HEADER, section, _LONE_HEAD, length, value, b"\x00")))
+    return seal(
+        batch,
+        attributes=0,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        count=1,
     )
 
 

@@ -158,6 +158,11 @@ def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
     )
 
 
+def stamp_lone(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """As `stamp`, of exactly one batch that was checked."""
+    _PLACE.pack_into(batch, 0, base_offset, len(batch) - _LENGTH_COVERS_FROM, leader_epoch)
+
+
 def stamp(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> int:
     """Write offsets and epoch into consecutive batches, in place. Returns the offset after the last one."""
     at, size = 0, len(buf)
