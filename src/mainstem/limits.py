@@ -29,6 +29,13 @@ REPACK_INLINE_BYTES_MAX = 4 * KIB  # a slice this small changes its codec on the
 JSON_NESTING_MAX = 512  # levels of arrays and objects in a value that is shown as JSON
 ZSTD_WINDOW_BYTES_MAX = 128 * MIB  # memory a zstd frame may ask for
 
+# Records in Parquet
+PARQUET_ROW_GROUP_BYTES = 64 * MIB  # of rows in memory; what a reader unpacks at once, and a writer holds
+PARQUET_ROW_GROUP_ROWS_MAX = 1_000_000
+PARQUET_PAGE_BYTES = 1 * MIB
+PARQUET_READ_ROWS = 64 * KIB  # rows unpacked at a time by a reader
+REBATCHED_BYTES = 1 * MIB  # a batch made of rows has about this size, or is a single larger record
+
 # Commit path
 GROUP_COMMIT_BYTES_MAX = 8 * MIB  # payload of one commit
 GROUP_COMMIT_COMMANDS_MAX = 16_384  # commands and slices in one commit
@@ -49,9 +56,46 @@ SHORTCUT_BYTES_MAX = 32 * KIB  # commits up to this size may be written on the e
 SHORTCUT_SLOW_S = 0.001  # a write there that takes longer closes the shortcut …
 SHORTCUT_CLOSED_S = 1.0  # … for this long
 SEGMENT_ZEROING_PAUSE_S = 0.01  # between two steps
+FULL_DISK_RETRY_S = 0.5  # a start on a full disk tries again this often
 FOLLOW_CHUNK_COMMITS = 4096  # commits handed out at a time by `follow`
 FOLLOW_WINDOW_BYTES = 4 * MIB  # bytes read at a time by `follow`
 SEGMENT_FILES_OPEN_MAX = 128  # read-only WAL files kept open
+
+# The commit log in etcd
+ETCD_ENTRY_BYTES_MAX = 64 * KIB  # a larger entry goes to the object store, behind its payload
+ETCD_CALL_S = 5.0  # one attempt of a call
+ETCD_RETRY_S = 15.0  # all attempts of a call: an election takes a second or two
+ETCD_WATCH_PAUSE_S = 0.1  # before a watch that was lost is started again
+ETCD_RANGE_COMMITS = 256  # commits read at a time
+ETCD_RANGE_BYTES_MAX = 64 * MIB  # one answer
+ETCD_OBJECT_COMMITS_MAX = 16 * KIB  # commits in one object, which bounds what is kept of an open one
+ETCD_RETENTION_MS = 3_600_000  # commits stay so long after their object is sealed, for brokers that lag
+ETCD_TRUNCATED_AT_ONCE = 10_000  # commits deleted by one call
+ETCD_DIRECTORIES_IN_MEMORY = 64  # of sealed objects: which commits they hold
+PAYLOAD_ORPHAN_MS = 3_600_000  # an upload that no commit names is deleted after this
+
+# Object stores and the log in one
+STORE_ATTEMPTS_MAX = 6  # of one request, the first included
+STORE_TRYING_S = 60.0  # spent on one request, attempts and pauses together
+STORE_REQUEST_S = 20.0  # one attempt, which bounds how long a stalled put can live
+STORE_CONNECT_S = 5.0
+STORE_BACKOFF_S = 0.1  # before the second attempt; doubles from there, less a random part
+STORE_BACKOFF_MAX_S = 5.0
+STORE_REQUESTS_MAX = 64  # under way at once, of one event loop
+STORE_GAP_BYTES_MAX = 256 * KIB  # ranges closer than this are fetched by one request
+STORE_OBJECT_BYTES_MAX = 8 * MIB  # of the objects a bucket log writes; larger content takes several
+BLOCK_BYTES = 1 * MIB  # of the block cache
+BLOCK_CACHE_MEMORY_BYTES = 64 * MIB
+BLOCK_CACHE_DISK_BYTES = 4 * GIB
+BUCKET_INLINE_BYTES_MAX = 128 * KIB  # a larger payload goes to objects of its own, put before the entry
+BUCKET_OBJECT_BYTES = 64 * MIB  # payload after which a bucket log's object is finished …
+BUCKET_OBJECT_COMMITS_MAX = 4096  # … or this many commits, which bounds what is read to find one
+BUCKET_READS_MAX = 32  # entries fetched at once by a follower
+BUCKET_RECENT_BYTES = 16 * MIB  # payload of the newest entries, kept for their readers
+BUCKET_POLL_S = 0.025  # how soon a follower at the tail looks again …
+BUCKET_POLL_MAX_S = 0.25  # … and how late, when nothing comes
+BUCKET_STALE_S = 60.0  # a writer this long without news of the tail may not write
+BUCKET_ENTRIES_KEPT_MS = 3_600_000  # on the store's clock; far longer than a stalled put can live
 
 # Read path
 TAIL_CACHE_BYTES = 64 * MIB
@@ -77,6 +121,37 @@ TRANSACTION_STREAMS_MAX = 100_000  # partitions one transaction may write to
 TRANSACTION_GROUPS_MAX = 1_000  # groups whose offsets one transaction may commit
 TRANSACTION_OFFSETS_MAX = 100_000
 CURSORS_MAX = 4_000_000  # (group, stream) pairs
+SINKS_MAX = 100_000  # queries that write batches, each with its last one remembered
+SINK_ATTEMPTS_MAX = 100_000  # tries at tasks of one batch, before it is committed
+SINK_NAME_CHARS_MAX = 200
+SINK_IDLE_MS = 90 * 24 * 3600 * 1000  # a query that wrote nothing for so long is forgotten …
+SINK_ONCE_IDLE_MS = 3600 * 1000  # … one that writes a single batch far sooner: only a lost answer is repeated
+SINKS_CHECK_EVERY_S = 60.0
+
+# Tables
+NAMESPACES_MAX = 10_000
+TABLES_MAX = 100_000
+NAMESPACE_PROPERTIES_CHARS_MAX = 64 * KIB  # of one namespace, names and values
+TABLE_SNAPSHOTS_HELD_MAX = 10_000  # of a topic's table; its publisher keeps far fewer
+
+# The lake's ledger
+TASKS_MAX = 100_000  # pieces of the lake's work held at once
+TASK_NAME_CHARS_MAX = 500  # and of its holder's
+SWAP_FILES_MAX = 100_000  # parts and files of one swap
+OBJECT_KEY_CHARS_MAX = 1_024
+
+# The lake
+LAKE_TASK_BYTES = 256 * MIB  # of the log, or of part files, that one task reads
+LAKE_TASK_EXTENTS_MAX = 200_000  # slices one task reads, which bounds the plan that lists them
+LAKE_RANGES_PER_LEASE_MAX = 4  # consecutive ranges of one stream, for as many workers
+LAKE_TASKS_PER_PLAN_MAX = 256
+LAKE_MERGE_PARTS_MIN = 8  # so many small neighbours become one
+LAKE_SMALL_PART_BYTES = 32 * MIB
+LAKE_COMPACT_DIRTY_RATIO = 0.5  # of a stream's part bytes that were never compacted
+LAKE_GARBAGE_GRACE_MS = 600_000  # a file that was replaced stays this long for whoever still reads it
+LAKE_ORPHAN_GRACE_MS = 3_600_000  # a file that was never published is deleted after this
+LAKE_COLLECT_EVERY_S = 60.0
+LAKE_DELETED_AT_ONCE = 1_000  # files between two commits that say so
 
 # Groups
 GROUPS_MAX = 100_000  # with members, or lately so; committed offsets alone do not count

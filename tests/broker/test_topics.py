@@ -19,7 +19,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.testing.batches import batches
 from mainstem.testing.history import scan
 from mainstem.testing.machine import Machine
-from mainstem.testing.turns import settle
+from mainstem.testing.turns import settle, until
 
 
 async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:
@@ -166,3 +166,17 @@ async def test_takers_pass_over_what_a_power_cut_took(machine: Machine) -> None:
     after = (await broker.append_values("t", [b"after"])).base_offset
     taken = [(record.offset, record.value) for record in await broker.take("t", "g", limit=10)]
     assert taken == [(0, b"kept"), (after, b"after")]
+
+
+async def test_a_topic_that_exists_already_is_answered_once_its_creation_is_durable(machine: Machine) -> None:
+    broker = await machine.open()
+    assert machine.port is not None
+    await machine.port.hold_syncs()
+    first = asyncio.ensure_future(broker.create_topic("t"))
+    second = asyncio.ensure_future(broker.create_topic("t", exist_ok=True))
+    await until(lambda: "t" in broker.log.ledger.topics)
+    third = asyncio.ensure_future(broker.create_topic("t", exist_ok=True))
+    await settle()
+    assert not any(creation.done() for creation in (first, second, third))
+    machine.port.sync_gate.set()
+    assert (await first).topic_id == (await second).topic_id == (await third).topic_id

@@ -240,10 +240,40 @@ async def test_whoever_waits_when_the_broker_closes_is_answered_or_refused(machi
 async def test_a_start_that_fails_leaves_nothing_running(machine: Machine) -> None:
     await _opened(machine)
     await machine.kill()
-    machine.files.no_space_after(0)
+    machine.files.fail_next_fdatasync()
     before = len(asyncio.all_tasks())
-    with pytest.raises(NoSpace):
+    with pytest.raises(OSError, match="input/output"):
         await machine.open()
     assert len(asyncio.all_tasks()) == before
     machine.files.space_returns()
     await machine.open()
+
+
+async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_room(machine: Machine) -> None:
+    broker, _ = await _opened(machine)
+    await broker.append_values("t", [b"0"])
+    await machine.kill()
+    machine.files.no_space_after(0)
+    broker = await machine.open()
+    assert [record.value for record in await broker.read("t", 0)] == [b"0"]
+    with pytest.raises(NoSpace):
+        await broker.append_values("t", [b"refused"])
+    with pytest.raises(NoSpace):
+        await broker.create_topic("u")
+    machine.files.space_returns()
+    await until(lambda: broker.log.refusal is None)
+    assert (await broker.append_values("t", [b"1"])).base_offset == 1
+    await machine.kill()
+    assert await scan(await machine.open(), "t") == ({0: b"0", 1: b"1"}, [])
+
+
+async def test_a_start_on_a_full_disk_after_a_power_loss_gives_no_offset_out_twice(machine: Machine) -> None:
+    broker, _ = await _opened(machine, durability="disk")
+    await broker.append_values("t", [b"seen"])
+    await machine.lose_power("lost")
+    machine.files.no_space_after(0)
+    broker = await machine.open()
+    await machine.kill()  # before there was room
+    machine.files.space_returns()
+    broker = await machine.open()
+    assert (await broker.append_values("t", [b"later"])).base_offset > 0

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from mainstem.broker.queues import Queues
 from mainstem.broker.repacking import Repacking
 from mainstem.broker.retention import Retention
 from mainstem.broker.routing import NoRouting, Routing
+from mainstem.broker.sinks import Sinks
 from mainstem.broker.states import States
 from mainstem.broker.streams import Streams
 from mainstem.broker.transactions import Transactions
@@ -143,10 +144,12 @@ class Broker:
         self.streams = Streams(log)
         self._repacking = Repacking()
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
+        self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
         self.routing: Routing = NoRouting()
         self.activity = Activity(clock)
         self.states = States(log, clock)
         self.writes = Writes(self)
+        self.sinks = Sinks(self)
         self.diffs = Diffs(log, clock)
         self.deletes = Deletes(self)
         self.queues = Queues(log, clock, random, options.broker_id, self._dead_letter_topic)
@@ -179,6 +182,7 @@ class Broker:
         broker = cls(log, options, clock, random or SystemRandom())
         broker._retention.rounds.start()
         broker.transactions.rounds.start()
+        broker.sinks.rounds.start()
         return broker
 
     async def close(self) -> None:
@@ -186,6 +190,7 @@ class Broker:
         await self._retention.rounds.stop()
         await self.queues.close()
         await self.transactions.rounds.stop()
+        await self.sinks.rounds.stop()
         await self.watching.close()
         await self._log.close()
 
@@ -221,6 +226,8 @@ class Broker:
         _check_name(name)
         existing = self._log.ledger.topics.get(name)
         if existing is not None and exist_ok:
+            if name in self._creating:  # applied, but not durable yet
+                await asyncio.shield(self._creating[name])
             return _info(existing)
         config = config or self._options.default_config
         command = CreateTopic(name, self._random.token(16), partitions, config)
@@ -228,11 +235,17 @@ class Broker:
             self._rehearse(command)
             return TopicInfo(name, command.topic_id, config, (-1,) * partitions)
         try:
-            return _info(await self._log.propose(command))
+            return _info(await self._create(command))
         except TopicExists:
             if exist_ok:
                 return self.topic(name)
             raise
+
+    async def _create(self, command: CreateTopic) -> Topic:
+        creation = asyncio.ensure_future(self._log.propose(command))
+        if self._creating.setdefault(command.name, creation) is creation:
+            creation.add_done_callback(lambda _: self._creating.pop(command.name))
+        return cast(Topic, await asyncio.shield(creation))
 
     async def make_topic(self, name: str, config: TopicConfig) -> TopicInfo:
         """As `create_topic`, by the HTTP door's rules: its names, and a bound. Raises Throttled as well."""
@@ -377,7 +390,8 @@ class Broker:
             raise InvalidInput("there is nothing to append: give at least one record")
         now = self._clock.now_ms()
         value = values[0]
-        if len(values) == 1 and value is not None and keys is headers is timestamps_ms is None:
+        bare = keys is None and headers is None and timestamps_ms is None
+        if bare and len(values) == 1 and value is not None:
             batch, latest, size = build_lone(value, now), now, len(value)
         else:
             if timestamps_ms is None or config.timestamp_type == "LogAppendTime":

@@ -76,7 +76,8 @@ class Committer:
         self._writing: Group | None = None
         self._pending_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
-        self._refusal: MainstemError | None = None
+        self._refusal: MainstemError | None = None  # for good
+        self._held: MainstemError | None = None  # until there is an epoch
 
         self._syncs = Syncs(port, self._stop_writing)
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
@@ -94,11 +95,16 @@ class Committer:
     def take_epoch(self, epoch: int) -> None:
         """The ledger accepted this broker: later commits carry its epoch."""
         self._epoch = epoch
+        self._held = None
+
+    def hold(self, why: MainstemError) -> None:
+        """Refuse everything but `propose_held` until there is an epoch."""
+        self._held = why
 
     @property
     def refusal(self) -> MainstemError | None:
         """Why nothing more is written, if so."""
-        return self._refusal
+        return self._refusal or self._held
 
     # Proposing
 
@@ -151,8 +157,8 @@ class Committer:
         self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
     ) -> asyncio.Future[Placed]:
         """The caller says when the group is complete, by `_proposed`."""
-        if self._refusal is not None:
-            raise self._refusal
+        if self._refusal is not None or self._held is not None:
+            raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
         waiter: asyncio.Future[Placed] = self._loop.create_future()
         flags = (SLICE_TRACKED if records else 0) | (SLICE_TRANSACTIONAL if facts.transactional else 0)
         if facts.keyed:
@@ -192,8 +198,12 @@ class Committer:
 
     async def propose(self, command: Command) -> Any:
         """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
-        if self._refusal is not None:
-            raise self._refusal
+        if self.refusal is not None:
+            raise self.refusal
+        return await self.propose_held(command)
+
+    async def propose_held(self, command: Command) -> Any:
+        """As `propose`, whatever is held back."""
         outcome = await self._enqueue(command)
         if isinstance(outcome, MainstemError):
             raise outcome

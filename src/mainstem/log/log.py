@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.errors import MainstemError, NotFound, OffsetOutOfRange, RecordsLost
+from mainstem.errors import MainstemError, NoSpace, NotFound, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.appends import Rows
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
 from mainstem.ledger.idempotency import key_number
@@ -118,13 +118,34 @@ class Log:
         broker = self._options.broker
         before = brokers.get(broker)
         same_boot = before is not None and before.boot_id == self._options.boot_id != ""
-        suspect = self._port.suspect
-        jump = suspect or not (brokers.clean(broker) or same_boot)
+        jump = self._port.suspect or not (brokers.clean(broker) or same_boot)
         self._committer.start()
         boot = Boot(broker, self._options.boot_id, jump, self._options.node)
-        booted: Booted = await self._committer.propose(boot)
+        try:
+            booted: Booted = await self._committer.propose(boot)
+        except NoSpace as full:
+            # What is there can be read all the same; nothing is written before this broker has its epoch.
+            _log.error("starting on a full disk: nothing is written until there is room")
+            self._committer.hold(full)
+            self.visibility.resume(self.ledger)
+            self._start(self._boot_when_there_is_room(boot, recovered), self._chores)
+            return
+        await self._booted(booted, recovered)
+
+    async def _boot_when_there_is_room(self, boot: Boot, recovered: Recovered) -> None:
+        while True:
+            await asyncio.sleep(limits.FULL_DISK_RETRY_S)
+            try:
+                booted: Booted = await self._committer.propose_held(boot)
+            except NoSpace:
+                continue
+            await self._booted(booted, recovered)
+            _log.info("there is room again: writes resume")
+            return
+
+    async def _booted(self, booted: Booted, recovered: Recovered) -> None:
         self._committer.take_epoch(booted.broker_epoch)
-        if suspect:
+        if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
         for extents in recovered.unsealed:
