@@ -83,6 +83,9 @@ def _described(
             leader_epoch=i32(LEADER_EPOCH),
             replica_nodes=(node,),
             isr_nodes=(node,),
+            # Empty, not null, which they may be by the layout: the Java client takes no null for an answer.
+            eligible_leader_replicas=(),
+            last_known_elr=(),
         )
         for partition in range(first, end)
     )
