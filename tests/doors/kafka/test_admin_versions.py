@@ -171,3 +171,14 @@ async def test_a_request_cut_short_ends_its_connection_and_changes_nothing(
         assert await wire.ended()
     assert kafka.broker.topics() == [before]
     assert await (await kafka.connect()).ask(make(load_request_schema(60, 0), REQUESTS[60][0]))
+
+
+async def test_described_partitions_hold_empty_lists_where_the_java_client_takes_no_null(
+    kafka: KafkaStage,
+) -> None:
+    await kafka.broker.create_topic("t")
+    wire = await kafka.connect()
+    answer = await wire.ask(make(load_request_schema(75, 0), REQUESTS[75][0]))
+    (partition,) = answer.topics[0].partitions
+    assert partition.eligible_leader_replicas == ()
+    assert partition.last_known_elr == ()
