@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from mainstem.bench.librdkafka import BatchProducer, CallbackConsumer
+from mainstem.bench.floor import received_and_synced
 from mainstem.bench.report import Figure, Report, Span
 from mainstem.testing.server import ServerProcess
 
@@ -57,6 +58,9 @@ def serving(directory: Path, *flags: str) -> Iterator[Served]:
 
 
 def run(scratch: Path, report: Report) -> None:
+    span, size = received_and_synced(scratch / "floor")
+    note = f"{size / span.wall_s / 1e6:.0f} MB/s; no broker can do with less"
+    report.add(Figure("raw: receive, write and sync 100 MB", span.cpu_s / size * 1e8, "CPU s", note=note))
     with serving(scratch / "produce") as served:
         _produce_and_consume(served, report)
         _singles(served, report)

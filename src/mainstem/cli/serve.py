@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from mainstem.cli.settings import takes_settings
@@ -15,6 +17,8 @@ def serve(resolved: Resolved) -> None:
 
     Every flag can also be given as the variable in brackets, or as a key of the TOML file.
     """
+    # Before numpy is imported: nothing here multiplies matrices, and its idle threads would spin all the same.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from mainstem import events, server
 
     events.configure(resolved.config.log_format, resolved.config.log_level)
