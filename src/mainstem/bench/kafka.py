@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from mainstem.bench.librdkafka import BatchProducer, CallbackConsumer
 from mainstem.bench.floor import received_and_synced
+from mainstem.bench.librdkafka import BatchProducer, CallbackConsumer
 from mainstem.bench.report import Figure, Report, Span
 from mainstem.testing.server import ServerProcess
 
