@@ -2,7 +2,7 @@
 
     python -m mainstem.bench [NAME …] [--dir DIR]
 
-NAME is one of appends, singles, embedded, reads, records, recovery, memory, kafka, http, watch; none means all. The
+NAME is one of those in `NAMES`; none means all. The
 data goes to a temporary folder below DIR (default: the current one, since /tmp may be memory), and is removed
 afterwards.
 """
@@ -16,7 +16,19 @@ from pathlib import Path
 
 from mainstem.bench.report import Report, heading
 
-NAMES = ("records", "appends", "singles", "embedded", "reads", "recovery", "memory", "kafka", "http", "watch")
+NAMES = (
+    "records",
+    "appends",
+    "singles",
+    "embedded",
+    "reads",
+    "recovery",
+    "memory",
+    "kafka",
+    "http",
+    "watch",
+    "queues",
+)
 
 
 def main() -> None:
