@@ -20,18 +20,29 @@
     │   ├── PartitionNotFound
     │   ├── StreamNotFound
     │   ├── GroupNotFound
+    │   ├── RouterNotFound
+    │   ├── NamespaceNotFound
+    │   ├── TableNotFound
     │   └── TransactionNotFound
     ├── Rejected                    the ledger refused the command; the same on every broker
     │   ├── TopicExists
     │   ├── TopicFull               the topic's cap is reached and it discards nothing
     │   ├── TopicNotEmpty           a topic to be deleted only if empty holds records
     │   ├── TopicIncompatible       the topic exists and cannot become what is asked for
+    │   ├── RouterCycle             copies would come back to where they were copied from
     │   ├── NotAQueue               jobs are claimed from queues, and the topic is a log
     │   ├── LeaseLost               a job's lease ran out, or the job is settled already
+    │   ├── TaskHeld                somebody else does this piece of the lake's work
+    │   ├── StalePlan               what a task made does not fit what is there by now
     │   ├── LimitReached            a named bound of the ledger (limits.py) is reached
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
     │   ├── ProducerUnknown         a transactional id and a producer id that do not belong together
+    │   ├── NamespaceExists
+    │   ├── NamespaceNotEmpty       a namespace to be dropped holds tables
+    │   ├── TableExists
+    │   ├── TableIncompatible       a table cannot become what is declared
+    │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or not one that this is a part of
     │   └── BrokerFenced            this broker's membership was replaced by a newer one
     ├── GroupRefused                a group's coordinator refused a member's or an administrator's call
@@ -54,10 +65,14 @@
     │   └── UnstableOffsets         a transaction that moves these offsets is still open
     ├── OffsetOutOfRange            the offset is below the start or beyond the end of the stream
     ├── RecordsLost                 damage or a crash took these records; names the exact range
+    ├── DataLost                    records were gone before a query of Spark had read them
     ├── Unavailable                 not now: the same call may succeed later
     │   ├── Throttled               a named bound of this server is reached
     │   ├── Unreachable             no server answers at the URL, or not in time
+    │   ├── SparkMissing            the lake's jobs need PySpark and a Java that are not there
     │   ├── NoSpace                 the disk is full; writes resume when space returns
+    │   ├── StoreUnreachable        the object store does not answer, or not in time
+    │   ├── Stale                   too long behind the log's tail to write: catch up first
     │   ├── CannotListen            a door's address is taken, not ours, or not allowed
     │   ├── ReadOnly                an fsync failed, so nothing more is written by this process
     │   └── Closed                  the log is closed or closing
@@ -65,6 +80,7 @@
     └── StorageError                the data directory cannot be used as it is
         ├── DirectoryLocked         another live process owns it
         ├── DirectoryUnusable       missing permission, or not a directory
+        ├── StoreRefused            the object store refuses: credentials, bucket or address are wrong
         ├── NewerVersion            written by a newer Mainstem
         ├── BehindCheckpoint        commits that are asked for were truncated behind a checkpoint
         ├── LogDamaged              bytes are damaged beyond what copies and checksums can repair
@@ -159,10 +175,29 @@ class StreamNotFound(NotFound):
         self.stream = stream
 
 
+class RouterNotFound(NotFound):
+    def __init__(self, router: str) -> None:
+        super().__init__(f"no router named {router!r}: create it first, or check the spelling")
+        self.router = router
+
+
 class GroupNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"no group named {group!r} has committed an offset")
         self.group = group
+
+
+class NamespaceNotFound(NotFound):
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"no namespace named {namespace[:64]!r}")
+        self.namespace = namespace
+
+
+class TableNotFound(NotFound):
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(f"no table named {name[:64]!r} in namespace {namespace[:64]!r}")
+        self.namespace = namespace
+        self.name = name
 
 
 class TransactionNotFound(NotFound):
@@ -200,6 +235,14 @@ class TopicIncompatible(Rejected):
         self.detail = detail
 
 
+class RouterCycle(Rejected):
+    """A router that would have records come back to where they were copied from; `cycle` names the topics."""
+
+    def __init__(self, cycle: list[str]) -> None:
+        super().__init__(f"routers would lead {' > '.join(cycle)}: allow_cycle lets them")
+        self.cycle = cycle
+
+
 class NotAQueue(Rejected):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is a log: jobs are claimed from topics of type queue")
@@ -212,6 +255,45 @@ class LeaseLost(Rejected):
         super().__init__(f"jobs {named} of queue {topic!r} are leased to someone else, or settled already")
         self.topic = topic
         self.seqs = seqs
+
+
+class TaskHeld(Rejected):
+    def __init__(self, task: str, holder: str, deadline_ms: int) -> None:
+        super().__init__(f"{holder!r} holds the task {task!r}, for now until {deadline_ms}")
+        self.task = task
+        self.holder = holder
+        self.deadline_ms = deadline_ms
+
+
+class StalePlan(Rejected):
+    """What a task made does not fit what is there by now: its files are dropped, and the work is planned anew."""
+
+
+class NamespaceExists(Rejected):
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"namespace {namespace[:64]!r} exists already")
+        self.namespace = namespace
+
+
+class NamespaceNotEmpty(Rejected):
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"namespace {namespace[:64]!r} holds tables: drop them first")
+        self.namespace = namespace
+
+
+class TableExists(Rejected):
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(f"namespace {namespace[:64]!r} has a table {name[:64]!r} already")
+        self.namespace = namespace
+        self.name = name
+
+
+class TableIncompatible(Rejected):
+    """A declaration of columns that contradicts the one there is; the message says where."""
+
+
+class TableChanged(Rejected):
+    """Another commit to the table came first: load it again, and see what is left to do."""
 
 
 class LimitReached(Rejected):
@@ -310,6 +392,7 @@ class GroupFull(GroupRefused):
 class GroupNotEmpty(GroupRefused):
     def __init__(self, group: str) -> None:
         super().__init__(f"group {group!r} has members: stop them first")
+        self.group = group
 
 
 class GroupSubscribed(GroupRefused):
@@ -340,6 +423,17 @@ class RecordsLost(MainstemError):
         self.reason = reason
 
 
+class DataLost(MainstemError):
+    """Records of a partition are gone, and the query that was to read them is to fail for it."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int | None, reason: str) -> None:
+        offsets = f"offsets [{start}, {end})" if end is not None else f"offsets from {start} on"
+        super().__init__(
+            f"{offsets} of topic {topic!r}, partition {partition}, are gone ({reason}). Set the option "
+            "failOnDataLoss to false to go on without them"
+        )
+
+
 class Unavailable(MainstemError):
     """Not now: the same call may succeed later."""
 
@@ -362,8 +456,20 @@ class Unreachable(Unavailable):
         self.reason = reason
 
 
+class SparkMissing(Unavailable):
+    """The lake's jobs need PySpark and Java 17 or newer; the message says which is missing and what helps."""
+
+
 class NoSpace(Unavailable):
     """The disk is full; writes resume when space returns."""
+
+
+class StoreUnreachable(Unavailable):
+    """The object store does not answer, or not in time. What was asked for may have happened all the same."""
+
+
+class Stale(Unavailable):
+    """Too long behind the log's tail to write: catch up, and take a new epoch, first."""
 
 
 class CannotListen(Unavailable):
@@ -392,6 +498,10 @@ class DirectoryLocked(StorageError):
 
 class DirectoryUnusable(StorageError):
     """Missing permission, or not a directory."""
+
+
+class StoreRefused(StorageError):
+    """The object store refuses: credentials, bucket or address are wrong."""
 
 
 class NewerVersion(StorageError):

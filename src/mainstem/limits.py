@@ -34,6 +34,13 @@ PARQUET_ROW_GROUP_BYTES = 64 * MIB  # of rows in memory; what a reader unpacks a
 PARQUET_ROW_GROUP_ROWS_MAX = 1_000_000
 PARQUET_PAGE_BYTES = 1 * MIB
 PARQUET_READ_ROWS = 64 * KIB  # rows unpacked at a time by a reader
+LAKE_READ_BYTES = 8 * MIB  # of the log, fetched and decoded at a time by a worker
+LAKE_READ_GAP_BYTES_MAX = 256 * KIB  # slices closer than this are fetched by one read
+LAKE_DRIVERS_SHOWN_MAX = 64  # whose last report is kept
+LAKE_DRIVER_SILENT_MS = 120_000  # a driver not heard of for so long is gone
+LAKE_FILES_OPEN_MAX = 64  # files a task writes to at once; each day has its own
+LAKE_PART_BYTES = 1 * GIB  # of rows in memory that one part is made of; a task with more makes several
+LAKE_DAYS_PER_TASK_MAX = 2_000  # a task whose records lie in more days ends early
 REBATCHED_BYTES = 1 * MIB  # a batch made of rows has about this size, or is a single larger record
 
 # Commit path
@@ -102,6 +109,12 @@ TAIL_CACHE_BYTES = 64 * MIB
 READ_BYTES_DEFAULT = 1 * MIB
 READ_BYTES_MAX = 64 * MIB
 READ_WAIT_MS_MAX = 300_000
+PART_CHUNK_BYTES = 4 * MIB  # rows of a part made into batches at a time
+PART_CACHE_BYTES = 64 * MIB  # batches made of rows, kept for the next who reads there
+PART_CURSORS_BYTES = 192 * MIB  # row groups of files that somebody is in the middle of
+PART_CURSORS_MAX = 64
+PART_THREADS = 2
+PART_READ_S = 60.0  # one read of the object store
 SEALED_INDEXES_IN_MEMORY = 8  # whole per-segment extent indexes kept decoded
 EPHEMERAL_STREAM_BYTES_MAX = 16 * MIB  # RAM one ephemeral stream may hold; older records give way
 
@@ -132,6 +145,20 @@ SINKS_CHECK_EVERY_S = 60.0
 NAMESPACES_MAX = 10_000
 TABLES_MAX = 100_000
 NAMESPACE_PROPERTIES_CHARS_MAX = 64 * KIB  # of one namespace, names and values
+TABLE_COLUMNS_MAX = 1_000  # typed ones, beside the raw ones
+TABLE_COLUMN_DEPTH_MAX = 16  # keys in a column's path
+TYPED_ROWS_AT_ONCE = 4_096  # values decoded to typed columns in one go
+TYPED_REASON_CHARS_MAX = 512  # why a value does not fit its columns
+COMPACTION_KEYS_AT_ONCE = 1_000_000  # rows held before only the last one a key is kept of them
+TABLE_DECLARATION_CHARS_MAX = 256 * KIB  # of one topic's columns, as JSON
+TABLE_PARTS_PER_ROUND = 1_000  # new parts of one table that are published in one go
+TABLE_SNAPSHOTS_KEPT = 100  # of a topic's table: what a commit costs grows with them
+TABLE_SNAPSHOT_AGE_MS = 5 * 24 * 3600 * 1000  # older ones go as well, but for the current one
+TABLE_MANIFESTS_PER_TIER = 32  # so many manifests of like size are joined into one
+TABLE_SWEEP_EVERY_COMMITS = 50
+TABLE_ORPHAN_MS = 3600 * 1000  # files of a table that nothing names are deleted after this
+TABLE_METADATA_KEPT = 16  # parsed metadata of tables that a broker keeps at hand
+TABLE_COMMIT_TRIES = 8  # of a client's commit, while others come first and its requirements hold
 TABLE_SNAPSHOTS_HELD_MAX = 10_000  # of a topic's table; its publisher keeps far fewer
 
 # The lake's ledger
@@ -150,6 +177,7 @@ LAKE_SMALL_PART_BYTES = 32 * MIB
 LAKE_COMPACT_DIRTY_RATIO = 0.5  # of a stream's part bytes that were never compacted
 LAKE_GARBAGE_GRACE_MS = 600_000  # a file that was replaced stays this long for whoever still reads it
 LAKE_ORPHAN_GRACE_MS = 3_600_000  # a file that was never published is deleted after this
+LAKE_LEASE_SLACK_MS = 60_000  # a lease may be late by so much before it is ended for whoever forgot it
 LAKE_COLLECT_EVERY_S = 60.0
 LAKE_DELETED_AT_ONCE = 1_000  # files between two commits that say so
 
@@ -205,6 +233,14 @@ DIFF_WAIT_MS_MAX = 30_000
 TOPIC_PAGE_DEFAULT = 100
 TOPIC_PAGE_MAX = 1_000
 ROUTERS_MAX = 10_000
+ROUTER_HOPS_MAX = 8  # a copy that would be one for so many times is dropped
+ROUTER_COPIED_RECORDS_MAX = 10_000  # appended by one commit
+ROUTER_COPIED_BYTES_MAX = 1 * MIB  # read for one commit, before they are unpacked …
+ROUTER_COPIES_BYTES_MAX = 16 * MIB  # … and after
+ROUTER_COPIED_INLINE_BYTES = 4 * KIB  # so few are copied on the event loop
+ROUTER_PAUSE_S_MIN = 0.002  # before a round, so that it forwards what came together …
+ROUTER_PAUSE_S_PER_LEG = 20e-6  # … and longer the more it has to do, so that most of the time is the writers'
+ROUTER_RETRY_S = 1.0  # how soon a full destination is tried again
 
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.commitlog.port import Committed
+from mainstem.ports.commitlog.port import CommitLog, Committed
 from mainstem.ports.files import Files
 
 SIM_DIRECTORY = Path("/data/log")
@@ -20,11 +20,11 @@ async def open_log(
     )
 
 
-async def commits(log: LocalCommitLog, position: int = 0) -> list[Committed]:
+async def commits(log: CommitLog, position: int = 0) -> list[Committed]:
     return [commit async for chunk in log.follow(position) for commit in chunk]
 
 
-async def contents(log: LocalCommitLog, position: int = 0) -> list[tuple[int, bytes, bytes]]:
+async def contents(log: CommitLog, position: int = 0) -> list[tuple[int, bytes, bytes]]:
     """Every commit as (position, entry, payload)."""
     found = []
     for commit in await commits(log, position):
@@ -45,7 +45,7 @@ def sample_content(number: int) -> tuple[int, bytes, bytes]:
     return number, entry, b"".join(slices)
 
 
-async def append_samples(log: LocalCommitLog, count: int) -> None:
+async def append_samples(log: CommitLog, count: int) -> None:
     for number in range(log.end, log.end + count):
         placement = await log.append(*sample(number))
         assert placement.position == number

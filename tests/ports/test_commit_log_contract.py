@@ -10,33 +10,47 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import Closed, InvariantBroken
-from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.port import Checkpoint, CommitLog
 from mainstem.ports.files import Files, OsFiles
 from mainstem.testing.files import SimFiles
 
+from .commitlog_bucket.logs import bucket_log_opener
+from .commitlog_etcd.logs import etcd_log_opener
 from .logs import SIM_DIRECTORY, append_samples, commits, contents, open_log, sample_content
 
-Reopen = Callable[[], Awaitable[LocalCommitLog]]
+Reopen = Callable[[], Awaitable[CommitLog]]
 
 
-@pytest.fixture(params=["os", "os-prepared", "sim", "sim-prepared"])
+@pytest.fixture(params=["os", "os-prepared", "sim", "sim-prepared", "etcd", "bucket", "bucket-s3"])
 async def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Reopen]:
     """Opens the same log, closing the one opened before."""
     backend: str = request.param
-    files: Files = OsFiles() if backend.startswith("os") else SimFiles()
-    directory = tmp_path / "log" if backend.startswith("os") else SIM_DIRECTORY
-    opened: list[LocalCommitLog] = []
+    open_one = _opener(request, backend, tmp_path)
+    opened: list[CommitLog] = []
 
-    async def open_again() -> LocalCommitLog:
+    async def open_again() -> CommitLog:
         if opened:
             await opened.pop().close()
-        opened.append(await open_log(directory, files, prepare_ahead=backend.endswith("prepared")))
+        opened.append(await open_one())
         return opened[0]
 
     yield open_again
     for log in opened:
         await log.close()
+
+
+def _opener(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> Reopen:
+    if backend == "etcd":
+        return etcd_log_opener(request)
+    if backend.startswith("bucket"):
+        return bucket_log_opener(request, on_s3=backend == "bucket-s3")
+    return _local_log_opener(backend, tmp_path)
+
+
+def _local_log_opener(backend: str, tmp_path: Path) -> Reopen:
+    files: Files = OsFiles() if backend.startswith("os") else SimFiles()
+    directory = tmp_path / "log" if backend.startswith("os") else SIM_DIRECTORY
+    return lambda: open_log(directory, files, prepare_ahead=backend.endswith("prepared"))
 
 
 async def test_a_new_log_is_empty(reopen: Reopen) -> None:

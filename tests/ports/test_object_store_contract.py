@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 from mainstem.errors import InvalidName, NoSpace, NotFound, Unavailable
+from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.testing.files import SimFiles, SimulatedCrash
+from mainstem.testing.s3 import S3Server
 
 
-@pytest.fixture(params=["local", "local-sim", "memory"])
+@pytest.fixture(params=["local", "local-sim", "memory", "cached", "s3", "s3-prefix"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param.startswith("s3"):
+        server: S3Server = request.getfixturevalue("s3_server")
+        prefix = "" if request.param == "s3" else "some/where"
+        bucket = f"contract-{os.urandom(4).hex()}"
+        server.make_bucket(bucket)
+        return open_store(server.url(bucket, prefix))
+    if request.param == "cached":
+        return CachedObjectStore(MemoryObjectStore(), tmp_path / "cache", block_bytes=4)
     if request.param == "memory":
         return MemoryObjectStore()
     if request.param == "local":

@@ -100,6 +100,9 @@ class GatedCommitLog:
         self.index_reads.append(object)
         return self.inner.read_index(object)
 
+    def url(self, object: int) -> str | None:
+        return self.inner.url(object)
+
     def objects(self) -> list[LogObject]:
         return self.inner.objects()
 

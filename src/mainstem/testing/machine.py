@@ -10,6 +10,7 @@ from mainstem.log.checkpoints import InlineCheckpoints
 from mainstem.log.log import Log, LogOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.testing.commitlogs import GatedCommitLog
 from mainstem.testing.files import Policy, SimFiles
 
@@ -67,12 +68,13 @@ class Machine:
             tail_cache_bytes=self._tail_cache_bytes,
         )
         try:
-            log = await Log.open(self.port, self.clock, options, InlineCheckpoints(self.port))
+            objects = LocalObjectStore(DIRECTORY / "objects", files=self.files)
+            log = await Log.open(self.port, self.clock, options, InlineCheckpoints(self.port), objects)
         except BaseException:
             with contextlib.suppress(Exception):
                 await port.close()
             raise
-        self.broker = Broker(log, BrokerOptions(DIRECTORY), self.clock, self.random)
+        self.broker = Broker(log, BrokerOptions(DIRECTORY, lake_topics="all"), self.clock, self.random)
         return self.broker
 
     async def restart(self) -> Broker:

@@ -64,6 +64,10 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def wait_ready(self) -> ServerProcess:
         """Raises RuntimeError with what it wrote if it ends instead."""
         if not self._ready.wait(_START_S) or "ready" not in self.events():
@@ -74,6 +78,11 @@ class ServerProcess:
 
     def address(self, door: str) -> Address:
         return Address.parse(json.loads(self.ports_file.read_text())[door])
+
+    def last_address(self, door: str) -> Address:
+        """Where a door listens, or did before the process ended."""
+        ready = next(line for line in reversed(self.lines) if line["event"] == "ready")
+        return Address.parse(str(ready[door]))
 
     def events(self) -> list[object]:
         return [line["event"] for line in self.lines]

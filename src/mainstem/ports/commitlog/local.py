@@ -205,6 +205,10 @@ class LocalCommitLog:
         """The index of a sealed object. Blocks: call it on a thread. LogDamaged if no copy is whole."""
         return self._reader.read_index(object)
 
+    def url(self, object: int) -> str:
+        """Where a reader on this machine finds the object's bytes."""
+        return segment_path(self._wal, object).absolute().as_uri()
+
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
         return self._reader.objects()

@@ -120,6 +120,12 @@ class CommitLog(Protocol):
         """The index of a sealed object. Blocks: call it on a thread. LogDamaged if no copy is whole."""
         ...
 
+    def url(self, object: int) -> str | None:
+        """Where a reader without the broker finds the object's bytes, counted as `Placement.start` is.
+
+        None: they are not in one place, and have to be asked for."""
+        ...
+
     def objects(self) -> list[LogObject]:
         """Every object that still exists, by number."""
         ...

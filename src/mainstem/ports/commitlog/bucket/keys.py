@@ -1,0 +1,145 @@
+"""What stands in the bucket, below one folder. Version 1; numbers in keys have 20 digits, so that they sort.
+
+| key                                       | object                                                        |
+|-------------------------------------------|---------------------------------------------------------------|
+| id                                        | which log this is, see identity.py                            |
+| entries/<position>                        | one commit, see entries.py: whoever puts it first has it      |
+| wal/<commit id>-<part>                    | what of a commit does not fit into its entry                  |
+| seals/<number>-<first>-<end>-<bytes>      | the index of a sealed object, see seals.py; put last          |
+| seals/<number>-<first>-<end>-<bytes>.gone | that object was dropped                                       |
+| objects/<number>-<first>-<end>-<bytes>/<part> | the payload of a sealed object, in parts of one size      |
+| checkpoints/<position>-<token>            | a checkpoint, see checkpoints.py; put last                    |
+| states/<token>-<part>                     | its state                                                     |
+| floor/<position>-<number>                 | commits before it, of objects up to that one, were truncated  |
+| clock/<token>                             | put and deleted again to learn the store's time               |
+| probe/<token>                             | put and deleted again to learn whether conditions are kept    |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem.ports.commitlog.port import LogObject
+
+DIGITS = 20
+TOKEN_BYTES = 16
+_GONE = ".gone"
+
+
+@dataclass(frozen=True, slots=True)
+class SealName:
+    """A sealed object, as the name of its seal tells it: listing the seals is enough to know all objects."""
+
+    number: int
+    first: int
+    end: int
+    size: int  # bytes of payload
+
+    def __str__(self) -> str:
+        return f"{self.number:0{DIGITS}d}-{self.first:0{DIGITS}d}-{self.end:0{DIGITS}d}-{self.size}"
+
+    @classmethod
+    def parse(cls, text: str) -> SealName:
+        return cls(*map(int, text.split("-")))
+
+    def described(self) -> LogObject:
+        return LogObject(self.number, self.first, self.end, self.size, sealed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Where the log starts."""
+
+    position: int = 0
+    object: int = 0  # the last one that ended there; objects are counted from 1
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one log."""
+
+    folder: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.folder}/id"
+
+    @property
+    def entries(self) -> str:
+        return f"{self.folder}/entries/"
+
+    def entry(self, position: int) -> str:
+        return f"{self.entries}{position:0{DIGITS}d}"
+
+    @property
+    def wal(self) -> str:
+        return f"{self.folder}/wal/"
+
+    def wal_part(self, commit: bytes, part: int) -> str:
+        return f"{self.wal}{commit.hex()}-{part}"
+
+    @property
+    def seals(self) -> str:
+        return f"{self.folder}/seals/"
+
+    def seal(self, name: SealName) -> str:
+        return f"{self.seals}{name}"
+
+    def gone(self, name: SealName) -> str:
+        return f"{self.seals}{name}{_GONE}"
+
+    def object_part(self, name: SealName, part: int) -> str:
+        return f"{self.folder}/objects/{name}/{part}"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.folder}/checkpoints/"
+
+    def checkpoint(self, position: int, token: bytes) -> str:
+        return f"{self.checkpoints}{position:0{DIGITS}d}-{token.hex()}"
+
+    def state_part(self, token: bytes, part: int) -> str:
+        return f"{self.folder}/states/{token.hex()}-{part}"
+
+    @property
+    def floors(self) -> str:
+        return f"{self.folder}/floor/"
+
+    def floor(self, floor: Floor) -> str:
+        return f"{self.floors}{floor.position:0{DIGITS}d}-{floor.object:0{DIGITS}d}"
+
+    def clock(self, token: bytes) -> str:
+        return f"{self.folder}/clock/{token.hex()}"
+
+    def probe(self, token: bytes) -> str:
+        return f"{self.folder}/probe/{token.hex()}"
+
+
+def last_part(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def position_in(key: str) -> int:
+    """Of an entry's key."""
+    return int(last_part(key))
+
+
+def wal_in(key: str) -> bytes:
+    """The commit id in a WAL object's key."""
+    return bytes.fromhex(last_part(key).partition("-")[0])
+
+
+def seal_in(key: str) -> tuple[SealName, bool]:
+    """Of a seal's key, and whether it says that the object is gone."""
+    name = last_part(key)
+    return SealName.parse(name.removesuffix(_GONE)), name.endswith(_GONE)
+
+
+def floor_in(key: str) -> Floor:
+    return Floor(*map(int, last_part(key).split("-")))
+
+
+def checkpoint_in(key: str) -> tuple[int, bytes]:
+    """Position and token in a checkpoint's key."""
+    position, token = last_part(key).split("-")
+    return int(position), bytes.fromhex(token)

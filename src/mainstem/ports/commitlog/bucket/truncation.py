@@ -1,0 +1,103 @@
+"""Truncation: entries that sealed objects and every kept checkpoint replace leave the bucket, once they are old.
+
+How old is judged by the store's clock alone, on both sides: when it wrote the entry, and what it says now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from mainstem import limits
+from mainstem.ports.clock import Random
+from mainstem.ports.commitlog.bucket.keys import (
+    TOKEN_BYTES,
+    Floor,
+    Keys,
+    SealName,
+    floor_in,
+    position_in,
+    wal_in,
+)
+from mainstem.ports.commitlog.bucket.parts import Parts
+from mainstem.ports.commitlog.bucket.reading import EntryReader
+from mainstem.ports.objectstore.port import ObjectStore
+
+
+class Truncation:
+    def __init__(
+        self, store: ObjectStore, keys: Keys, reader: EntryReader, random: Random, kept_ms: int
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._reader = reader
+        self._random = random
+        self._kept_ms = kept_ms
+        self._wal = Parts(store)
+
+    async def run(self, floor: Floor, settled: Sequence[SealName], behind: int) -> Floor:
+        """Move the floor up to the end of the last settled object before `behind` that is old enough.
+
+        First the floor, so that whoever misses an entry learns why; then the entries below it."""
+        old = await self._old_enough()
+        for seal in settled:
+            if seal.end > min(behind, old):
+                break
+            floor = Floor(seal.end, seal.number)
+        if floor.position:
+            await self._store.put(self._keys.floor(floor), b"")
+            await self._forget_floors(floor)
+            await self._delete_below(floor.position)
+        return floor
+
+    async def _old_enough(self) -> int:
+        """All entries before this position are older than they must be kept."""
+        now_ms = await self.store_now_ms()
+        position = 0
+        async for one in self._store.list(self._keys.entries):
+            if now_ms - one.modified_ms < self._kept_ms:
+                return position_in(one.key)
+            position = position_in(one.key) + 1
+        return position
+
+    async def collect_orphans(self, floor: int, tail: int) -> int:
+        """Delete uploads as old as an entry may get that no entry in the range names. Returns how many."""
+        now_ms = await self.store_now_ms()
+        old: dict[bytes, list[str]] = {}
+        async for one in self._store.list(self._keys.wal):
+            if now_ms - one.modified_ms >= self._kept_ms:
+                old.setdefault(wal_in(one.key), []).append(one.key)
+        if not old:
+            return 0
+        for head in await self._reader.heads(range(floor, tail)):
+            old.pop(head.id, None)
+        for keys in old.values():
+            await asyncio.gather(*map(self._store.delete, keys))
+        return len(old)
+
+    async def store_now_ms(self) -> int:
+        """The store's time: that of an object put right now."""
+        key = self._keys.clock(self._random.token(TOKEN_BYTES))
+        await self._store.put(key, b"")
+        try:
+            return max([one.modified_ms async for one in self._store.list(key)], default=0)
+        finally:
+            await self._store.delete(key)
+
+    async def _forget_floors(self, floor: Floor) -> None:
+        for one in [found.key async for found in self._store.list(self._keys.floors)]:
+            if floor_in(one).position < floor.position:
+                await self._store.delete(one)
+
+    async def _delete_below(self, position: int) -> None:
+        """From the oldest on: what a crash leaves is again without a gap. WAL objects go before what names them."""
+        listed = [position_in(one.key) async for one in self._store.list(self._keys.entries)]
+        below = [one for one in listed if one < position]
+        for at in range(0, len(below), limits.BUCKET_READS_MAX):
+            some = below[at : at + limits.BUCKET_READS_MAX]
+            heads = await self._reader.heads(some)
+            await asyncio.gather(*(self._delete_wal(head.id, head.apart_bytes) for head in heads))
+            await asyncio.gather(*(self._store.delete(self._keys.entry(one)) for one in some))
+
+    async def _delete_wal(self, id: bytes, length: int) -> None:
+        await self._wal.delete(lambda part: self._keys.wal_part(id, part), length)

@@ -1,0 +1,180 @@
+"""Writing a commit: what is large first, then the entry, under a key that only one writer can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from mainstem import limits
+from mainstem.errors import Stale, TooLarge, Unavailable, invariant
+from mainstem.ports.clock import Random
+from mainstem.ports.commitlog.bucket.entries import Commit, apart_flags, pack_head
+from mainstem.ports.commitlog.bucket.freshness import Freshness
+from mainstem.ports.commitlog.bucket.keys import TOKEN_BYTES, Keys
+from mainstem.ports.commitlog.bucket.objects import ObjectTable
+from mainstem.ports.commitlog.bucket.parts import Parts
+from mainstem.ports.commitlog.bucket.reading import EntryReader
+from mainstem.ports.commitlog.bucket.recent import RecentEntries
+from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement
+from mainstem.ports.objectstore.port import ObjectStore
+
+_U4_MAX = (1 << 32) - 1
+_ATTEMPTS_MAX = 4  # at one key; each is one within the store's own budget
+
+
+class Upload(NamedTuple):
+    """What of a commit was put before its entry."""
+
+    id: bytes
+    flags: int
+    entry: bytes
+    slices: tuple[Buffer, ...]
+    payload_length: int
+    payload_crc: int
+
+    def holds(self, entry: Buffer, slices: Sequence[Buffer], crc: int) -> bool:
+        """Whether it is just what shall be put now."""
+        return crc == self.payload_crc and self.entry == entry and self.slices == tuple(slices)
+
+    @property
+    def apart_bytes(self) -> int:
+        return sum(map(len, self.apart()))
+
+    def apart(self) -> list[Buffer]:
+        return self._chosen(apart=True, payload_first=True)
+
+    def inline(self) -> list[Buffer]:
+        return self._chosen(apart=False, payload_first=False)
+
+    def _chosen(self, *, apart: bool, payload_first: bool) -> list[Buffer]:
+        head = Commit(self.flags, 0, 0, self.id, 0, 0, 0, 0, 0, 0, 0)
+        payload = self.slices if head.payload_apart is apart else ()
+        entry = (self.entry,) if head.entry_apart is apart else ()
+        return [*payload, *entry] if payload_first else [*entry, *payload]
+
+
+class EntryWriter:
+    """One process's hand at the log. Calls do not overlap."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        keys: Keys,
+        reader: EntryReader,
+        table: ObjectTable,
+        recent: RecentEntries,
+        freshness: Freshness,
+        random: Random,
+        log: int,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._reader = reader
+        self._table = table
+        self._recent = recent
+        self._freshness = freshness
+        self._random = random
+        self._log = log
+        self._wal = Parts(store)
+        self._kept: Upload | None = None  # of an append that lost its race: the next one may bring the same
+        self._kept_since = freshness.mark()
+
+    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+        """Raises Overtaken, Stale, TooLarge or Unavailable."""
+        self._freshness.check()
+        upload = await self._upload(entry, slices)
+        self._freshness.check()  # large uploads take their time
+        mark = self._freshness.mark()
+        head = self._head(upload)
+        stored = b"".join((pack_head(head, upload.entry), *upload.inline()))
+        if not await self._take(head, stored):
+            self._kept, self._kept_since = upload, mark
+            raise Overtaken(await self._others(head.position))
+        if self._freshness.passed(mark):
+            await self._check_floor(head.position)
+        self._recent.add(head.position, stored)
+        self._table.learn_commit(head)
+        self._freshness.seen()
+        return head.placement
+
+    async def _upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
+        """Put what stands apart, unless the append before this one did and then lost its race."""
+        length = sum(map(len, slices))
+        if len(entry) > limits.ENTRY_BYTES_MAX or length > _U4_MAX:
+            raise TooLarge(f"a commit of {len(entry)} + {length} bytes is over the limit of the log")
+        crc = 0
+        for part in slices:
+            crc = crc32c(part, crc)
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            # An old one may be taken for an orphan at any moment.
+            if kept.holds(entry, slices, crc) and not self._freshness.passed(self._kept_since):
+                return kept
+            await self._wal.delete(lambda part: self._keys.wal_part(kept.id, part), kept.apart_bytes)
+        id = self._random.token(TOKEN_BYTES)
+        flags = apart_flags(len(entry), length)
+        upload = Upload(id, flags, bytes(entry), tuple(slices), length, crc)
+        await self._wal.put(lambda part: self._keys.wal_part(id, part), upload.apart())
+        return upload
+
+    def _head(self, upload: Upload) -> Commit:
+        object, first, start, weight = self._table.next_place()
+        return Commit(
+            upload.flags,
+            self._table.end,
+            self._log,
+            upload.id,
+            object,
+            first,
+            start,
+            weight,
+            len(upload.entry),
+            upload.payload_length,
+            upload.payload_crc,
+        )
+
+    async def _take(self, head: Commit, stored: bytes) -> bool:
+        """Put the entry. False: another one has the key. Raises Unavailable: it may still come to be written.
+
+        An answer that was lost is settled by reading the key. While nothing is there the same bytes are put again,
+        which is safe: of all the puts of this entry, and of others, the store lets one through."""
+        failure: Unavailable | None = None
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                if await self._store.put(self._keys.entry(head.position), stored, if_absent=True):
+                    return True
+            except Unavailable as error:
+                failure = error
+            found = await self._reader.head(head.position)
+            if found is not None:
+                return found.id == head.id
+        raise failure or Unavailable(
+            f"the store neither takes nor shows the entry at {head.position}: try later"
+        )
+
+    async def _others(self, position: int) -> list[Committed]:
+        """All that others committed from the position on."""
+        found: list[Committed] = []
+        count = 1
+        while True:
+            known = await self._reader.window(position + len(found), count)
+            for one in known:
+                self._table.learn_commit(one.head)
+                found.append(one.commit)
+            if len(known) < count:
+                break
+            count = min(2 * count, limits.BUCKET_READS_MAX)
+        invariant(found, "whoever lost a race finds who won it")
+        self._freshness.seen()
+        return found
+
+    async def _check_floor(self, position: int) -> None:
+        floor = await self._reader.floor()
+        if position < floor.position:
+            self._freshness.spoil()
+            raise Stale(
+                f"position {position} was truncated while the commit was being written, so it counts for "
+                "nothing: load the newest checkpoint, then append again"
+            )

@@ -1,0 +1,218 @@
+"""The values that stand in etcd, byte by byte. All version 1, each with a CRC32C over the rest.
+
+`CommitRecord`, little-endian (`COMMIT`), followed by the entry unless that stands in the object store:
+
+| field          | type | meaning                                                            |
+|----------------|------|--------------------------------------------------------------------|
+| crc            | u4   | CRC32C of the rest of the header and the entry, wherever it stands |
+| version        | u2   | 1                                                                  |
+| flags          | u2   | bit 0: the entry stands in the object store, after the payload     |
+| entry_length   | u4   |                                                                    |
+| payload_length | u4   |                                                                    |
+| payload_crc    | u4   | CRC32C of the payload                                              |
+| position       | u8   | place in the log                                                   |
+| object         | u8   | number of the object the commit belongs to                         |
+| start          | u8   | bytes of payload in that object before this commit's               |
+| log            | u8   | low 64 bits of the log id                                          |
+| id             | s16  | the commit's own, and the name of its payload                      |
+
+`Seal`, little-endian (`SEAL`):
+
+| field      | type | meaning                                                   |
+|------------|------|-----------------------------------------------------------|
+| crc        | u4   | CRC32C of the rest                                        |
+| version    | u2   | 1                                                         |
+| flags      | u2   | bit 0: dropped; the record goes once its commits are truncated |
+| number     | u8   | of the object                                             |
+| first      | u8   | position of its first commit                              |
+| end        | u8   | one past its last                                         |
+| size       | u8   | bytes of payload                                          |
+| index_length | u8 | bytes of index                                            |
+| sealed_ms  | u8   | when                                                      |
+| body       | u4   | CRC32C of the stored object: directory, then index        |
+| token      | s16  | names the stored object                                   |
+
+`Floor`, big-endian (`FLOOR`), so that etcd itself can compare it with a position:
+
+| field    | type | meaning                                        |
+|----------|------|------------------------------------------------|
+| position | u8   | commits before this are truncated              |
+| object   | u8   | number of the last object they were in, or 0   |
+
+`Guard`, big-endian (`GUARD`):
+
+| field | type | meaning                                               |
+|-------|------|-------------------------------------------------------|
+| epoch | u8   | of the broker's life that may write; rises by one      |
+| token | s16  | who set it, so that a lost answer can be told from a lost race |
+
+`Pointer`, little-endian (`POINTER`):
+
+| field    | type | meaning                              |
+|----------|------|--------------------------------------|
+| crc      | u4   | CRC32C of the rest                   |
+| version  | u2   | 1                                    |
+| flags    | u2   | 0                                    |
+| position | u8   | the state holds every commit before  |
+| size     | u8   | bytes of the state                   |
+| body     | u4   | CRC32C of the stored object          |
+| token    | s16  | names the stored object              |
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from mainstem.errors import LogDamaged, NewerVersion
+from mainstem.ports.commitlog.port import Buffer
+
+COMMIT = struct.Struct("<IHHIIIQQQQ16s")
+SEAL = struct.Struct("<IHHQQQQQQI16s")
+FLOOR = struct.Struct(">QQ")
+GUARD = struct.Struct(">Q16s")
+POINTER = struct.Struct("<IHHQQI16s")
+POSITION = struct.Struct(">Q")
+VERSION = 1
+ENTRY_APART = 1
+DROPPED = 1
+_COVERED = 4  # a crc covers what comes after it
+_VERSION_AT = struct.Struct("<H")
+
+
+class CommitRecord(NamedTuple):
+    flags: int
+    entry_length: int
+    payload_length: int
+    payload_crc: int
+    position: int
+    object: int
+    start: int
+    log: int
+    id: bytes
+
+    @property
+    def weight(self) -> int:
+        """What the commit counts towards the size of its object."""
+        return COMMIT.size + self.entry_length + self.payload_length
+
+    @property
+    def entry_apart(self) -> bool:
+        return bool(self.flags & ENTRY_APART)
+
+
+def pack_commit(record: CommitRecord, entry: Buffer) -> bytes:
+    header = COMMIT.pack(0, VERSION, *record)[_COVERED:]
+    crc = crc32c(entry, crc32c(header)).to_bytes(4, "little")
+    return b"".join((crc, header) if record.entry_apart else (crc, header, entry))
+
+
+def unpack_commit(value: bytes, position: int, log: int) -> CommitRecord:
+    """The header. Raises LogDamaged or NewerVersion."""
+    if len(value) < COMMIT.size:
+        raise LogDamaged(f"etcd holds {len(value)} bytes for the commit at {position}: not a whole one")
+    _, version, *fields = COMMIT.unpack_from(value)
+    _check_version(version, f"the commit at {position}")
+    record = CommitRecord(*fields)
+    if record.position != position or record.log != log:
+        raise LogDamaged(f"the commit at {position} is of another place or another log")
+    return record
+
+
+def check_entry(record: CommitRecord, value: bytes, entry: Buffer) -> None:
+    """Raises LogDamaged."""
+    expected = int.from_bytes(value[:_COVERED], "little")
+    found = crc32c(entry, crc32c(memoryview(value)[_COVERED : COMMIT.size]))
+    if len(entry) != record.entry_length or found != expected:
+        raise LogDamaged(f"the commit at {record.position} fails its checksum: restore etcd from a backup")
+
+
+class Seal(NamedTuple):
+    flags: int
+    number: int
+    first: int
+    end: int
+    size: int
+    index_length: int
+    sealed_ms: int
+    body: int
+    token: bytes
+
+    @property
+    def dropped(self) -> bool:
+        return bool(self.flags & DROPPED)
+
+    def pack(self) -> bytes:
+        return _checksummed(SEAL.pack(0, VERSION, *self))
+
+    @classmethod
+    def unpack(cls, value: bytes) -> Seal:
+        """Raises LogDamaged or NewerVersion."""
+        _check(value, SEAL.size, "the record of a sealed object")
+        _, _, *fields = SEAL.unpack(value)
+        return cls(*fields)
+
+
+class Floor(NamedTuple):
+    position: int
+    object: int
+
+    def pack(self) -> bytes:
+        return FLOOR.pack(*self)
+
+    @classmethod
+    def unpack(cls, value: bytes) -> Floor:
+        return cls(*FLOOR.unpack(value))
+
+
+def floor_bound(position: int) -> bytes:
+    """A floor's value is below this exactly if the position is not truncated."""
+    return POSITION.pack(position + 1)
+
+
+class Guard(NamedTuple):
+    epoch: int
+    token: bytes
+
+    def pack(self) -> bytes:
+        return GUARD.pack(*self)
+
+    @classmethod
+    def unpack(cls, value: bytes) -> Guard:
+        return cls(*GUARD.unpack(value))
+
+
+class Pointer(NamedTuple):
+    flags: int
+    position: int
+    size: int
+    body: int
+    token: bytes
+
+    def pack(self) -> bytes:
+        return _checksummed(POINTER.pack(0, VERSION, *self))
+
+    @classmethod
+    def unpack(cls, value: bytes) -> Pointer:
+        """Raises LogDamaged or NewerVersion."""
+        _check(value, POINTER.size, "the record of a checkpoint")
+        _, _, *fields = POINTER.unpack(value)
+        return cls(*fields)
+
+
+def _checksummed(packed: bytes) -> bytes:
+    rest = packed[_COVERED:]
+    return crc32c(rest).to_bytes(4, "little") + rest
+
+
+def _check(value: bytes, size: int, what: str) -> None:
+    if len(value) < size or crc32c(value[_COVERED:]) != int.from_bytes(value[:_COVERED], "little"):
+        raise LogDamaged(f"{what} fails its checksum: restore etcd from a backup")
+    _check_version(_VERSION_AT.unpack_from(value, _COVERED)[0], what)
+
+
+def _check_version(version: int, what: str) -> None:
+    if version > VERSION:
+        raise NewerVersion(f"{what} is of version {version}: upgrade this Mainstem to read it")

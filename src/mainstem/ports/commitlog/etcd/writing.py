@@ -1,0 +1,155 @@
+"""Writing a commit: its payload to the object store, then one transaction that takes the next position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from crc32c import crc32c
+
+from mainstem import limits
+from mainstem.errors import BehindCheckpoint, BrokerFenced, ReadOnly, TooLarge, invariant
+from mainstem.ports.clock import Clock, Random
+from mainstem.ports.commitlog.etcd.client import EtcdClient, absent, below, get, holds, put
+from mainstem.ports.commitlog.etcd.keys import EtcdKeys, new_token
+from mainstem.ports.commitlog.etcd.objects import ObjectTable
+from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
+from mainstem.ports.commitlog.etcd.reading import CommitReader
+from mainstem.ports.commitlog.etcd.records import (
+    ENTRY_APART,
+    CommitRecord,
+    Floor,
+    Guard,
+    Seal,
+    floor_bound,
+    pack_commit,
+)
+from mainstem.ports.commitlog.port import Buffer, Overtaken, Placement
+
+_U4_MAX = (1 << 32) - 1
+
+
+class Tokens:
+    """Ids like no other, that tell when they were made."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self._clock = clock
+        self._random = random
+
+    def new(self) -> bytes:
+        return new_token(self._clock.now_ms(), self._random.token(10))
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+
+class CommitWriter:
+    """One broker's hand at the log. Calls do not overlap."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: EtcdKeys,
+        payloads: Payloads,
+        reader: CommitReader,
+        table: ObjectTable,
+        tokens: Tokens,
+        *,
+        broker: str | None,
+        guard: Guard | None,
+        log: int,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._payloads = payloads
+        self._reader = reader
+        self._table = table
+        self._tokens = tokens
+        self._broker = broker
+        self._guard = guard
+        self._log = log
+        self._kept: Upload | None = (
+            None  # of an append that lost its race: the next one likely brings the same
+        )
+
+    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+        """Raises Overtaken, BrokerFenced, BehindCheckpoint, NoSpace or Unavailable."""
+        if self._broker is None or self._guard is None:
+            raise ReadOnly("the log was opened to be read: name a broker to write to it")
+        upload = await self._upload(entry, slices)
+        while True:
+            record = self._next_record(len(entry), upload)
+            key = self._keys.commit(record.position)
+            conditions = [
+                absent(key),
+                holds(self._keys.broker(self._broker), self._guard.pack()),
+                below(self._keys.floor, floor_bound(record.position)),
+                absent(self._keys.object(record.object)),
+            ]
+            now_there = [
+                get(key, self._keys.commits_end, limit=limits.ETCD_RANGE_COMMITS),
+                get(self._keys.broker(self._broker)),
+                get(self._keys.floor),
+                get(self._keys.object(record.object)),
+            ]
+            done = await self._client.txn(conditions, [put(key, pack_commit(record, entry))], now_there)
+            if done.succeeded or await self._was_written(record, done, upload):
+                self._table.learn_commit(record)
+                return Placement(record.position, record.object, record.start)
+
+    async def _upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
+        """Put what does not go into etcd, unless the append before this one did and then lost its race."""
+        length = sum(map(len, slices))
+        if len(entry) > limits.ENTRY_BYTES_MAX or length > _U4_MAX:
+            raise TooLarge(f"a commit of {len(entry)} + {length} bytes is over the limit of the log")
+        crc = 0
+        for part in slices:
+            crc = crc32c(part, crc)
+        apart = bytes(entry) if len(entry) > limits.ETCD_ENTRY_BYTES_MAX else None
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            if kept.holds(slices, crc, apart):
+                return kept
+            await self._payloads.delete([kept.id])
+        upload = Upload(self._tokens.new(), tuple(slices), length, crc, apart)
+        if length or apart is not None:
+            await self._payloads.put(upload)
+        return upload
+
+    def _next_record(self, entry_length: int, upload: Upload) -> CommitRecord:
+        number, start = self._table.next_place()
+        flags = ENTRY_APART if upload.entry is not None else 0
+        return CommitRecord(
+            flags,
+            entry_length,
+            upload.length,
+            upload.crc,
+            self._table.end,
+            number,
+            start,
+            self._log,
+            upload.id,
+        )
+
+    async def _was_written(self, record: CommitRecord, done: Any, upload: Upload) -> bool:
+        """Why the transaction was refused. True: an earlier attempt had gone through, its answer was lost.
+
+        False: only its object is taken, so it is tried with the next one. Raises all other reasons."""
+        commits, guard, floor, seal = (response.response_range.kvs for response in done.responses)
+        known = await self._reader.decode(commits)
+        if known and known[0].record.id == record.id:
+            return True
+        if not guard or Guard.unpack(guard[0].value) != self._guard:
+            raise BrokerFenced(
+                f"broker {self._broker!r} was started again or expelled: this one writes no more"
+            )
+        if floor and Floor.unpack(floor[0].value).position > record.position:
+            raise BehindCheckpoint(f"position {record.position} was truncated: load the newest checkpoint")
+        if known:
+            for one in known:
+                self._table.learn_commit(one.record)
+            self._kept = upload
+            raise Overtaken([one.commit for one in known])
+        invariant(seal, "a refused transaction has a reason")
+        self._table.learn_seal(Seal.unpack(seal[0].value))
+        return False

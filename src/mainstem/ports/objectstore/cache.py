@@ -1,0 +1,234 @@
+"""A block cache in front of an object store: memory first, then a local folder, then the store.
+
+Objects never change, so a block that was read once is right for ever; what is put or deleted through this store is
+forgotten all the same. Blocks have one size; an object's last block is shorter, which is how its end is known.
+Whoever asks for a block that is being fetched waits for that fetch, in whatever event loop it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mainstem import limits
+from mainstem.errors import invariant
+from mainstem.metrics import Metric
+from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.files import Files, OsFiles
+from mainstem.ports.objectstore.blocks import BlockFolder
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject
+
+_BLOCKS_AT_ONCE = 16  # of one read
+
+
+class Block(NamedTuple):
+    """Which block of which object."""
+
+    key: str
+    number: int
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """What the cache did since it was made."""
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+    hit_bytes: int = 0
+    fetched_bytes: int = 0
+
+
+class CachedObjectStore:
+    """An object store whose reads of ranges are remembered, up to a size."""
+
+    def __init__(
+        self,
+        inner: ObjectStore,
+        folder: Path | None = None,
+        *,
+        block_bytes: int = limits.BLOCK_BYTES,
+        memory_bytes: int = limits.BLOCK_CACHE_MEMORY_BYTES,
+        disk_bytes: int = limits.BLOCK_CACHE_DISK_BYTES,
+        files: Files | None = None,
+    ) -> None:
+        invariant(block_bytes > 0, "blocks hold something")
+        self._inner = inner
+        self._block_bytes = block_bytes
+        self._memory = _Memory(memory_bytes)
+        self._disk = BlockFolder(files or OsFiles(), folder, disk_bytes, block_bytes) if folder else None
+        self._lock = threading.Lock()
+        self._flights: dict[Block, Future[bytes]] = {}
+        self._forgotten = 0  # deletes and puts so far: a fetch that began before one is not kept
+        self.counts = CacheCounts()
+
+    async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
+        """As the store behind it."""
+        stored = await self._inner.put(key, data, if_absent=if_absent)
+        if stored and not if_absent:
+            await self._forget(key)
+        return stored
+
+    async def get(self, key: str) -> bytes:
+        """As the store behind it, past the cache: whole objects are read once. Raises NotFound."""
+        return await self._inner.get(key)
+
+    async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Byte ranges as (start, length); a range past the end is cut short. Raises NotFound."""
+        numbers = sorted({number for start, length in ranges for number in self._numbers(start, length)})
+        if not numbers:
+            return await self._inner.get_ranges(key, ranges)
+        blocks: dict[int, bytes] = {}
+        for at in range(0, len(numbers), _BLOCKS_AT_ONCE):
+            some = numbers[at : at + _BLOCKS_AT_ONCE]
+            found = await asyncio.gather(*(self._block(Block(key, number)) for number in some))
+            blocks.update(zip(some, found, strict=True))
+            if len(found[-1]) < self._block_bytes:
+                break  # the object ends there
+        return [self._cut(blocks, start, length) for start, length in ranges]
+
+    async def delete(self, key: str) -> None:
+        """As the store behind it."""
+        await self._inner.delete(key)
+        await self._forget(key)
+
+    def metrics(self) -> list[Metric]:
+        """Hits and misses by where they were served, bytes, and how full the cache is."""
+        counts = self.counts
+        served = (
+            ((("from", "memory"),), float(counts.memory_hits)),
+            ((("from", "disk"),), float(counts.disk_hits)),
+            ((("from", "store"),), float(counts.misses)),
+        )
+        moved = (
+            ((("from", "cache"),), float(counts.hit_bytes)),
+            ((("from", "store"),), float(counts.fetched_bytes)),
+        )
+        held = (
+            ((("in", "memory"),), float(self._memory.held_bytes)),
+            ((("in", "disk"),), float(self._disk.held_bytes if self._disk else 0)),
+        )
+        return [
+            Metric("mainstem_block_cache_blocks_total", "counter", "Blocks read through the cache.", served),
+            Metric("mainstem_block_cache_bytes_total", "counter", "Bytes read through the cache.", moved),
+            Metric("mainstem_block_cache_held_bytes", "gauge", "Bytes the cache holds.", held),
+        ]
+
+    def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
+        """As the store behind it."""
+        return self._inner.list(prefix)
+
+    def _numbers(self, start: int, length: int) -> range:
+        if length <= 0:
+            return range(0)
+        return range(start // self._block_bytes, (start + length - 1) // self._block_bytes + 1)
+
+    def _cut(self, blocks: dict[int, bytes], start: int, length: int) -> bytes:
+        pieces = []
+        for number in self._numbers(start, length):
+            origin = number * self._block_bytes
+            pieces.append(blocks.get(number, b"")[max(0, start - origin) : start + length - origin])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _block(self, block: Block) -> bytes:
+        """From memory, from whoever fetches it just now, from disk, or from the store."""
+        while True:
+            with self._lock:
+                held = self._memory.get(block)
+                if held is not None:
+                    self.counts.memory_hits += 1
+                    self.counts.hit_bytes += len(held)
+                    return held
+                flight = self._flights.get(block)
+                if flight is None:
+                    mine = self._flights[block] = Future[bytes]()
+                    began = self._forgotten
+            if flight is None:
+                return await self._fly(block, mine, began)
+            try:
+                return await asyncio.wrap_future(flight)
+            except _GaveUp:
+                continue
+
+    async def _fly(self, block: Block, flight: Future[bytes], began: int) -> bytes:
+        flight.set_running_or_notify_cancel()  # waiters that give up leave it alone
+        try:
+            content, kept = await self._fetch(block)
+        except BaseException as error:
+            with self._lock:
+                del self._flights[block]
+            # If this caller was cancelled, those who wait begin anew; an error of the store is theirs too.
+            flight.set_exception(error if isinstance(error, Exception) else _GaveUp())
+            raise
+        with self._lock:
+            del self._flights[block]
+            if began == self._forgotten:
+                self._memory.add(block, content)
+        flight.set_result(content)
+        if self._disk is not None and not kept and began == self._forgotten:
+            await asyncio.to_thread(self._disk.store, block.key, block.number, content)
+        return content
+
+    async def _fetch(self, block: Block) -> tuple[bytes, bool]:
+        """The block, and whether it is on disk already."""
+        if self._disk is not None:
+            stored = await asyncio.to_thread(self._disk.load, block.key, block.number)
+            if stored is not None:
+                self.counts.disk_hits += 1
+                self.counts.hit_bytes += len(stored)
+                return stored, True
+        asked = (block.number * self._block_bytes, self._block_bytes)
+        (content,) = await self._inner.get_ranges(block.key, [asked])
+        self.counts.misses += 1
+        self.counts.fetched_bytes += len(content)
+        return content, False
+
+    async def _forget(self, key: str) -> None:
+        with self._lock:
+            self._forgotten += 1
+            self._memory.forget(key)
+        if self._disk is not None:
+            await asyncio.to_thread(self._disk.forget, key)
+
+
+class _GaveUp(Exception):
+    """Whoever fetched the block no longer does."""
+
+
+class _Memory:
+    """Blocks in memory, those used longest ago giving way. The caller holds a lock."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._blocks: OrderedDict[Block, bytes] = OrderedDict()
+        self.held_bytes = 0
+
+    def get(self, block: Block) -> bytes | None:
+        content = self._blocks.get(block)
+        if content is not None:
+            self._blocks.move_to_end(block)
+        return content
+
+    def add(self, block: Block, content: bytes) -> None:
+        if len(content) > self._bytes_max:
+            return
+        self._drop(block)
+        self._blocks[block] = content
+        self.held_bytes += len(content)
+        while self.held_bytes > self._bytes_max:
+            self._drop(next(iter(self._blocks)))
+
+    def forget(self, key: str) -> None:
+        for block in [block for block in self._blocks if block.key == key]:
+            self._drop(block)
+
+    def _drop(self, block: Block) -> None:
+        content = self._blocks.pop(block, None)
+        if content is not None:
+            self.held_bytes -= len(content)

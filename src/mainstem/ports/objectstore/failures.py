@@ -1,0 +1,60 @@
+"""What an object store's errors mean here: one table from its words to ours.
+
+Messages name the object and what to do. They are made anew instead of passed on: the library's own text holds
+whole URLs, and those of some stores carry signatures.
+"""
+
+from __future__ import annotations
+
+import re
+
+from obstore import exceptions
+
+from mainstem.errors import MainstemError, NotFound, StoreRefused, StoreUnreachable
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
+_METADATA_SERVICE = "169.254.169.254"  # where credentials are looked for when none were given
+_CREDENTIALS = (
+    "check the credentials, in the environment or the URL's options, and that they may read and write there"
+)
+_NO_ACCESS = {401, 403}
+_RETRIED = {408, 409, 425, 429}
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+
+
+def explained(error: Exception, name: str) -> MainstemError:
+    """The error to raise for one of the library, about the object or bucket called `name`."""
+    text = str(error)
+    code = _first(_CODE, text)
+    status = int(_first(_STATUS, text) or 0)
+    said = " ".join(filter(None, (str(status or ""), code)))
+    if code in _NO_BUCKET:
+        return StoreRefused(f"{name}: there is no such bucket: create it, or correct the URL")
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"no object {name}")
+    if _METADATA_SERVICE in text:
+        return StoreRefused(f"{name}: no credentials were found: {_CREDENTIALS}")
+    refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+    if refused or status in _NO_ACCESS:
+        return StoreRefused(f"{name}: access is refused ({said or 'no permission'}): {_CREDENTIALS}")
+    if status >= 500 or status in _RETRIED:
+        return StoreUnreachable(
+            f"{name}: the store is not ready ({said}): it was tried several times, try later"
+        )
+    if status:
+        return StoreRefused(f"{name}: the store refuses the request ({said}): check the URL and its options")
+    reason = "no answer in time" if "TimedOut" in text or "Timeout" in text else "no connection"
+    return StoreUnreachable(
+        f"{name}: {reason}: check the endpoint in the URL and the network, then try again"
+    )
+
+
+def out_of_range(error: Exception) -> bool:
+    """Whether the object is there but ends before the bytes asked for."""
+    return _first(_STATUS, str(error)) == "416"
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found.group(1) if found else ""

@@ -1,0 +1,118 @@
+"""From a URL to an object store.
+
+| URL                          | store                                                    | options                   |
+|------------------------------|----------------------------------------------------------|---------------------------|
+| `file:///path`, or a path    | files of a local directory                               |                           |
+| `s3://bucket/prefix?…`       | S3, or what speaks its protocol (`endpoint`)             | `_S3`, below              |
+| `gs://bucket/prefix?…`       | Google Cloud Storage                                     | `_GCS`                    |
+| `az://container/prefix?…`    | Azure Blob Storage                                       | `_AZURE`                  |
+
+Credentials come from the environment, as each vendor's own tools read it, or from the options. `shown` is the URL
+as it may be logged.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from mainstem import limits
+from mainstem.errors import InvalidConfig
+from mainstem.ports.objectstore.local import LocalObjectStore
+from mainstem.ports.objectstore.port import ObjectStore
+
+if TYPE_CHECKING:
+    from mainstem.ports.objectstore.retries import Retries
+
+_S3 = {
+    "endpoint",
+    "region",
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "skip_signature",
+    "virtual_hosted_style_request",
+}
+_GCS = {"service_account_path", "application_credentials", "skip_signature"}
+_AZURE = {"account_name", "account_key", "sas_key", "endpoint", "use_emulator"}
+_OPTIONS = {"s3": _S3, "gs": _GCS, "az": _AZURE}
+_OPEN_TO_ALL = {
+    "endpoint",
+    "region",
+    "account_name",
+    "skip_signature",
+    "virtual_hosted_style_request",
+    "use_emulator",
+}
+_FLAGS = {"skip_signature", "virtual_hosted_style_request", "use_emulator"}
+_HIDDEN = "***"
+
+
+def open_store(url: str, *, retries: Retries | None = None) -> ObjectStore:
+    """The store a URL names. Nothing is asked of it yet. Raises InvalidConfig."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        if parts.netloc or parts.query or not parts.path:
+            raise InvalidConfig(
+                f"{shown(url)!r} is no local folder: write file:///the/path, or the path alone"
+            )
+        return LocalObjectStore(Path(unquote(parts.path)))
+    if parts.scheme not in _OPTIONS:
+        raise InvalidConfig(f"{shown(url)!r}: an object store is one of file:, s3://, gs:// and az://")
+    if not parts.netloc or "@" in parts.netloc:
+        raise InvalidConfig(f"{shown(url)!r} must name a bucket: {parts.scheme}://bucket/prefix")
+    options = _options(url, parts.scheme, parts.query)
+    from mainstem.ports.objectstore.bucket import BucketObjectStore  # obstore takes 10 MB
+
+    prefix = unquote(parts.path).strip("/")
+    name = "/".join(filter(None, (f"{parts.scheme}://{parts.netloc}", prefix)))
+    return BucketObjectStore(_made(parts.scheme, parts.netloc, prefix, options), name, retries=retries)
+
+
+def shown(url: str) -> str:
+    """The URL without its secrets."""
+    parts = urlsplit(url)
+    asked = [
+        (name, value if name in _OPEN_TO_ALL else _HIDDEN)
+        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+    ]
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, place, parts.path, urlencode(asked, safe="*:/"), ""))
+
+
+def _options(url: str, scheme: str, query: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in _OPTIONS[scheme]:
+            known = ", ".join(sorted(_OPTIONS[scheme]))
+            raise InvalidConfig(f"{shown(url)!r}: no option {name!r}; {scheme}:// takes {known}")
+        if name in found or not value:
+            raise InvalidConfig(f"{shown(url)!r}: option {name!r} must be there once, with a value")
+        found[name] = _flag(url, name, value) if name in _FLAGS else value
+    return found
+
+
+def _flag(url: str, name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise InvalidConfig(f"{shown(url)!r}: option {name!r} is true or false")
+    return value == "true"
+
+
+def _made(scheme: str, bucket: str, prefix: str, options: dict[str, Any]) -> Any:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+    secured = not str(options.get("endpoint", "")).startswith("http://")
+    return kind(
+        bucket,
+        prefix=prefix or None,
+        client_options={
+            "timeout": timedelta(seconds=limits.STORE_REQUEST_S),
+            "connect_timeout": timedelta(seconds=limits.STORE_CONNECT_S),
+            "allow_http": not secured or bool(options.get("use_emulator")),
+        },
+        retry_config={"max_retries": 0},  # tried again by us, within one budget
+        **options,
+    )

@@ -1,0 +1,68 @@
+"""Nodes of a simulation: they crash in the middle of anything, and are cut off from what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from mainstem.errors import invariant
+from mainstem.testing.simulation.trace import Trace
+
+
+class Life:
+    """From one start of a node to its end. What it sent may still arrive afterwards; what it gets, nobody gets."""
+
+    def __init__(self, node: Node, number: int) -> None:
+        self.node = node
+        self.number = number
+        self.alive = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.node.name}#{self.number}"
+
+
+class Node:
+    """A process of the simulation."""
+
+    def __init__(self, name: str, trace: Trace) -> None:
+        self.name = name
+        self.cut_off = False  # from everything shared
+        self.skew_ms = 0  # of its clock
+        self._trace = trace
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order they were started
+        self.life = Life(self, 1)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Work of the node's present life. A crash ends it where it stands."""
+        invariant(self.life.alive, "a crashed node does nothing until it is restarted")
+        task = asyncio.get_running_loop().create_task(work, name=self.life.name)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    async def crash(self) -> None:
+        """As kill -9: nothing that it still does has any effect. Its clean-up code runs, but reaches nobody."""
+        self._trace.note(self.life.name, "crashes")
+        self.life.alive = False
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def restart(self) -> None:
+        """Its next life. What it kept in memory is gone: the caller opens everything anew."""
+        invariant(not self.life.alive, "only a crashed node is restarted")
+        self.life = Life(self, self.life.number + 1)
+        self._trace.note(self.life.name, "starts")
+
+    def cut(self) -> None:
+        """From now on its calls do not arrive."""
+        self._trace.note(self.life.name, "is cut off")
+        self.cut_off = True
+
+    def heal(self) -> None:
+        self._trace.note(self.life.name, "is back")
+        self.cut_off = False

@@ -1,0 +1,124 @@
+"""A simulated world: nodes, what they share, the network between them, one seed for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from mainstem.errors import invariant
+from mainstem.ports.commitlog.etcd.blocking import BlockingCalls
+from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
+from mainstem.testing.simulation.etcd_calls import connect_to
+from mainstem.testing.simulation.etcd_state import EtcdState
+from mainstem.testing.simulation.faults import Faults
+from mainstem.testing.simulation.loop import SimulatedLoop
+from mainstem.testing.simulation.network import Network
+from mainstem.testing.simulation.nodes import Node
+from mainstem.testing.simulation.objects import SharedObjects, SimulatedObjectStore
+from mainstem.testing.simulation.trace import Trace
+
+T = TypeVar("T")
+
+_EPOCH_MS = 1_700_000_000_000
+_OPTIONS = EtcdOptions(("simulated:1", "simulated:2"), call_s=1.0, retry_s=10.0)
+_LIMIT_S = 3_600.0
+
+
+class World:
+    """Everything in it depends on the seed alone."""
+
+    def __init__(self, seed: int, faults: Faults | None = None, *, limit_s: float = _LIMIT_S) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.loop = SimulatedLoop(random.Random(self.random.random()), limit_s)
+        self.trace = Trace(self.loop.time)
+        self.faults = faults if faults is not None else Faults.drawn(self.random)
+        self.etcd = EtcdState()
+        self.shared = SharedObjects(self.now_ms)
+        self._network = Network(random.Random(self.random.random()), self.faults, self.trace)
+        self._nodes: dict[str, Node] = {}
+
+    def run(self, scenario: Coroutine[Any, Any, T]) -> T:
+        """Run the scenario to its end, then end what is left of every node. Once a world."""
+        try:
+            with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+                return runner.run(scenario)
+        except BaseException as error:
+            error.add_note(f"seed {self.seed}; the last of {self.trace.count} events:\n{self.trace}")
+            raise
+
+    def node(self, name: str) -> Node:
+        """The node of that name, made on the first call."""
+        if name not in self._nodes:
+            self._nodes[name] = Node(name, self.trace)
+        return self._nodes[name]
+
+    def now_ms(self) -> int:
+        """The true time."""
+        return _EPOCH_MS + int(self.loop.time() * 1000)
+
+    def clock(self, node: Node) -> NodeClock:
+        """The time as the node has it."""
+        return NodeClock(self, node)
+
+    def objects(self, node: Node) -> SimulatedObjectStore:
+        """The shared object store, for the node's present life."""
+        return SimulatedObjectStore(self.shared, self._network, node.life)
+
+    async def open_log(self, node: Node, **options: Any) -> EtcdCommitLog:
+        """The shared commit log, for the node's present life, which fences the ones before it."""
+        return await EtcdCommitLog.open(
+            _OPTIONS,
+            self.objects(node),
+            broker=node.name,
+            clock=self.clock(node),
+            random=SeededTokens(random.Random(self.random.random())),
+            connect=connect_to(self.etcd, self._network, node.life),
+            blocking=InlineCalls(self._network),
+            **options,
+        )
+
+
+class NodeClock:
+    """A node's clock, which may be off."""
+
+    def __init__(self, world: World, node: Node) -> None:
+        self._world = world
+        self._node = node
+
+    def now_ms(self) -> int:
+        return self._world.now_ms() + self._node.skew_ms
+
+    def monotonic(self) -> float:
+        return self._world.loop.time()
+
+
+class SeededTokens:
+    def __init__(self, randomness: random.Random) -> None:
+        self._random = randomness
+
+    def token(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+
+class InlineCalls(BlockingCalls):
+    """Blocking calls done on the spot: the whole simulation is one thread, so nothing may really block."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__("simulated")
+        self._network = network
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        self._network.inline = True
+        try:
+            call.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            self._network.inline = False
+            call.close()
+        invariant(False, "a blocking call waits for nothing in a simulation")
+        raise AssertionError

@@ -1,0 +1,175 @@
+"""Following a log in a bucket past its tail, and the barrier that reads where it ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainstem import limits
+from mainstem.errors import LogDamaged, NewerVersion
+from mainstem.ports.commitlog.bucket.entries import HEAD
+from mainstem.ports.commitlog.bucket.keys import Keys
+from mainstem.ports.objectstore.memory import MemoryObjectStore
+
+from ..logs import append_samples, contents, sample_content
+from .logs import open_bucket_log
+
+KEYS = Keys("log")
+
+
+async def test_a_follower_sees_what_others_commit_and_ends_when_its_log_is_closed() -> None:
+    store = MemoryObjectStore()
+    pauses: list[float] = []
+    polled = asyncio.Event()
+
+    async def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        polled.set()
+        await asyncio.sleep(0)
+
+    writer = await open_bucket_log(store)
+    follower = await open_bucket_log(store, wait=wait)
+    positions: list[int] = []
+
+    async def follow() -> None:
+        async for chunk in follower.follow(0, wait=True):
+            positions.extend(commit.placement.position for commit in chunk)
+
+    task = asyncio.ensure_future(follow())
+    await polled.wait()
+    await append_samples(writer, 50)
+    while len(positions) < 50:
+        polled.clear()
+        await polled.wait()
+    assert positions == list(range(50))
+    assert follower.end == 50
+    assert min(pauses) == limits.BUCKET_POLL_S
+    assert max(pauses) <= limits.BUCKET_POLL_MAX_S
+    await follower.close()
+    await asyncio.wait_for(task, 10)
+    await writer.close()
+
+
+async def test_a_follower_far_behind_reads_many_entries_at_once() -> None:
+    store = MemoryObjectStore()
+    writer = await open_bucket_log(store)
+    await append_samples(writer, 200)
+    running = most = 0
+
+    async def count(call: str, key: str) -> None:
+        nonlocal running, most
+        if call == "get" and key.startswith(KEYS.entries):
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+
+    store.before = count
+    reader = await open_bucket_log(store)
+    assert await contents(reader) == [sample_content(number) for number in range(200)]
+    assert 8 <= most <= limits.BUCKET_READS_MAX
+    await reader.close()
+    await writer.close()
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 3, 7, 8, 100])
+async def test_the_tail_is_found_in_few_reads_and_nothing_is_learnt_by_it(ahead: int) -> None:
+    store = MemoryObjectStore()
+    reader = await open_bucket_log(store)
+    writer = await open_bucket_log(store)
+    await append_samples(writer, ahead)
+    reads = 0
+
+    async def count(call: str, key: str) -> None:
+        nonlocal reads
+        reads += key.startswith(KEYS.entries)
+
+    store.before = count
+    assert await reader.tail() == ahead
+    assert reads <= 2 * max(1, ahead).bit_length() + 2
+    assert reader.end == 0
+    await reader.close()
+    await writer.close()
+
+
+async def test_what_is_too_large_for_an_entry_stands_apart_in_bounded_objects() -> None:
+    store = MemoryObjectStore()
+    log = await open_bucket_log(store)
+    entry = bytes(range(256)) * 1024
+    slices = [b"a" * 5_000_000, b"b" * 5_000_000, b"c"]
+    place = await log.append(entry, slices)
+    await log.append(b"small", [b"d"])
+    assert max([one.size_bytes async for one in store.list()]) <= limits.STORE_OBJECT_BYTES_MAX
+    await log.close()
+    log = await open_bucket_log(store)
+    assert await contents(log) == [(0, entry, b"".join(slices)), (1, b"small", b"d")]
+    at = limits.STORE_OBJECT_BYTES_MAX - 2
+    assert log.read(place.object, at, 4) == b"bbbb"
+    assert log.read(place.object, 9_999_999, 3) == b"bc"
+    await log.close()
+
+
+async def test_a_damaged_payload_is_marked_and_all_else_is_there() -> None:
+    store = MemoryObjectStore()
+    log = await open_bucket_log(store)
+    for number in range(3):
+        await log.append(b"entry", [b"payload %d" % number])
+    await log.close()
+    stored = bytearray(await store.get(KEYS.entry(1)))
+    stored[-1] ^= 1
+    await store.put(KEYS.entry(1), stored)
+    log = await open_bucket_log(store)
+    intact = [commit.payload_intact async for chunk in log.follow(0) for commit in chunk]
+    assert intact == [True, False, True]
+    await log.close()
+
+
+@pytest.mark.parametrize("at", [0, 8, 12, 20, 28, 60, HEAD.size - 1, HEAD.size])
+async def test_a_damaged_entry_stops_the_log(at: int) -> None:
+    store = MemoryObjectStore()
+    log = await open_bucket_log(store)
+    await log.append(b"entry", [b"payload"])
+    await log.close()
+    stored = bytearray(await store.get(KEYS.entry(0)))
+    stored[at] ^= 0x80
+    await store.put(KEYS.entry(0), stored)
+    with pytest.raises((LogDamaged, NewerVersion)):
+        await open_bucket_log(store)
+
+
+@pytest.mark.parametrize("length", [0, 1, HEAD.size - 1, HEAD.size, HEAD.size + 4])
+async def test_a_cut_entry_stops_the_log(length: int) -> None:
+    store = MemoryObjectStore()
+    log = await open_bucket_log(store)
+    await log.append(b"entry", [])
+    await log.close()
+    await store.put(KEYS.entry(0), (await store.get(KEYS.entry(0)))[:length])
+    with pytest.raises(LogDamaged):
+        await open_bucket_log(store)
+
+
+async def test_an_entry_of_another_log_is_not_taken_for_ours() -> None:
+    ours, theirs = MemoryObjectStore(), MemoryObjectStore()
+    for store in (ours, theirs):
+        log = await open_bucket_log(store)
+        await log.append(b"entry", [])
+        await log.close()
+    await ours.put(KEYS.entry(1), await theirs.get(KEYS.entry(0)))
+    with pytest.raises(LogDamaged):
+        await open_bucket_log(ours)
+
+
+async def test_an_entry_missing_in_the_middle_is_damage_and_not_the_tail() -> None:
+    store = MemoryObjectStore()
+    log = await open_bucket_log(store)
+    await append_samples(log, 5)
+    other = await open_bucket_log(store)
+    await store.delete(KEYS.entry(2))
+    fresh = await open_bucket_log(store)
+    assert fresh.end == 2  # nothing tells a new reader that there was more …
+    other._reader._recent._entries.clear()
+    with pytest.raises(LogDamaged, match="position 2"):
+        await contents(other)  # … but who knows it says so
+    for one in (log, other, fresh):
+        await one.close()
