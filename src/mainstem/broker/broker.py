@@ -18,17 +18,21 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.broker.activity import Activity
+from mainstem.broker.catalog import Catalog
 from mainstem.broker.deletes import Deletes
 from mainstem.broker.diff import Diffs
 from mainstem.broker.floors import expire_untracked, expired_to
+from mainstem.broker.lake import Lake
 from mainstem.broker.names import valid_name
 from mainstem.broker.queues import Queues
 from mainstem.broker.repacking import Repacking
 from mainstem.broker.retention import Retention
-from mainstem.broker.routing import NoRouting, Routing
+from mainstem.broker.routers import Routers
+from mainstem.broker.routing import Routing
 from mainstem.broker.sinks import Sinks
 from mainstem.broker.states import States
 from mainstem.broker.streams import Streams
+from mainstem.broker.topic_tables import TopicTables
 from mainstem.broker.transactions import Transactions
 from mainstem.broker.watch import Watching
 from mainstem.broker.writes import Writes
@@ -64,6 +68,7 @@ from mainstem.log.log import Log, LogOptions
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.host import boot_id
+from mainstem.ports.objectstore.urls import open_store
 from mainstem.records.building import build_batch, build_lone
 from mainstem.records.decoding import decode_records, record_sizes_and_times
 from mainstem.records.header import SliceFacts, check_slice, walk
@@ -83,6 +88,12 @@ class BrokerOptions:
     topics_max: int = limits.TOPICS_MAX  # more are not made; 0 = the ledger's own bound
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, as caps count them; 0 = unlimited
+    objects: str = ""  # URL of the object store; none: a folder of the data directory
+    lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
+
+    @property
+    def objects_url(self) -> str:
+        return self.objects or (self.data_dir / "objects").absolute().as_uri()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,6 @@ class Broker:
         self._repacking = Repacking()
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
-        self.routing: Routing = NoRouting()
         self.activity = Activity(clock)
         self.states = States(log, clock)
         self.writes = Writes(self)
@@ -154,6 +164,14 @@ class Broker:
         self.deletes = Deletes(self)
         self.queues = Queues(log, clock, random, options.broker_id, self._dead_letter_topic)
         self.watching = Watching(self)
+        self.routers = Routers(self)
+        self.routing: Routing = self.routers
+        self.objects = log.objects or open_store(options.objects_url)
+        self.catalog = Catalog(log, random, self.objects, options.objects_url)
+        self.topic_tables = TopicTables(self)
+        self.lake = Lake(
+            log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
+        )
 
     @classmethod
     async def open(
@@ -175,6 +193,7 @@ class Broker:
                     sync_every_ms=options.sync_every_ms,
                 ),
                 ChildCheckpoints(options.data_dir),
+                open_store(options.objects_url),
             )
         except BaseException:
             await port.close()
@@ -182,15 +201,19 @@ class Broker:
         broker = cls(log, options, clock, random or SystemRandom())
         broker._retention.rounds.start()
         broker.transactions.rounds.start()
+        broker.routers.start()
         broker.sinks.rounds.start()
+        broker.lake.rounds.start()
         return broker
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
         await self._retention.rounds.stop()
         await self.queues.close()
+        await self.routers.close()
         await self.transactions.rounds.stop()
         await self.sinks.rounds.stop()
+        await self.lake.rounds.stop()
         await self.watching.close()
         await self._log.close()
 
@@ -201,6 +224,10 @@ class Broker:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def random(self) -> Random:
+        return self._random
 
     @property
     def options(self) -> BrokerOptions:

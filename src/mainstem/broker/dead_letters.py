@@ -117,7 +117,7 @@ def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
     meta: dict[str, object] = {}
     for header, content in record.headers:
         if header == META and content is not None:
-            meta = _as_object(content)
+            meta = meta_object(content)
             break
     meta["$dead_letter_from"] = name
     meta["$dead_letter_deliveries"] = str(deliveries)
@@ -126,7 +126,8 @@ def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
     return (*others, (META, msgspec.json.encode(meta)))
 
 
-def _as_object(meta: bytes) -> dict[str, object]:
+def meta_object(meta: bytes) -> dict[str, object]:
+    """A record's meta as an object that more can be added to."""
     try:
         parsed: dict[str, object] = dict(msgspec.json.decode(meta, type=dict[str, msgspec.Raw]))
         return parsed

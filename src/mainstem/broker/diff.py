@@ -17,6 +17,7 @@ from mainstem.broker.floors import Floors, expire_untracked, floors_of
 from mainstem.broker.states import stream_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.intervals import SOURCE_TRIM
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
@@ -24,7 +25,6 @@ from mainstem.records import kernels
 from mainstem.records.index import RecordIndex, index_slices
 from mainstem.records.marks import Marks, find_marks, nodes_among
 
-SOURCE_TRIM = "source_trim"  # of a hole: a router's source had given the record up before it was copied
 LOST = "lost"  # damaged, or never synced when the machine went down
 
 _MANY_SLICES = 16  # joined into one buffer, so that a kernel lists their batches
@@ -235,7 +235,7 @@ def _first_gap(floors: Floors, from_seq: int) -> tuple[Tombstone | None, int]:
     if from_seq >= floors.lost:
         return None, at
     capped, aged = floors.evicted > from_seq, floors.expired > from_seq
-    reason = "mixed" if capped and aged else "ttl" if aged else "cap"
+    reason = "mixed" if capped and aged else "ttl" if aged else "cap" if capped else SOURCE_TRIM
     return _gap(reason, from_seq, floors.lost, floors), at
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.intervals import SOURCE_TRIM
 from mainstem.ledger.streams import Streams
 from mainstem.log.log import Log
 
@@ -19,6 +20,7 @@ class Floors(NamedTuple):
     deleted: int
     evicted: int
     expired: int
+    trimmed: int  # by a router's source, before they were copied
     start: int  # the first offset that may hold a readable record
     end: int  # the visible end, or where the records of open transactions begin
     expires_before_ms: int | None  # records older than this are expired, wherever they stand
@@ -26,7 +28,7 @@ class Floors(NamedTuple):
     @property
     def lost(self) -> int:
         """Below it records went against everyone's will."""
-        return max(self.evicted, self.expired)
+        return max(self.evicted, self.expired, self.trimmed)
 
 
 def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors:
@@ -44,7 +46,19 @@ def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors
         reached = expired_to(streams, number, before_ms)
         if reached > start:
             expired = start = min(reached, end)
-    return Floors(min(deleted, end), min(evicted, end), min(expired, end), start, end, before_ms)
+    trimmed = min(_trimmed_to(streams, number, start), end)
+    start = max(start, trimmed)
+    return Floors(min(deleted, end), min(evicted, end), min(expired, end), trimmed, start, end, before_ms)
+
+
+def _trimmed_to(streams: Streams, stream: int, start: int) -> int:
+    """The end of what a router's source gave up uncopied, if that stands right at the start; else 0."""
+    reached = 0
+    for first, last, reason in streams.holes(stream):
+        if reason != SOURCE_TRIM or first > max(start, reached):
+            break
+        reached = last
+    return reached
 
 
 def expired_to(streams: Streams, stream: int, before_ms: int) -> int:

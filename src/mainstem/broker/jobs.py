@@ -11,8 +11,8 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.errors import OffsetOutOfRange, RecordsLost
+from mainstem.log.chunks import Chunk
 from mainstem.log.log import Log
-from mainstem.log.reader import Chunk
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices

@@ -20,4 +20,5 @@ def broker_options(config: Config) -> BrokerOptions:
         topics_max=config.max_topics,
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
+        lake_topics=config.lake_topics,
     )

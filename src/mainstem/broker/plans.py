@@ -80,3 +80,4 @@ class Publication(msgspec.Struct, frozen=True):
         tuple[int, int, int], ...
     ]  # (base, end, generation) of the parts it replaces; none: the log
     parts: tuple[Part, ...]
+    removed_records: int = 0  # that a compaction let go, for people: the ledger counts by itself

@@ -11,15 +11,5 @@ class Routing(Protocol):
         ...
 
     async def forget(self, topic: str) -> list[str]:
-        """The topic is going: remove every router from or to it. Returns their names, sorted."""
+        """The topic is going, and every router from or to it goes with it: their names, sorted."""
         ...
-
-
-class NoRouting:
-    """There are no routers."""
-
-    async def drain(self, topic: str) -> None:
-        return None
-
-    async def forget(self, topic: str) -> list[str]:
-        return []

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
+from mainstem.log.chunks import Chunk
 from mainstem.log.log import Log
-from mainstem.log.reader import Chunk
 from mainstem.log.views import View
 from mainstem.log.visibility import Watcher
 from mainstem.records.decoding import decode_records

@@ -26,10 +26,15 @@ from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.brokers import BrokerState
 from mainstem.ledger.cursors import CursorsState
 from mainstem.ledger.entry import Buffer
+from mainstem.ledger.generations import GenerationsState
 from mainstem.ledger.idempotency import IdempotencyState
 from mainstem.ledger.leases import LeasesState
 from mainstem.ledger.producers import ProducersState
+from mainstem.ledger.routers import RoutersState
+from mainstem.ledger.sinks import SinkState
 from mainstem.ledger.streams import StreamsState
+from mainstem.ledger.tables import TablesState
+from mainstem.ledger.tasks import LeaseState
 from mainstem.ledger.topics import Topic
 from mainstem.ledger.transactions import TransactionState
 
@@ -52,6 +57,11 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     transactions: list[TransactionState] = []
     queues: list[LeasesState] = []
     idempotency: IdempotencyState = IdempotencyState()
+    sinks: list[SinkState] = []
+    tables: TablesState = TablesState()
+    tasks: list[LeaseState] = []
+    generations: GenerationsState = GenerationsState()
+    routers: RoutersState = RoutersState()
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -11,6 +11,25 @@ from typing import Literal
 import msgspec
 
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.lake_commands import (
+    ExtendTask,
+    ForgetObjects,
+    ReleaseTask,
+    RetireParts,
+    SwapParts,
+    TakeTask,
+)
+from mainstem.ledger.router_commands import DeleteRouter, Forward, NoteForwarded, PassOver, PutRouter
+from mainstem.ledger.table_commands import (
+    CommitTables,
+    CreateNamespace,
+    CreateTable,
+    DeclareTable,
+    DropNamespace,
+    DropTable,
+    PutNamespaceProperties,
+    RenameTable,
+)
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -254,6 +273,47 @@ class NoteCopies(msgspec.Struct, frozen=True, array_like=True, tag=76):
     destination: int
 
 
+class BeginSinkTask(msgspec.Struct, frozen=True, array_like=True, tag=110):
+    """Give an attempt at a task of a batch its transaction. What other runs of the query left open is aborted."""
+
+    query: str
+    run: str
+    batch: int
+    attempt: str
+    timeout_ms: int
+    lasting: bool = True  # False: the query writes this one batch
+
+
+class CommitSinkBatch(msgspec.Struct, frozen=True, array_like=True, tag=111):
+    """Commit what these attempts wrote, abort what others of the run wrote, and remember the batch."""
+
+    query: str
+    run: str
+    batch: int
+    attempts: tuple[tuple[str, int, int], ...]  # (attempt, producer, epoch)
+    lasting: bool = True
+
+
+class AbortSinkBatch(msgspec.Struct, frozen=True, array_like=True, tag=112):
+    """Abort all that a run has open."""
+
+    query: str
+    run: str
+
+
+class ForgetSinks(msgspec.Struct, frozen=True, array_like=True, tag=113):
+    """Forget queries that were last used at these ledger times, and not since: (query, time)."""
+
+    sinks: tuple[tuple[str, int], ...]
+
+
+class ExtendSinkRun(msgspec.Struct, frozen=True, array_like=True, tag=114):
+    """A run is still at work: the time its transactions may take begins anew."""
+
+    query: str
+    run: str
+
+
 Command = (
     CreateTopic
     | DeleteTopic
@@ -285,4 +345,28 @@ Command = (
     | ExpireLeases
     | Bury
     | NoteCopies
+    | PutRouter
+    | DeleteRouter
+    | Forward
+    | NoteForwarded
+    | PassOver
+    | BeginSinkTask
+    | CommitSinkBatch
+    | AbortSinkBatch
+    | ForgetSinks
+    | ExtendSinkRun
+    | CreateNamespace
+    | DropNamespace
+    | PutNamespaceProperties
+    | CreateTable
+    | CommitTables
+    | DropTable
+    | RenameTable
+    | DeclareTable
+    | TakeTask
+    | ReleaseTask
+    | ExtendTask
+    | SwapParts
+    | RetireParts
+    | ForgetObjects
 )

@@ -13,6 +13,10 @@ DELETED = ""  # removed on request
 ABORTED = "aborted"  # written by a transaction that was aborted
 MARKER = "marker"  # where a transaction ended: it takes an offset and holds no record
 
+# Losses with a name of their own.
+SOURCE_TRIM = "source_trim"  # a router's source had given the record up before it was copied
+JUMPED = frozenset(("ephemeral", "unclean shutdown"))  # the stream went on at its ceiling: see Streams.jump
+
 _SILENT = frozenset((DELETED, ABORTED, MARKER))
 _COUNTLESS = {ABORTED: 1 << 40, MARKER: 1 << 41}  # hashed cheaply, under a number beside the stream's
 

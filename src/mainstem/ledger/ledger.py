@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, LedgerDiverged, MainstemError, StreamNotFound, invariant
-from mainstem.ledger import checkpoint, commands
+from mainstem.ledger import checkpoint, commands, lake_commands, router_commands, table_commands
+from mainstem.ledger.aliases import Aliases
 from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.brokers import Admission, Brokers
 from mainstem.ledger.cursors import Cursors
 from mainstem.ledger.digest import combine
 from mainstem.ledger.entry import Buffer, Entry, Part
+from mainstem.ledger.generations import Generations
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.intervals import DELETED, is_loss
+from mainstem.ledger.parts import Part as StreamPart
 from mainstem.ledger.placement import Placement, refused
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
@@ -29,7 +32,11 @@ from mainstem.ledger.results import (
     RecordsRemoved,
     TransactionalIdsForgotten,
 )
+from mainstem.ledger.routers import Routers
+from mainstem.ledger.sinks import Sinks
 from mainstem.ledger.streams import STATE_COLUMNS, Streams
+from mainstem.ledger.tables import Tables
+from mainstem.ledger.tasks import Tasks
 from mainstem.ledger.topics import Topics
 from mainstem.ledger.transactions import Transactions
 
@@ -47,6 +54,9 @@ class Ledger:
         self._adopt(streams, producers, Brokers(), cursors, transactions, IdempotencyKeys())
         self.topics = Topics(self.streams)
         self.queues = Queues(self.streams, self.topics)
+        self.routers = Routers(self.streams, self.topics)
+        self.tables = Tables(self.topics, self._parts_of)
+        self._serve_by(Generations(self.streams, self.topics, Tasks()))
         self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
@@ -67,12 +77,13 @@ class Ledger:
         self.cursors = cursors
         self.transactions = transactions
         self.idempotency = idempotency
+        self.sinks = Sinks(transactions)
         self._placement = Placement(streams, producers, transactions, idempotency)
         self._appliers: dict[type[Any], Callable[[Any], Outcome]] = {
             commands.CreateTopic: lambda command: self.topics.create(command, self.time_ms),
             commands.DeleteTopic: self._delete_topic,
             commands.AlterTopic: lambda command: self.topics.alter(command),
-            commands.AddPartitions: lambda command: self.topics.add_partitions(command),
+            commands.AddPartitions: self._add_partitions,
             commands.Trim: self._trim,
             commands.DeleteRecords: self._delete_records,
             commands.RaiseCeilings: self._raise_ceilings,
@@ -101,6 +112,30 @@ class Ledger:
             commands.ExpireLeases: lambda command: self.queues.expire(command, self.time_ms),
             commands.Bury: lambda command: self.queues.bury(command),
             commands.NoteCopies: lambda command: self.queues.note_copies(command, self._before),
+            router_commands.PutRouter: lambda command: self.routers.put(command),
+            router_commands.DeleteRouter: lambda command: self.routers.delete(command),
+            router_commands.Forward: lambda command: self.routers.forward(command),
+            router_commands.NoteForwarded: lambda command: self.routers.note(command, self._before),
+            router_commands.PassOver: lambda command: self.routers.pass_over(command),
+            commands.BeginSinkTask: lambda command: self.sinks.begin(command, self.time_ms),
+            commands.CommitSinkBatch: lambda command: self.sinks.commit(command, self.time_ms),
+            commands.AbortSinkBatch: lambda command: self.sinks.abort(command, self.time_ms),
+            commands.ForgetSinks: lambda command: self.sinks.forget(command, self.time_ms),
+            commands.ExtendSinkRun: lambda command: self.sinks.extend(command, self.time_ms),
+            table_commands.CreateNamespace: lambda command: self.tables.create_namespace(command),
+            table_commands.DropNamespace: lambda command: self.tables.drop_namespace(command),
+            table_commands.PutNamespaceProperties: lambda command: self.tables.put_properties(command),
+            table_commands.CreateTable: lambda command: self.tables.create(command),
+            table_commands.CommitTables: lambda command: self.tables.commit(command, self.position),
+            table_commands.DropTable: lambda command: self.tables.drop(command),
+            table_commands.RenameTable: lambda command: self.tables.rename(command),
+            table_commands.DeclareTable: lambda command: self.tables.declare(command),
+            lake_commands.TakeTask: lambda command: self.tasks.take(command, self.time_ms),
+            lake_commands.ReleaseTask: lambda command: self.tasks.release(command),
+            lake_commands.ExtendTask: lambda command: self.tasks.extend(command, self.time_ms),
+            lake_commands.SwapParts: lambda command: self.generations.swap(command, self.position),
+            lake_commands.RetireParts: lambda command: self.generations.retire(command, self.position),
+            lake_commands.ForgetObjects: lambda command: self.generations.forget_objects(command),
         }
 
     # Applying
@@ -193,7 +228,29 @@ class Ledger:
             self.idempotency.forget_streams(topic.streams)
             self.cursors.forget_streams(topic.streams)
             self.queues.forget_streams(topic.streams)
+            self.routers.forget_topic(topic)
+            self.tables.forget_topic(topic.topic_id)
+            self.generations.forget_topic(topic, self.position)
         return topic
+
+    def _parts_of(self, stream: int) -> Sequence[StreamPart]:
+        return self.generations.parts(stream)
+
+    def _serve_by(self, generations: Generations) -> None:
+        self.generations = generations
+        self.tasks = generations.tasks
+        self.streams.count_absent(generations.take_absent)
+
+    def _add_partitions(self, command: commands.AddPartitions) -> Outcome:
+        topic = self.topics.add_partitions(command)
+        if not isinstance(topic, MainstemError):
+            self.routers.grow(topic)
+        return topic
+
+    @property
+    def aliases(self) -> Aliases:
+        """Which records of which streams are stored as those of another stream."""
+        return self.routers.aliases
 
     def _trim(self, command: commands.Trim) -> Outcome:
         if not self.streams.exists(command.stream):
@@ -201,12 +258,19 @@ class Ledger:
         if command.offset < 0 or command.bytes < 0:
             return InvalidInput(f"a trim to offset {command.offset} that frees {command.bytes} bytes")
         removed = self.streams.trim(command.stream, command.offset, command.reason, command.bytes)
-        return RecordsRemoved(self.streams.start(command.stream), *removed)
+        start = self.streams.start(command.stream)
+        if removed[0] and command.reason == "delete":
+            # Only the part that the start cuts in two: those below it are retired as a whole.
+            self.generations.deleted(command.stream, ((start - 1, start),))
+        return RecordsRemoved(start, *removed)
 
     def _delete_records(self, command: commands.DeleteRecords) -> Outcome:
         if command.bytes < 0:
             return InvalidInput(f"a delete that frees {command.bytes} bytes")
-        return self._punch(command.stream, command.ranges, DELETED, command.bytes)
+        outcome = self._punch(command.stream, command.ranges, DELETED, command.bytes)
+        if isinstance(outcome, RecordsRemoved) and outcome.records:
+            self.generations.deleted(command.stream, command.ranges)
+        return outcome
 
     def _mark_lost(self, command: commands.MarkLost) -> Outcome:
         if not is_loss(command.reason):
@@ -250,10 +314,14 @@ class Ledger:
             (
                 # Sums are added, not listed: a log from before there were transactions keeps its digests.
                 streams.holes_digest() + streams.transactions.digest(),
-                self.topics.digest,
+                self.topics.digest + self.tables.digest + self.tasks.digest + self.generations.digest,
                 self.producers.next_producer,
                 self.producers.digest() + self.idempotency.digest(),
-                self.cursors.digest + self.transactions.digest() + self.queues.digest,
+                self.cursors.digest
+                + self.transactions.digest()
+                + self.queues.digest
+                + self.sinks.digest
+                + self.routers.digest(),
                 self.brokers.digest(),
             ),
         )
@@ -272,6 +340,11 @@ class Ledger:
             self.transactions.encode(),
             self.queues.encode(),
             idempotency=self.idempotency.encode(),
+            sinks=self.sinks.encode(),
+            tables=self.tables.encode(),
+            tasks=self.tasks.encode(),
+            generations=self.generations.encode(),
+            routers=self.routers.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -292,6 +365,11 @@ class Ledger:
         ledger._adopt(streams, producers, Brokers.decode(state.brokers), cursors, transactions, idempotency)
         ledger.topics = topics
         ledger.queues = Queues.decode(state.queues, streams, topics)
+        ledger.routers = Routers.decode(state.routers, streams, topics)
+        ledger.sinks = Sinks.decode(state.sinks, transactions)
+        ledger.tables = Tables.decode(state.tables, topics, ledger._parts_of)
+        tasks = Tasks.decode(state.tasks)
+        ledger._serve_by(Generations.decode(state.generations, streams, topics, tasks))
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

@@ -7,6 +7,7 @@ The last batches of a slot are a ring of PRODUCER_BATCHES_KEPT places.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -180,6 +181,12 @@ class Producers:
         # Ledger time never runs back, so the first was heard of before all others.
         slot = next(iter(self._slots.values()), None)
         return slot is not None and (self._heard[slot] + 1) * limits.PRODUCER_TIME_STEP_MS <= before_ms
+
+    def forget(self, producer: int, streams: Iterable[int]) -> None:
+        """The producer will write to these streams no more."""
+        for stream in streams:
+            if producer << 32 | stream in self._slots:
+                self._forget(producer << 32 | stream)
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:
         """The streams' topic is deleted."""

@@ -148,6 +148,109 @@ class Buried:
     ready: int
 
 
+@dataclass(frozen=True, slots=True)
+class SinkTaskBegun:
+    id: str  # the transactional id to write with
+    producer: int
+    epoch: int
+    committed: bool  # the batch was committed before: there is nothing to write
+    marked: tuple[Marked, ...]  # of transactions that runs before left open
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatchCommitted:
+    repeated: bool  # it was committed before; nothing was added now
+    marked: tuple[Marked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatchAborted:
+    marked: tuple[Marked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRunExtended:
+    attempts: int  # that are still open
+
+
+@dataclass(frozen=True, slots=True)
+class SinksForgotten:
+    sinks: int
+    marked: tuple[Marked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceChanged:
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettled:
+    """Of CreateTable, DropTable and RenameTable: the name that was given, or is free again."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablesCommitted:
+    tables: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableDeclared:
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLeased:
+    task: str
+    token: int
+    deadline_ms: int  # ledger time
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReleased:
+    task: str
+    held: bool  # False: it was somebody else's, or nobody's
+
+
+@dataclass(frozen=True, slots=True)
+class PartsSwapped:
+    stream: int
+    frontier: int
+    repeated: bool  # the same parts were published before
+
+
+@dataclass(frozen=True, slots=True)
+class PartsRetired:
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsForgotten:
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPut:
+    name: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RouterDeleted:
+    existed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Of Forward, NoteForwarded and PassOver."""
+
+    copies: int
+    ends: dict[int, int]  # by stream, of those that grew
+
+
 Result = (
     Topic
     | RecordsRemoved
@@ -169,5 +272,22 @@ Result = (
     | LeasesExpired
     | CopiesNoted
     | Buried
+    | RouterPut
+    | RouterDeleted
+    | Forwarded
+    | SinkTaskBegun
+    | SinkBatchCommitted
+    | SinkBatchAborted
+    | SinksForgotten
+    | SinkRunExtended
+    | NamespaceChanged
+    | TableSettled
+    | TablesCommitted
+    | TableDeclared
+    | TaskLeased
+    | TaskReleased
+    | PartsSwapped
+    | PartsRetired
+    | ObjectsForgotten
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

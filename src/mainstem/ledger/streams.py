@@ -13,7 +13,7 @@ from mainstem.errors import invariant
 from mainstem.ledger.columns import Columns
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
-from mainstem.ledger.intervals import ABORTED, DELETED, MARKER, Holes, is_loss
+from mainstem.ledger.intervals import ABORTED, DELETED, MARKER, SOURCE_TRIM, Holes, is_loss
 from mainstem.ledger.markers import StreamTransactions, StreamTransactionsState
 
 DURABILITY_CODES = {"ephemeral": 0, "memory": 1, "disk": 2, "fsync": 3}
@@ -70,6 +70,9 @@ class Streams:
         self._columns: dict[int, Columns] = {}
         self.transactions = StreamTransactions()
         self._watchers: dict[int, Callable[[int, int], None]] = {}
+        self._absent: Callable[[int, int, int], int] = _none_absent
+        # Told of every range of records that leaves a stream: (stream, start, end, bytes).
+        self.on_removed: Callable[[int, int, int, int], None] | None = None
         self._bind()
 
     def _bind(self) -> None:
@@ -228,6 +231,32 @@ class Streams:
             self._evict(stream)
         return base
 
+    def compacted(self, stream: int, records: int) -> None:
+        """Records gave way to newer ones of their key. Their offsets are no holes: there would be too many."""
+        records = min(records, int(self.records[stream]))
+        size = self._average(stream, records, 0)
+        self.records[stream] -= records
+        self.bytes[stream] -= size
+
+    def count_absent(self, absent: Callable[[int, int, int], int]) -> None:
+        """Ask `absent` how many offsets of a range that leaves a stream were compacted away before."""
+        self._absent = absent
+
+    def append_alias(self, streams: Int64s, offsets: int, records: int, size: int, time_ms: int) -> None:
+        """Give the next `offsets` of each of some `plain` streams, all different, to the same copies.
+
+        Where fewer `records` than that are copied, the caller makes the gaps."""
+        self.end[streams] += offsets
+        self.records[streams] += records
+        self.bytes[streams] += size
+        if records:
+            self.max_timestamp[streams] = np.maximum(self.max_timestamp[streams], time_ms)
+
+    def make_gap(self, stream: int, start: int, end: int) -> None:
+        """Offsets right at the end of a stream stand for records that were lost before they were copied to it."""
+        self._end[stream] = max(end, self._end[stream])
+        self._make_hole(stream, start, end, SOURCE_TRIM)
+
     def take_marker(self, stream: int) -> int:
         """Give the next offset to a transaction marker, which is no record."""
         offset: int = self._end[stream]
@@ -284,7 +313,8 @@ class Streams:
     def _remove_below(self, stream: int, floor: int, stated_bytes: int) -> tuple[int, int]:
         """Take the live records of [start, floor) off the counts and columns."""
         start, holes = self.start(stream), self.holes(stream)
-        records = floor - start - holes.covered(start, floor)
+        records = floor - start - holes.covered(start, floor) - self._absent(stream, start, floor)
+        records = min(records, int(self.records[stream]))  # what compaction left is counted, not listed
         columns = self._columns.get(stream)
         if columns is None:
             size = self._average(stream, records, stated_bytes)
@@ -293,6 +323,8 @@ class Streams:
             size += columns.cut(floor)
         self.records[stream] -= records
         self.bytes[stream] -= size
+        if self.on_removed is not None:
+            self.on_removed(stream, start, floor, size)
         if stream in self._watchers:
             self._watchers[stream](start, floor)
         return records, size
@@ -344,6 +376,8 @@ class Streams:
         self._make_hole(stream, start, end, reason)
         self.records[stream] -= end - start
         self.bytes[stream] -= size
+        if self.on_removed is not None:
+            self.on_removed(stream, start, end, size)
         if stream in self._watchers:
             self._watchers[stream](start, end)
         return size
@@ -433,6 +467,10 @@ class StreamsState(msgspec.Struct, frozen=True, array_like=True):
     holes: list[tuple[int, list[tuple[int, int, str]]]]  # by stream: (start, end, reason)
     tracked: list[tuple[int, int, bytes, bytes, bytes]]  # stream, tracked since, offsets, sizes, times
     transactions: StreamTransactionsState = StreamTransactionsState()
+
+
+def _none_absent(stream: int, start: int, end: int) -> int:
+    return 0
 
 
 def _spread(size: int, count: int) -> npt.NDArray[np.int64]:

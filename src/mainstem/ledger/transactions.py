@@ -317,11 +317,43 @@ class Transactions:
             if not one.open:
                 idle.append(one)
         for one in idle:
-            del self._by_id[one.id]
-            del self._by_producer[one.producer]
-            self._changed.discard(one.id)
-            self._sum = (self._sum - one.hash) & MASK
+            self._drop(one)
         return len(idle)
+
+    def unbroken(self, id: str, producer: int, epoch: int) -> bool:
+        """Whether nothing ended what the id wrote since it was given this producer and epoch."""
+        one = self._by_id.get(id)
+        return (
+            one is not None
+            and (one.producer, one.epoch) == (producer, epoch)
+            and one.phase in (TransactionPhase.EMPTY, TransactionPhase.OPEN)
+        )
+
+    def extend(self, id: str, time_ms: int) -> bool:
+        """Let the time that the id's transaction may take begin anew. False if none is open."""
+        one = self._open.pop(id, None)
+        if one is None:
+            return False
+        self._open[id] = one
+        one.started_ms = time_ms
+        self._touch(one, time_ms)
+        return True
+
+    def finish(self, id: str, commit: bool, time_ms: int) -> tuple[Marked, ...]:
+        """End what the id has open, if anything, and forget the id and what it wrote with: it is used once."""
+        one = self._by_id.get(id)
+        if one is None:
+            return ()
+        self._producers.forget(one.producer, one.streams)
+        marked = self._end(one, commit, one.epoch, time_ms) if one.open else ()
+        self._drop(one)
+        return marked
+
+    def _drop(self, one: Transaction) -> None:
+        del self._by_id[one.id]
+        del self._by_producer[one.producer]
+        self._changed.discard(one.id)
+        self._sum = (self._sum - one.hash) & MASK
 
     def _find(self, id: str, producer: int, epoch: int) -> Transaction | ProducerUnknown | ProducerFenced:
         one = self._by_id.get(id)

@@ -27,6 +27,7 @@ from mainstem.ledger.commands import (
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.results import (
     Claimed,
+    Forwarded,
     JobsChanged,
     LeasesExpired,
     ProducerInitialised,
@@ -200,6 +201,12 @@ class Delivery:
         elif isinstance(outcome, _ENDING):
             self._syncs.after(position, EndedTransactions(self._visibility, outcome.marked))
         answer = Answer(single.waiter, outcome)
+        if isinstance(outcome, Forwarded):
+            late = self._publish_relaxed(outcome.ends)
+            if not late:
+                answer()
+                return
+            self._syncs.after(position, Publication(self._visibility, late, []))
         if isinstance(outcome, (Claimed, JobsChanged, LeasesExpired)) and self._needs_no_sync(
             command, outcome
         ):

@@ -104,6 +104,12 @@ class EphemeralStreams:
         self._visibility.publish(stream, base + facts.count)
         return base, False
 
+    async def skip(self, stream: int, count: int) -> None:
+        """Let offsets stand for records that a router's source lost before they were copied here."""
+        base = await self._reserve(stream, count)
+        self.state.make_gap(self._stream(stream).number, base, base + count)
+        self._visibility.publish(stream, base + count)
+
     async def _reserve(self, stream: int, count: int) -> int:
         """The base offset of the next `count` records, once a synced ceiling covers them."""
         while True:
@@ -159,20 +165,29 @@ class EphemeralStreams:
         self._drop(held)
         return removed
 
-    def read(self, stream: int, offset: int, max_bytes: int) -> tuple[list[memoryview], int]:
-        """Slices from the one that holds `offset` on, and the offset after them."""
+    def read(
+        self, stream: int, offset: int, max_bytes: int, end: int = limits.OFFSET_MAX
+    ) -> tuple[list[memoryview], int]:
+        """Slices from the one that holds `offset` on, none that begins at `end`, and the offset after them."""
         held = self._stream(stream)
         at = max(bisect_right(held.bases, offset) - 1, 0)
         found: list[memoryview] = []
         total = 0
-        while at < len(held.slices) and (not found or total + len(held.slices[at]) <= max_bytes):
+        while at < len(held.slices) and held.bases[at] < end:
+            if found and total + len(held.slices[at]) > max_bytes:
+                break
             found.append(memoryview(held.slices[at]).toreadonly())
             total += len(held.slices[at])
             at += 1
         deleted = self.state.deleted(held.number)
         if deleted:
             found = [kept for slice in found if len(kept := without_ranges(slice, deleted))]
-        return found, held.bases[at] if at < len(held.bases) else int(self.state.end[held.number])
+        reached = held.bases[at] if at < len(held.bases) else int(self.state.end[held.number])
+        return found, min(reached, end)
+
+    def next_loss(self, stream: int, offset: int) -> tuple[int, int, str] | None:
+        """The first loss that ends after `offset`."""
+        return self.state.holes(self._stream(stream).number).next_loss(offset)
 
     def forget(self, stream: int) -> None:
         held = self._held.pop(stream, None)

@@ -143,6 +143,13 @@ class OpenExtents:
             if base + count > offset:
                 yield Extent(self.number, count, base, start, length, crc, time)
 
+    def rows_of(self, stream: int, start: int, end: int) -> Rows:
+        """The stream's rows that have an offset in [start, end), in order: a copy."""
+        numbers = self._of_stream.get(stream)
+        if numbers is None:
+            return np.empty(0, EXTENT)
+        return _within(self._rows[np.frombuffer(numbers, np.uint32).copy()], start, end)
+
     def sealed(self) -> SealedExtents:
         """The same extents, sorted, as they will be stored."""
         rows = self._rows[: self._used]
@@ -186,6 +193,11 @@ class SealedExtents:
         last = int(self.spans["first"][at + 1]) if at + 1 < len(self.spans) else len(self.rows)
         return int(self.spans["first"][at]), last
 
+    def rows_of(self, stream: int, start: int, end: int) -> Rows:
+        """The stream's rows that have an offset in [start, end), in order."""
+        first, last = self._range(stream)
+        return _within(self.rows[first:last], start, end)
+
     def from_offset(self, stream: int, offset: int) -> Iterator[Extent]:
         """The stream's extents that end after `offset`, in order."""
         first, last = self._range(stream)
@@ -195,6 +207,12 @@ class SealedExtents:
             _, count, base, start, length, crc, time = row.item()
             if base + count > offset:
                 yield Extent(self.number, count, base, start, length, crc, time)
+
+
+def _within(rows: Rows, start: int, end: int) -> Rows:
+    """Of one stream's rows in order: those with an offset in [start, end)."""
+    ends = rows["base"] + rows["count"]
+    return rows[int(np.searchsorted(ends, start, side="right")) : int(np.searchsorted(rows["base"], end))]
 
 
 def _spans(rows: Rows) -> Rows:

@@ -115,6 +115,10 @@ class ExtentIndex:
         while len(self._loaded) > self._kept:
             self._loaded.popitem(last=False)
 
+    def holds(self, number: int) -> bool:
+        """Whether the object is known, and was not dropped."""
+        return number in self._spans
+
     # Looking up
 
     def find(self, stream: int, offset: int, max_bytes: int, end: int) -> list[Extent]:
@@ -180,18 +184,18 @@ class ExtentIndex:
             return True
         return bool(spans["max_timestamp"][np.searchsorted(spans["stream"], stream)] >= time_ms)
 
-    def first_within_bytes(self, stream: int, start: int, max_bytes: int) -> int:
-        """The lowest offset from which on the stream stores no more than `max_bytes`."""
+    def first_within_bytes(self, stream: int, start: int, max_bytes: int) -> tuple[int, int]:
+        """The lowest offset from which on the stream stores no more than `max_bytes`, and how many those are."""
         kept = 0
         keep_from: int | None = None
         for number in reversed(self.objects_from(stream, start)):
             extents = list(self.extents_of(number).from_offset(stream, start))
             for extent in reversed(extents):
+                if kept + extent.length > max_bytes:
+                    return (extent.end if keep_from is None else keep_from), kept
                 kept += extent.length
-                if kept > max_bytes:
-                    return extent.end if keep_from is None else keep_from
                 keep_from = extent.base
-        return start
+        return start, kept
 
     def dead_objects(self, is_dead: Callable[[Rows], npt.NDArray[np.bool_]]) -> list[int]:
         """Sealed objects all of whose spans are dead, in order. `is_dead` takes span rows."""

@@ -16,24 +16,30 @@ from mainstem import limits
 from mainstem.errors import MainstemError, NoSpace, NotFound, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.appends import Rows
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
+from mainstem.ledger.generations import task_of
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.results import Booted, RecordsRemoved
 from mainstem.ledger.streams import Streams
+from mainstem.log import part_search
 from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
+from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extents import SealedExtents
 from mainstem.log.group import Placed
-from mainstem.log.reader import Chunk, Reader
+from mainstem.log.locating import Located, locate
+from mainstem.log.parts import PartReader
+from mainstem.log.reader import Reader
 from mainstem.log.recovery import Recovered, recover
 from mainstem.log.tail import TailCache
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog
+from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts, walk
 from mainstem.records.lookup import first_offset_at
@@ -61,8 +67,10 @@ class Log:
         clock: Clock,
         options: LogOptions,
         checkpoints: Checkpoints,
+        objects: ObjectStore | None = None,
     ) -> None:
         self._port = port
+        self.objects = objects  # where the files of parts are
         self._options = options
         self._checkpoints = checkpoints
         # Positions of the newest checkpoints, any of which may be started from.
@@ -88,7 +96,10 @@ class Log:
             options.broker,
             self._object_finished,
         )
-        self._reader = Reader(port, self.ledger, self._index, tail, self.visibility, self._committer)
+        self._parts = PartReader(objects)
+        self._reader = Reader(
+            port, self.ledger, self._index, tail, self.visibility, self._committer, self._parts
+        )
         self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
         self._ephemeral_queues = EphemeralQueues(self.ledger, self._ephemeral, clock)
 
@@ -99,13 +110,14 @@ class Log:
         clock: Clock,
         options: LogOptions | None = None,
         checkpoints: Checkpoints | None = None,
+        objects: ObjectStore | None = None,
     ) -> Log:
         """Recover the state from the commit log, then take it over as a new epoch of this broker."""
         options = options or LogOptions()
         recovered = await recover(port)
         # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
         await port.sync()
-        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port))
+        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port), objects)
         try:
             await log._take_over(recovered)
         except BaseException:
@@ -202,6 +214,10 @@ class Log:
     async def propose(self, command: Command) -> Any:
         """Commit one command; returns its result once durable, raises what the ledger refused it with."""
         return await self._committer.propose(command)
+
+    async def skip_ephemeral(self, stream: int, count: int) -> None:
+        """Let the next offsets of an ephemeral stream stand for records that were lost on their way to it."""
+        await self._ephemeral.skip(stream, count)
 
     async def change_queue(self, command: QueueCommand) -> Any:
         """As `propose`, also for queues whose jobs are in memory only."""
@@ -303,7 +319,11 @@ class Log:
         start, end = self._ephemeral.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
-        slices, next_offset = self._ephemeral.read(stream, offset, max_bytes)
+        loss = self._ephemeral.next_loss(stream, offset)
+        if loss is not None and loss[0] <= offset < end:
+            raise RecordsLost(offset, loss[1], loss[2])
+        readable = limits.OFFSET_MAX if loss is None else loss[0]
+        slices, next_offset = self._ephemeral.read(stream, offset, max_bytes, readable)
         return Chunk(tuple(slices), next_offset) if offset < end else Chunk((), offset)
 
     async def offset_at(self, stream: int, time_ms: int) -> int:
@@ -314,26 +334,38 @@ class Log:
             found = _first_at(held, offset, time_ms)
             return end if found is None else found
         while True:
+            parts = self.ledger.generations.parts(stream, offset)
+            place = part_search.first_at_time(parts, offset, time_ms)
+            if place is None and parts:
+                offset = max(offset, parts[-1].end)
+            if place is not None:
+                found, offset = await self._first_at_or_after(stream, place, time_ms)
+                if found is not None:
+                    return found
+                continue
             extent = await self._reader.resolving(
                 lambda: self._index.first_at_time(stream, offset, time_ms)  # noqa: B023
             )
+            copy = self.ledger.aliases.first_at_time(stream, offset, time_ms)
+            if copy is not None and copy < end and (extent is None or copy < max(offset, extent.base)):
+                return copy
             if extent is None or extent.base >= end:
                 return end
-            offset = max(offset, extent.base)
-            try:
-                chunk = await self.read(stream, offset, max_bytes=1, view=View.STORED)
-            except RecordsLost as loss:
-                offset = loss.end
-                continue
-            except OffsetOutOfRange as moved:
-                if moved.start <= offset:
-                    raise
-                offset = moved.start  # trimmed meanwhile
-                continue
-            found = _first_at(chunk.batches, offset, time_ms)
+            found, offset = await self._first_at_or_after(stream, max(offset, extent.base), time_ms)
             if found is not None:
                 return found
-            offset = chunk.next_offset
+
+    async def _first_at_or_after(self, stream: int, offset: int, time_ms: int) -> tuple[int | None, int]:
+        """The first record of `time_ms` or later in what one read from `offset` gives, and where to read on."""
+        try:
+            chunk = await self.read(stream, offset, max_bytes=1, view=View.STORED)
+        except RecordsLost as loss:
+            return None, loss.end
+        except OffsetOutOfRange as moved:
+            if moved.start <= offset:
+                raise
+            return None, moved.start  # trimmed meanwhile
+        return _first_at(chunk.batches, offset, time_ms), chunk.next_offset
 
     async def latest_time(self, stream: int) -> int | None:
         """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
@@ -341,7 +373,8 @@ class Log:
         if self.ledger.streams.ephemeral(stream):
             held, _ = self._ephemeral.read(stream, start, limits.EPHEMERAL_STREAM_BYTES_MAX)
             return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
-        latest: int | None = None
+        latest = part_search.latest_time(self.ledger.generations.parts(stream, start), start)
+        start = self.ledger.generations.frontier(stream)
         for bound, number in self._index.objects_by_time(stream, start):
             if latest is not None and bound <= latest:
                 break
@@ -350,7 +383,9 @@ class Log:
                 extent.max_timestamp for extent in extents.from_offset(stream, start) if extent.base < end
             ]
             latest = max(times, default=latest) if latest is None else max([latest, *times])
-        return latest
+        copies = (run.time_ms for run in self.ledger.aliases.between(stream, start, end))
+        copied = max(copies, default=None)
+        return latest if copied is None else copied if latest is None else max(latest, copied)
 
     def held_bytes(self, stream: int) -> int:
         """Bytes an ephemeral stream holds in memory."""
@@ -360,19 +395,58 @@ class Log:
         """The offset below which time and size retention want the stream gone."""
         start, end = self.bounds(stream)
         floor = start
-        if keep_after_ms is not None:
+        parts = self.ledger.generations.parts(stream, start)
+        frontier = self.ledger.generations.frontier(stream)
+        kept = None if keep_after_ms is None else part_search.first_kept(parts, keep_after_ms)
+        if kept is not None:
+            floor = max(floor, kept)
+        elif keep_after_ms is not None:
             extent = await self._reader.resolving(
-                lambda: self._index.first_at_time(stream, start, keep_after_ms)
+                lambda: self._index.first_at_time(stream, frontier, keep_after_ms)
             )
             floor = end if extent is None else max(floor, min(extent.base, end))
-        if keep_bytes is not None:
-            floor = max(
-                floor,
-                await self._reader.resolving(
-                    lambda: self._index.first_within_bytes(stream, start, keep_bytes)
-                ),
-            )
+            copy = self.ledger.aliases.first_at_time(stream, frontier, keep_after_ms)
+            floor = floor if copy is None else min(floor, copy)
+        if keep_bytes is not None and self.ledger.aliases.has(stream):
+            floor = max(floor, self._average_floor(stream, start, end, keep_bytes))
+        elif keep_bytes is not None:
+            floor = max(floor, await self._first_within_bytes(stream, start, frontier, keep_bytes))
         return min(floor, end)
+
+    async def _first_within_bytes(self, stream: int, start: int, frontier: int, keep_bytes: int) -> int:
+        """The lowest offset from which on the stream stores no more than `keep_bytes`."""
+        logged, size = await self._reader.resolving(
+            lambda: self._index.first_within_bytes(stream, frontier, keep_bytes)
+        )
+        if logged > frontier:
+            return logged
+        parts = self.ledger.generations.parts(stream, start)
+        kept = part_search.first_within_bytes(parts, keep_bytes - size)
+        return frontier if kept is None else max(start, kept)
+
+    async def locate(
+        self, stream: int, base: int, end: int, *, max_bytes: int, max_extents: int
+    ) -> tuple[Located, dict[int, str | None]]:
+        """Where the log's own bytes of [base, end) are, and under which URL each object is found."""
+        located = await locate(
+            self._index,
+            self._reader.resolving,
+            stream,
+            base,
+            end,
+            max_bytes=max_bytes,
+            max_extents=max_extents,
+        )
+        return located, {number: self._port.url(number) for number, _ in located.objects}
+
+    def _average_floor(self, stream: int, start: int, end: int, keep_bytes: int) -> int:
+        """Where a stream begins to hold no more than `keep_bytes`, if all its records were of one size: copies
+        are stored elsewhere, so there is nothing of theirs to add up."""
+        streams = self.ledger.streams
+        size, records = int(streams.bytes[stream]), int(streams.records[stream])
+        if size <= keep_bytes or not records:
+            return start
+        return streams.holes(stream).past(start, end, -(-(size - keep_bytes) * records // size))
 
     def forget_ephemeral(self, stream: int) -> None:
         self._ephemeral_queues.forget(stream)
@@ -417,6 +491,7 @@ class Log:
         Replay may have to start at the oldest checkpoint kept, should the newer ones be damaged."""
         known = len(self._checkpoints_kept) == limits.CHECKPOINTS_KEPT
         replayable_from = self._checkpoints_kept[0] if known else 0
+        self.ledger.aliases.prune(self.ledger.streams.start)
         async with self._collecting:
             ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
             dead = [
@@ -434,7 +509,19 @@ class Log:
         numbers = spans["stream"]
         floors = (streams.delete_floor, streams.evict_floor, streams.expiry_floor)
         starts = np.maximum.reduce([floor[numbers] for floor in floors])
-        return np.asarray(~streams.alive[numbers] | (spans["end"] <= starts))
+        generations = self.ledger.generations
+        for stream in np.intersect1d(numbers, list(generations.streams())).tolist():
+            starts[numbers == stream] = generations.frontier(stream)
+        dead = np.asarray(~streams.alive[numbers] | (spans["end"] <= starts))
+        for row in np.flatnonzero(dead).tolist() if len(self.ledger.tasks) else ():
+            # Whoever makes parts of a stream may be reading these bytes.
+            dead[row] = self.ledger.tasks.get(task_of(int(numbers[row]))) is None
+        aliases = self.ledger.aliases
+        for row in np.flatnonzero(dead).tolist() if aliases.feeds else ():
+            dead[row] = not aliases.reaching(
+                int(numbers[row]), int(spans["base"][row]), int(spans["end"][row])
+            )
+        return dead
 
     async def _sync_often(self, every_s: float) -> None:
         while True:
@@ -456,6 +543,7 @@ class Log:
                 await self._leave_cleanly()
         finally:
             await self._stop_tasks()
+            self._parts.close()
             await self._port.close()
 
     async def _stop_tasks(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from crc32c import crc32c
@@ -15,10 +14,14 @@ from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
+from mainstem.ledger.parts import Part
+from mainstem.log.aliases import BytesGone, Source, restamped, sources
+from mainstem.log.chunks import Chunk, part_chunk
 from mainstem.log.committer import Committer
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.extents import Extent, SealedExtents
 from mainstem.log.index import ExtentIndex, NotLoaded
+from mainstem.log.parts import PartReader
 from mainstem.log.tail import TailCache
 from mainstem.log.views import View, committed_extents, with_markers
 from mainstem.log.visibility import Visibility
@@ -31,14 +34,9 @@ Ranges = list[tuple[int, int]]
 
 # Extents closer together than this are fetched in one read: a system call costs more than the bytes between.
 _COALESCE_GAP_BYTES = 8 * limits.KIB
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Whole batches of one stream, stamped. The first may begin before the offset asked for."""
-
-    batches: tuple[memoryview, ...]
-    next_offset: int
+# Copies up to this size are stamped on the loop: a thread costs more.
+_COPIES_INLINE_BYTES = 64 * limits.KIB
+_COPIES_INLINE_SLICES = 16
 
 
 class _Damaged(Exception):
@@ -58,8 +56,10 @@ class Reader:
         tail: TailCache,
         visibility: Visibility,
         committer: Committer,
+        parts: PartReader,
     ) -> None:
         self._port = port
+        self._parts = parts
         self._ledger = ledger
         self._index = index
         self._tail = tail
@@ -99,7 +99,16 @@ class Reader:
             end = self._readable_end(stream, offset, view)
             if offset == end:
                 return Chunk((), end)
+            part = self._ledger.generations.part_at(stream, offset)
+            if part is not None:
+                chunk = await self._read_part(stream, part, offset, max_bytes, end, view)
+                if chunk is not None:
+                    return chunk
+                continue
             try:
+                copied, end = self._copies_at(stream, offset, end)
+                if copied:
+                    return await self._read_copies(stream, offset, max_bytes, end)
                 extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))  # noqa: B023
                 if self._transactions.touched(stream):
                     return await self._fetch_among_transactions(stream, offset, extents, end, view)
@@ -107,8 +116,8 @@ class Reader:
                     return Chunk((), end)
                 return _chunk(await self._fetch(stream, extents), offset, extents)
             except FileNotFoundError:
-                # Retention dropped the object meanwhile: look again, at the new start.
-                if self.bounds(stream)[0] <= offset:
+                # The object was dropped meanwhile: look again, at the new start, or in the parts that took over.
+                if self.bounds(stream)[0] <= offset and not self._ledger.generations.part_at(stream, offset):
                     raise
             except _Damaged as damage:
                 await self._mark_lost(stream, offset, damage.extent)
@@ -128,6 +137,18 @@ class Reader:
         end = self._readable_end(stream, offset, view)
         if offset == end:
             return Chunk((), end)
+        part = self._ledger.generations.part_at(stream, offset)
+        if part is not None:
+            return self._cached_part(stream, part, offset, max_bytes, end, view)
+        copied, end = self._copies_at(stream, offset, end)
+        if copied:
+            return self._cached_copies(stream, offset, max_bytes, end)
+        return self._cached_extents(stream, offset, max_bytes, end, view)
+
+    def _cached_extents(
+        self, stream: int, offset: int, max_bytes: int, end: int, view: View
+    ) -> Chunk | None:
+        """What the tail cache has of the log's own bytes; None if a file has to be asked."""
         try:
             found = extents = self._index.find(stream, offset, max_bytes, end)
         except NotLoaded:
@@ -149,6 +170,9 @@ class Reader:
         start, end = self.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
+        copied, end = self._copies_at(stream, offset, end)
+        if copied or self._ledger.generations.part_at(stream, offset):
+            return await self._read_now(stream, offset, max_bytes, View.STORED)
         extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))
         if not extents:
             return Chunk((), end)
@@ -157,6 +181,8 @@ class Reader:
             try:
                 batches = await asyncio.to_thread(self._read_extents, extents)
             except FileNotFoundError:
+                if self._ledger.generations.part_at(stream, offset):  # took over meanwhile
+                    return await self._read_now(stream, offset, max_bytes, View.STORED)
                 raise OffsetOutOfRange(offset, *self.bounds(stream)) from None
             except _Damaged as damage:
                 await self._mark_lost(stream, offset, damage.extent)
@@ -210,7 +236,12 @@ class Reader:
                 return look_up()
             except NotLoaded as miss:
                 number = miss.number
-            data = await asyncio.to_thread(self._port.read_index, number)
+            try:
+                data = await asyncio.to_thread(self._port.read_index, number)
+            except FileNotFoundError:
+                if self._index.holds(number):
+                    raise
+                continue  # dropped meanwhile: the look-up goes another way now
             self._index.load(SealedExtents.decode(number, data))
 
     async def _fetch(self, stream: int, extents: list[Extent]) -> list[memoryview]:
@@ -257,8 +288,108 @@ class Reader:
         return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
 
     def _deleted(self, stream: int, extents: list[Extent]) -> Ranges:
-        holes = self._ledger.streams.holes(stream).overlapping(extents[0].base, extents[-1].end)
+        return self._deleted_between(stream, extents[0].base, extents[-1].end)
+
+    def _deleted_between(self, stream: int, start: int, end: int) -> Ranges:
+        holes = self._ledger.streams.holes(stream).overlapping(start, end)
         return [(first, last) for first, last, reason in holes if reason == DELETED]
+
+    # Parts
+
+    async def _read_part(
+        self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
+    ) -> Chunk | None:
+        """From the files of a part; None if others serve the offset by now. Raises RecordsLost."""
+        chunk = self._cached_part(stream, part, offset, max_bytes, end, view)
+        if chunk is not None:
+            return chunk
+        try:
+            chunks = await self._parts.read(stream, part, offset, max_bytes, end)
+        except RecordsLost:
+            if self._ledger.generations.part_at(stream, offset) != part:
+                return None
+            raise
+        deleted = self._deleted_between(stream, chunks[0].base, chunks[-1].end)
+        if deleted:
+            return await asyncio.to_thread(part_chunk, chunks, offset, max_bytes, deleted)
+        return part_chunk(chunks, offset, max_bytes, deleted)
+
+    def _cached_part(
+        self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
+    ) -> Chunk | None:
+        found = self._parts.cached(stream, part, offset, end)
+        if found is None:
+            return self._still_hot(stream, part, offset, max_bytes, min(end, part.end), view)
+        if self._deleted_between(stream, found.base, found.end):
+            return None
+        return part_chunk([found], offset, max_bytes, [])
+
+    def _still_hot(
+        self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
+    ) -> Chunk | None:
+        """What the tail cache has of records that were made into a part a moment ago: the same, as they came."""
+        if part.generation != 1:
+            return None
+        try:
+            first = next(iter(self._index.find(stream, offset, 1, end)), None)
+        except NotLoaded:
+            return None
+        if first is None or first.base > offset or self._tail.get(first.object, first.start) is None:
+            return None
+        return self._cached_extents(stream, offset, max_bytes, end, view)
+
+    # Copies
+
+    def _copies_at(self, stream: int, offset: int, end: int) -> tuple[bool, int]:
+        """Whether a copy stands at `offset`, and where such a stretch or one without copies ends."""
+        aliases = self._ledger.aliases
+        run = aliases.next_after(stream, offset) if aliases.has(stream) else None
+        if run is None:
+            return False, end
+        return (True, end) if run.base <= offset else (False, min(end, run.base))
+
+    def _sources(self, stream: int, offset: int, max_bytes: int, end: int) -> list[Source]:
+        try:
+            return sources(self._index, self._ledger.aliases, stream, offset, max_bytes, end)
+        except BytesGone as gone:
+            raise _Damaged(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
+
+    async def _read_copies(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk:
+        found = await self.resolving(lambda: self._sources(stream, offset, max_bytes, end))
+        deleted = self._deleted_between(stream, found[0].first, found[-1].end)
+        cached = self._cached([source.extent for source in found])
+        if cached is not None and not deleted and _few(found):
+            batches = self._restamped(found, cached, deleted)
+        else:
+            batches = await asyncio.to_thread(self._restamped, found, cached, deleted)
+        return _copied(batches, offset, found)
+
+    def _cached_copies(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk | None:
+        try:
+            found = self._sources(stream, offset, max_bytes, end)
+        except (NotLoaded, _Damaged):
+            return None
+        cached = self._cached([source.extent for source in found])
+        if cached is None or not _few(found):
+            return None
+        if self._deleted_between(stream, found[0].first, found[-1].end):
+            return None
+        return _copied(self._restamped(found, cached, []), offset, found)
+
+    def _restamped(
+        self, found: list[Source], cached: list[memoryview] | None, deleted: Ranges
+    ) -> list[memoryview]:
+        try:
+            slices = cached or self._read_extents([source.extent for source in found])
+        except _Damaged as damage:
+            first = found[0]
+            lost = damage.extent._replace(base=first.first, offsets=first.end - first.first)
+            raise _Damaged(lost) from None
+        batches = [
+            restamped(source, slice, LEADER_EPOCH)
+            for source, slice in zip(found, slices, strict=False)  # fewer slices if one is damaged
+        ]
+        return [without_ranges(batch, deleted) for batch in batches] if deleted else batches
 
     def _cached(self, extents: list[Extent]) -> list[memoryview] | None:
         found = []
@@ -299,6 +430,19 @@ def _chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> Chu
     if extents[0].base < offset:
         batches = [_from_batch_with(batches[0], offset), *batches[1:]]
     return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+
+
+def _copied(batches: list[memoryview], offset: int, found: list[Source]) -> Chunk:
+    next_offset = found[len(batches) - 1].end
+    batches = [_from_batch_with(batches[0], offset), *batches[1:]]
+    return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+
+
+def _few(found: list[Source]) -> bool:
+    return (
+        len(found) <= _COPIES_INLINE_SLICES
+        and sum(source.extent.length for source in found) <= _COPIES_INLINE_BYTES
+    )
 
 
 def _coalesced(extents: list[Extent]) -> list[list[Extent]]:

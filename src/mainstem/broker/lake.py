@@ -1,0 +1,168 @@
+"""The lake as the broker sees it: plans for its jobs, what they publish, and how far all of it is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.lake_garbage import Collected, LakeGarbage
+from mainstem.broker.lake_reports import HeardReport
+from mainstem.broker.planning import Planning
+from mainstem.broker.plans import Plan, PlanRequest, Publication, Sources
+from mainstem.broker.rounds import Rounds
+from mainstem.broker.sourcing import Sourcing
+from mainstem.broker.states import stream_of
+from mainstem.errors import InvalidInput, StalePlan
+from mainstem.ledger.generations import task_of
+from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, SwapParts
+from mainstem.ledger.results import PartsSwapped, TaskLeased
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock, Random
+from mainstem.ports.objectstore.port import ObjectStore
+
+
+class PartitionProgress(msgspec.Struct, frozen=True):
+    partition: int
+    stream: int
+    start: int
+    end: int  # the stable end: what may be materialised
+    materialised_to: int
+    lag_records: int  # offsets between the two
+    parts: int
+    files: int
+    file_bytes: int
+    records: int  # in the files
+    stale_parts: int  # with deleted records in their files
+    generations: list[int]  # that the parts are of, each once
+
+
+class TopicProgress(msgspec.Struct, frozen=True):
+    topic: str
+    topic_id: str  # hex
+    wanted: bool  # whether its records are to be made into parts
+    partitions: list[PartitionProgress]
+    lag_records: int
+    file_bytes: int
+
+
+class HeldTask(msgspec.Struct, frozen=True):
+    task: str
+    holder: str
+    deadline_ms: int
+
+
+class LakeStatus(msgspec.Struct, frozen=True):
+    store: str
+    topics: list[TopicProgress]
+    tasks: list[HeldTask]
+    garbage: int  # files that were replaced and not deleted yet
+    now_ms: int
+    drivers: list[HeardReport] = []  # who does the work, as they say themselves
+
+
+class Lake:
+    def __init__(
+        self, log: Log, store: ObjectStore, store_url: str, clock: Clock, random: Random, *, all_topics: bool
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self.store = store
+        self.store_url = store_url
+        self._sourcing = Sourcing(log, store_url)
+        self._planning = Planning(log, self._sourcing, clock, random, all_topics=all_topics)
+        self._garbage = LakeGarbage(log, store, clock)
+        self.rounds = Rounds("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """Tasks that are due, each stream's under a lease. Raises InvalidInput."""
+        return await self._planning.plan(request)
+
+    async def sources(self, topic: Topic, partition: int, start: int, end: int) -> Sources:
+        """Where the committed records of [start, end) are, or of the first of them.
+
+        Raises PartitionNotFound, OffsetOutOfRange, NotFound."""
+        return await self._sourcing.readable(stream_of(topic, partition), start, end)
+
+    async def publish(self, publication: Publication) -> int:
+        """Serve the range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""
+        await self._check_files(publication)
+        swapped: PartsSwapped = await self._log.propose(
+            SwapParts(publication.stream, publication.token, publication.sources, publication.parts)
+        )
+        return swapped.frontier
+
+    async def extend(self, stream: int, token: int, lease_ms: int) -> int:
+        """Keep a stream's tasks for so long from now on. Returns until when. Raises StalePlan."""
+        leased: TaskLeased = await self._log.propose(ExtendTask(task_of(stream), token, lease_ms))
+        return leased.deadline_ms
+
+    async def release(self, stream: int, token: int) -> None:
+        """Give a stream's tasks back. Does nothing if the lease is over."""
+        await self._log.propose(ReleaseTask(task_of(stream), token))
+
+    async def collect(self) -> Collected:
+        """Delete what nothing needs any more, in the log and among the files."""
+        files = await self._garbage.collect()
+        return Collected(await self._log.collect(), files)
+
+    async def _check_files(self, publication: Publication) -> None:
+        """The files must be there before the ledger says that they serve records."""
+        owner = self._log.ledger.topics.of_stream(publication.stream)
+        files = [file for part in publication.parts for file in part.files]
+        if owner is None or not files:
+            return
+        if len(files) > limits.SWAP_FILES_MAX:
+            raise InvalidInput(f"a swap brings 1 to {limits.SWAP_FILES_MAX} parts and files")
+        folder = f"parts/{owner.topic_id.hex()}/{owner.streams.index(publication.stream)}/"
+        stored = {found.key: found.size_bytes async for found in self.store.list(folder)}
+        for file in files:
+            if stored.get(file.key) != file.bytes:
+                raise StalePlan(
+                    f"the store has {stored.get(file.key, 'no')} bytes of {file.key!r}, not {file.bytes}"
+                )
+
+    # Status
+
+    def status(self) -> LakeStatus:
+        ledger = self._log.ledger
+        topics = [self.progress(topic) for topic in ledger.topics]
+        return LakeStatus(
+            self.store_url,
+            [one for one in topics if one.wanted or one.file_bytes or any(p.parts for p in one.partitions)],
+            [HeldTask(lease.task, lease.holder, lease.deadline_ms) for lease in ledger.tasks],
+            len(ledger.generations.garbage()),
+            self._clock.now_ms(),
+        )
+
+    def progress(self, topic: Topic) -> TopicProgress:
+        """How far one topic is."""
+        partitions = [self._partition(number, stream) for number, stream in enumerate(topic.streams)]
+        return TopicProgress(
+            topic.name,
+            topic.topic_id.hex(),
+            self._planning.wanted(topic),
+            partitions,
+            sum(one.lag_records for one in partitions),
+            sum(one.file_bytes for one in partitions),
+        )
+
+    def _partition(self, partition: int, stream: int) -> PartitionProgress:
+        generations = self._log.ledger.generations
+        start, end = self._log.bounds(stream)[0], self._log.stable_end(stream)
+        parts = generations.parts(stream)
+        reached = generations.frontier(stream)
+        return PartitionProgress(
+            partition,
+            stream,
+            start,
+            end,
+            reached,
+            max(0, end - reached),
+            len(parts),
+            sum(len(part.files) for part in parts),
+            sum(part.bytes for part in parts),
+            sum(part.records for part in parts),
+            len(generations.stale(stream)),
+            sorted({part.generation for part in parts}),
+        )

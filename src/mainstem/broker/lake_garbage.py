@@ -1,0 +1,85 @@
+"""Deleting part files that nothing refers to.
+
+The order is the same for all: the ledger first says that a file serves nothing, then the file is deleted, then the
+ledger forgets it. A crash in between leaves work to do again, never a part without its file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mainstem import limits
+from mainstem.ledger.lake_commands import ForgetObjects, ReleaseTask, RetireParts
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+from mainstem.ports.objectstore.port import ObjectStore
+
+PARTS = "parts/"
+_TOKEN = re.compile(r"-([0-9a-f]{16})-[^/]*$")  # in the key of a part's file
+
+
+class Collected(NamedTuple):
+    wal_objects: int
+    files: int
+
+
+class LakeGarbage:
+    def __init__(self, log: Log, store: ObjectStore, clock: Clock) -> None:
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._retired_ms: dict[str, int] = {}  # when this process first saw a file as garbage
+
+    async def collect(self) -> int:
+        """Delete what may go by now. Returns how many files went."""
+        await self._end_leases()
+        await self._retire()
+        return await self._delete_garbage() + await self._delete_orphans()
+
+    async def _end_leases(self) -> None:
+        """A lease that ran out no longer protects what its holder wrote, and nobody can publish that then."""
+        now = self._clock.now_ms()
+        for lease in list(self._log.ledger.tasks):
+            if lease.deadline_ms + limits.LAKE_LEASE_SLACK_MS <= now:
+                await self._log.propose(ReleaseTask(lease.task, lease.token))
+
+    async def _retire(self) -> None:
+        streams = self._log.ledger.generations.retirable()
+        if streams:
+            await self._log.propose(RetireParts(tuple(streams)))
+
+    async def _delete_garbage(self) -> int:
+        ledger, now = self._log.ledger, self._clock.now_ms()
+        garbage = ledger.generations.garbage()
+        seen = {one.key: self._retired_ms.get(one.key, now) for one in garbage}
+        self._retired_ms = seen
+        due = [
+            one.key
+            for one in garbage
+            if now - seen[one.key] >= limits.LAKE_GARBAGE_GRACE_MS
+            and not ledger.tables.protects(one.topic_id, one.position)
+        ]
+        for at in range(0, len(due), limits.LAKE_DELETED_AT_ONCE):
+            keys = due[at : at + limits.LAKE_DELETED_AT_ONCE]
+            for key in keys:
+                await self._store.delete(key)
+            await self._log.propose(ForgetObjects(tuple(keys)))
+        return len(due)
+
+    async def _delete_orphans(self) -> int:
+        """Files of jobs that ended before they published them."""
+        deleted = 0
+        before_ms = self._clock.now_ms() - limits.LAKE_ORPHAN_GRACE_MS
+        async for found in self._store.list(PARTS):
+            if found.modified_ms < before_ms and self._is_orphan(found.key):
+                await self._store.delete(found.key)
+                deleted += 1
+        return deleted
+
+    def _is_orphan(self, key: str) -> bool:
+        if self._log.ledger.generations.knows(key):
+            return False
+        named = _TOKEN.search(key)
+        token = int(named[1], 16) if named else 0
+        return all(lease.token != token for lease in self._log.ledger.tasks)

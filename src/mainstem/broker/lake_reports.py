@@ -1,0 +1,81 @@
+"""What drivers of the lake say about themselves, kept while they are heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from mainstem import limits
+from mainstem.metrics import Metric
+from mainstem.ports.clock import Clock
+
+
+class TopicFailure(msgspec.Struct, frozen=True):
+    """A topic that a driver gets no further with."""
+
+    topic: str
+    error: str
+    failures: int  # one after another
+    at_ms: int
+
+
+class DriverReport(msgspec.Struct, frozen=True):
+    """How a driver is doing. Totals count from its start."""
+
+    holder: str  # its name, as in the leases it takes
+    state: str  # starting, idle, working, waiting for a broker, stopping
+    rounds: int = 0
+    running: int = 0  # tasks
+    tasks: int = 0  # done
+    failed: int = 0
+    records: int = 0
+    bytes: int = 0  # of the files made
+    seconds: float = 0.0  # that workers spent
+    failing: tuple[TopicFailure, ...] = ()
+
+
+class HeardReport(msgspec.Struct, frozen=True):
+    report: DriverReport
+    heard_ms: int
+
+
+class LakeReports:
+    """The last report of each driver."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard: dict[str, HeardReport] = {}  # the last one heard of at the end
+
+    def hear(self, report: DriverReport) -> None:
+        self._heard.pop(report.holder, None)
+        self._heard[report.holder] = HeardReport(report, self._clock.now_ms())
+        while len(self._heard) > limits.LAKE_DRIVERS_SHOWN_MAX:
+            del self._heard[next(iter(self._heard))]
+
+    def drivers(self) -> list[HeardReport]:
+        """Those heard of lately."""
+        since = self._clock.now_ms() - limits.LAKE_DRIVER_SILENT_MS
+        return [heard for heard in self._heard.values() if heard.heard_ms >= since]
+
+    def published(self) -> Iterator[Metric]:
+        """As metrics."""
+        reports = [heard.report for heard in self.drivers()]
+
+        def of_each(name: str, kind: str, help: str, values: list[float]) -> Metric:
+            samples = tuple(
+                ((("driver", report.holder),), value) for report, value in zip(reports, values, strict=True)
+            )
+            return Metric(f"mainstem_lake_{name}", "counter" if kind == "counter" else "gauge", help, samples)
+
+        yield of_each("tasks_running", "gauge", "Tasks under way.", [r.running for r in reports])
+        yield of_each("tasks_total", "counter", "Tasks done.", [r.tasks for r in reports])
+        yield of_each("tasks_failed_total", "counter", "Tasks that failed.", [r.failed for r in reports])
+        yield of_each("records_total", "counter", "Records put into files.", [r.records for r in reports])
+        yield of_each("file_bytes_total", "counter", "Bytes of files made.", [r.bytes for r in reports])
+        yield of_each(
+            "worker_seconds_total", "counter", "Time workers spent on tasks.", [r.seconds for r in reports]
+        )
+        yield of_each(
+            "topics_failing", "gauge", "Topics it gets no further with.", [len(r.failing) for r in reports]
+        )

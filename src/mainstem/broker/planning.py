@@ -1,0 +1,242 @@
+"""Planning: what there is to do for the lake, given out a stream at a time under a lease.
+
+The tasks of one stream share a lease and its token, and are published in the order of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from mainstem import limits
+from mainstem.broker.plans import Plan, PlanRequest, Sources, Task, TaskKind
+from mainstem.broker.sourcing import Sourcing
+from mainstem.errors import InvalidInput, LimitReached, NotFound, TaskHeld
+from mainstem.ledger.generations import Generations, task_of
+from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
+from mainstem.ledger.part_checks import prefix_of
+from mainstem.ledger.parts import Part
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock, Random
+
+_KINDS: tuple[TaskKind, ...] = ("materialise", "rewrite", "merge", "compact")
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What one lease is for: consecutive or separate ranges of one stream, in order."""
+
+    kind: TaskKind
+    sources: tuple[Sources, ...]
+    compact_before_ms: int = 0
+    tombstones_before_ms: int = 0
+
+
+class Planning:
+    def __init__(
+        self, log: Log, sourcing: Sourcing, clock: Clock, random: Random, *, all_topics: bool
+    ) -> None:
+        self._log = log
+        self._sourcing = sourcing
+        self._clock = clock
+        self._random = random
+        self._all_topics = all_topics
+        self._last_kind: dict[int, TaskKind] = {}  # by stream: the kinds take turns
+        self._waiting: dict[
+            int, tuple[int, int]
+        ] = {}  # stream → (frontier, since when records wait behind it)
+        self._next = ""  # the topic to begin with, so that none is left out for long
+
+    @property
+    def _generations(self) -> Generations:
+        return self._log.ledger.generations
+
+    def wanted(self, topic: Topic) -> bool:
+        """Whether the topic's records are to be made into parts."""
+        config = topic.config
+        if config.type != "log" or config.durability == "ephemeral":
+            return False
+        return self._all_topics or config.table or "compact" in config.cleanup_policy
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """Give out what is due. Raises InvalidInput."""
+        _check(request)
+        bound = min(request.tasks_max, limits.LAKE_TASKS_PER_PLAN_MAX)
+        tasks: list[Task] = []
+        for topic in self._in_turn(request.topics):
+            for stream in topic.streams:
+                if len(tasks) >= bound:
+                    self._next = topic.name
+                    return Plan(tuple(tasks), self._clock.now_ms())
+                try:
+                    tasks += await self._stream_tasks(topic, stream, request, bound - len(tasks))
+                except NotFound:
+                    continue  # deleted meanwhile
+                except LimitReached:
+                    return Plan(tuple(tasks), self._clock.now_ms())
+        self._next = ""
+        return Plan(tuple(tasks), self._clock.now_ms())
+
+    def _in_turn(self, names: tuple[str, ...]) -> list[Topic]:
+        topics = [topic for topic in self._log.ledger.topics if not names or topic.name in names]
+        return sorted(topics, key=lambda topic: (topic.name < self._next, topic.name))
+
+    async def _stream_tasks(self, topic: Topic, stream: int, request: PlanRequest, room: int) -> list[Task]:
+        if self._held(stream):
+            return []
+        work = await self._due(topic, stream, request, min(room, limits.LAKE_RANGES_PER_LEASE_MAX))
+        if work is None:
+            return []
+        token = int.from_bytes(self._random.token(8), "big") >> 1 or 1
+        reach = work.sources[-1].end
+        try:
+            leased = await self._log.propose(
+                TakeTask(
+                    task_of(stream), request.holder, token, request.lease_ms, reach, work.compact_before_ms
+                )
+            )
+        except TaskHeld:
+            return []  # somebody else was quicker
+        current = self._log.ledger.topics.by_id(topic.topic_id)
+        if current is None or not self._still_due(stream, work):
+            await self._log.propose(ReleaseTask(task_of(stream), token))
+            return []
+        self._last_kind[stream] = work.kind
+        return [
+            self._task(current, stream, work, sources, token, leased.deadline_ms) for sources in work.sources
+        ]
+
+    def _task(
+        self, topic: Topic, stream: int, work: _Work, sources: Sources, token: int, deadline_ms: int
+    ) -> Task:
+        generation = 1 + max((part.generation for part in sources.parts), default=0)
+        return Task(
+            work.kind,
+            topic.name,
+            topic.topic_id,
+            topic.streams.index(stream),
+            stream,
+            token,
+            deadline_ms,
+            generation,
+            sources,
+            f"{prefix_of(topic, stream)}{sources.base}-{sources.end}-{token:016x}-",
+            log_append_time=topic.config.timestamp_type == "LogAppendTime",
+            schema=self._log.ledger.tables.declaration(topic.topic_id).columns,
+            compact_before_ms=work.compact_before_ms,
+            tombstones_before_ms=work.tombstones_before_ms,
+        )
+
+    def _held(self, stream: int) -> bool:
+        lease = self._log.ledger.tasks.get(task_of(stream))
+        return lease is not None and self._clock.now_ms() < lease.deadline_ms
+
+    def _still_due(self, stream: int, work: _Work) -> bool:
+        """Whether the ranges looked up before the lease was taken are served as they were then."""
+        for sources in work.sources[:1] if work.kind == "materialise" else work.sources:
+            parts = self._generations.parts(stream, sources.base, sources.end)
+            if tuple(parts) != sources.parts:
+                return False
+            if work.kind == "materialise" and self._generations.frontier(stream) != sources.base:
+                return False
+        return True
+
+    # What is due
+
+    async def _due(self, topic: Topic, stream: int, request: PlanRequest, ranges: int) -> _Work | None:
+        look: dict[TaskKind, Callable[[], Awaitable[_Work | None]]] = {
+            "materialise": lambda: self._materialise(topic, stream, request, ranges),
+            "rewrite": lambda: self._rewrite(stream, ranges),
+            "merge": lambda: self._merge(stream),
+            "compact": lambda: self._compact(topic, stream),
+        }
+        last = self._last_kind.get(stream)
+        first = _KINDS.index(last) + 1 if last else 0
+        for kind in (*_KINDS[first:], *_KINDS[:first]):
+            if kind in request.kinds:
+                work = await look[kind]()
+                if work is not None:
+                    return work
+        return None
+
+    async def _materialise(
+        self, topic: Topic, stream: int, request: PlanRequest, ranges: int
+    ) -> _Work | None:
+        at, end = self._generations.frontier(stream), self._log.stable_end(stream)
+        if not self.wanted(topic) or end - at < max(1, request.least_records):
+            self._waiting.pop(stream, None)
+            return None
+        frontier, since_ms = self._waiting.get(stream, (at, self._clock.now_ms()))
+        if frontier != at:
+            since_ms = self._clock.now_ms()
+        self._waiting[stream] = (at, since_ms)
+        found: list[Sources] = []
+        size = 0
+        while at < end and len(found) < ranges:
+            logged = await self._sourcing.logged(stream, at, end)
+            found.append(logged.sources)
+            size += logged.bytes
+            at = logged.sources.end
+        young = self._clock.now_ms() - since_ms < request.wait_for_ms
+        if size < request.wait_for_bytes and young:
+            return None
+        return _Work("materialise", tuple(found))
+
+    async def _rewrite(self, stream: int, ranges: int) -> _Work | None:
+        stale = self._generations.stale(stream)[:ranges]
+        if not stale:
+            return None
+        return _Work("rewrite", tuple(self._sourcing.of_parts(stream, [part]) for part in stale))
+
+    async def _merge(self, stream: int) -> _Work | None:
+        run: list[Part] = []
+        size = 0
+        for part in self._generations.parts(stream, self._log.ledger.streams.start(stream)):
+            small = part.bytes < limits.LAKE_SMALL_PART_BYTES
+            if small and size + part.bytes <= limits.LAKE_TASK_BYTES:
+                run.append(part)
+                size += part.bytes
+                continue
+            if len(run) >= limits.LAKE_MERGE_PARTS_MIN:
+                break
+            run, size = ([part], part.bytes) if small else ([], 0)
+        if len(run) < limits.LAKE_MERGE_PARTS_MIN:
+            return None
+        return _Work("merge", (self._sourcing.of_parts(stream, run),))
+
+    async def _compact(self, topic: Topic, stream: int) -> _Work | None:
+        config = topic.config
+        if "compact" not in config.cleanup_policy or config.tracked:
+            return None
+        now = self._clock.now_ms()
+        before_ms = now - config.min_compaction_lag_ms
+        dirty = [part for part in self._generations.dirty(stream) if _latest(part) < before_ms]
+        parts = self._generations.parts(stream)
+        if not dirty:
+            return None
+        overdue = any(_latest(part) < now - config.max_compaction_lag_ms for part in dirty)
+        ratio = sum(part.bytes for part in dirty) / max(1, sum(part.bytes for part in parts))
+        if not overdue and ratio < limits.LAKE_COMPACT_DIRTY_RATIO:
+            return None
+        return _Work(
+            "compact",
+            (self._sourcing.of_parts(stream, parts),),
+            compact_before_ms=before_ms,
+            tombstones_before_ms=now - config.delete_retention_ms,
+        )
+
+
+def _check(request: PlanRequest) -> None:
+    if not limits.LEASE_MS_MIN <= request.lease_ms <= limits.LEASE_MS_MAX:
+        raise InvalidInput(
+            f"lease_ms takes {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}, not {request.lease_ms}"
+        )
+    if request.tasks_max < 1 or len(request.holder) > limits.TASK_NAME_CHARS_MAX:
+        raise InvalidInput(
+            f"a plan is for one task at least, and its holder has up to {limits.TASK_NAME_CHARS_MAX} letters"
+        )
+
+
+def _latest(part: Part) -> int:
+    return max((file.max_timestamp for file in part.files), default=-1)

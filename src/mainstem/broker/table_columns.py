@@ -1,0 +1,169 @@
+"""Columns that a topic's table has beside the raw ones: declared by users, numbered for good, only ever added to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from mainstem import limits
+from mainstem.errors import InvalidConfig, TableIncompatible
+from mainstem.values import did_you_mean
+
+ColumnType = Literal["boolean", "int", "long", "float", "double", "string", "json", "date", "timestamp"]
+
+# Beyond the raw columns' numbers, and beyond those of partition fields, which some engines list beside columns.
+FIRST_COLUMN_ID = 10_001
+
+_TYPES: tuple[str, ...] = get_args(ColumnType)
+_WIDER = {("int", "long"), ("float", "double")}  # what Iceberg lets a column become
+_JSON_SCHEMA_TYPES: dict[object, ColumnType] = {
+    "integer": "long",
+    "number": "double",
+    "string": "string",
+    "boolean": "boolean",
+}
+_JSON_SCHEMA_FORMATS: dict[object, ColumnType] = {"date-time": "timestamp", "date": "date"}
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A typed column, and where in the JSON of a value its own value is."""
+
+    id: int
+    name: str
+    type: ColumnType
+    path: str  # $.key.key
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.path[2:].split("."))
+
+
+_columns = msgspec.json.Decoder(list[Column])
+
+
+def decode_columns(text: str) -> list[Column]:
+    """Of a declaration as the ledger holds it."""
+    return _columns.decode(text) if text else []
+
+
+def encode_columns(columns: Sequence[Column]) -> str:
+    return msgspec.json.encode(list(columns)).decode()
+
+
+def declared(schema: object, present: Sequence[Column]) -> list[Column]:
+    """The columns after a user's declaration: those present, and new ones at the end.
+
+    Raises InvalidConfig for what is no declaration, TableIncompatible for one that takes away what is there."""
+    if isinstance(schema, dict):
+        wanted = _of_json_schema(schema)
+    elif isinstance(schema, list):
+        wanted = [_of_item(item) for item in schema]
+    else:
+        raise InvalidConfig("a table's schema is a list of columns, or a JSON Schema of an object")
+    if len(wanted) > limits.TABLE_COLUMNS_MAX:
+        raise InvalidConfig(f"a table has up to {limits.TABLE_COLUMNS_MAX} typed columns, not {len(wanted)}")
+    _check_names(wanted)
+    return _merged(wanted, present)
+
+
+def _of_item(item: object) -> Column:
+    if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+        raise InvalidConfig('a column is given as {"name": …, "type": …}, and maybe "path": "$.key.key"')
+    unknown = set(item) - {"name", "type", "path"}
+    if unknown:
+        raise InvalidConfig(
+            f"column {item['name'][:64]!r} has an unknown key {sorted(map(str, unknown))[0][:64]!r}"
+        )
+    kind = item.get("type")
+    if kind not in _TYPES:
+        near = did_you_mean(kind, _TYPES) if isinstance(kind, str) else ""
+        raise InvalidConfig(
+            f"column {item['name'][:64]!r} has a type that is none of {', '.join(_TYPES)}{near}"
+        )
+    return Column(0, item["name"], kind, _path(item["name"], item.get("path")))
+
+
+def _path(name: str, path: object) -> str:
+    if path is None:
+        if "." in name:
+            raise InvalidConfig(
+                f'column {name[:64]!r} has a dot in its name: say where it is, as "path": "$.key"'
+            )
+        return f"$.{name}"
+    keys = path[2:].split(".") if isinstance(path, str) and path.startswith("$.") else []
+    if not keys or not all(keys) or any("[" in key for key in keys):
+        raise InvalidConfig(
+            f"the path of column {name[:64]!r} is no path of keys: write it as $.key or $.key.key"
+        )
+    if len(keys) > limits.TABLE_COLUMN_DEPTH_MAX:
+        raise InvalidConfig(
+            f"the path of column {name[:64]!r} is over {limits.TABLE_COLUMN_DEPTH_MAX} keys deep"
+        )
+    return "$." + ".".join(keys)
+
+
+def _of_json_schema(schema: dict[Any, Any]) -> list[Column]:
+    properties = schema.get("properties")
+    if schema.get("type", "object") != "object" or not isinstance(properties, dict):
+        raise InvalidConfig('a JSON Schema for a table is that of an object, with "properties"')
+    return [
+        Column(0, str(name), _json_schema_type(about), _path(str(name), None))
+        for name, about in properties.items()
+    ]
+
+
+def _json_schema_type(about: object) -> ColumnType:
+    """What cannot be one type of column stays JSON, as text."""
+    if not isinstance(about, dict):
+        return "json"
+    kinds = about.get("type")
+    if isinstance(kinds, list):  # as ["integer", "null"]: every column takes null
+        rest = [kind for kind in kinds if kind != "null"]
+        kinds = rest[0] if len(rest) == 1 else None
+    if kinds == "string" and isinstance(about.get("format"), str):
+        return _JSON_SCHEMA_FORMATS.get(about["format"], "string")
+    return _JSON_SCHEMA_TYPES.get(kinds, "json") if isinstance(kinds, str) else "json"
+
+
+def _check_names(columns: Sequence[Column]) -> None:
+    seen: set[str] = set()
+    for column in columns:
+        name = column.name
+        if not 1 <= len(name) <= limits.NAME_CHARS_MAX or not name.isprintable() or name.startswith("_"):
+            raise InvalidConfig(
+                f"{name[:64]!r} is no name of a column: use 1 to {limits.NAME_CHARS_MAX} printable characters, "
+                "the first of them no underscore, which begins the names of raw columns"
+            )
+        if name.lower() in seen:  # many engines do not tell case
+            raise InvalidConfig(f"column {name[:64]!r} is declared twice")
+        seen.add(name.lower())
+
+
+def _merged(wanted: Sequence[Column], present: Sequence[Column]) -> list[Column]:
+    new = {column.name: column for column in wanted}
+    merged = []
+    for column in present:
+        again = new.pop(column.name, None)
+        if again is None:
+            raise TableIncompatible(
+                f"column {column.name!r} is there already and cannot be taken away: declare it too"
+            )
+        if again.path != column.path:
+            raise TableIncompatible(
+                f"column {column.name!r} holds {column.path} and cannot change to {again.path}"
+            )
+        if again.type != column.type and (column.type, again.type) not in _WIDER:
+            raise TableIncompatible(
+                f"column {column.name!r} is a {column.type} and cannot become a {again.type}"
+            )
+        merged.append(msgspec.structs.replace(column, type=again.type))
+    next_id = max([FIRST_COLUMN_ID, *(column.id + 1 for column in present)])
+    taken = {column.name.lower() for column in present}
+    for column in new.values():
+        if column.name.lower() in taken:
+            raise TableIncompatible(f"column {column.name!r} differs from one that is there by case alone")
+        merged.append(msgspec.structs.replace(column, id=next_id))
+        next_id += 1
+    return merged

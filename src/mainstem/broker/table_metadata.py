@@ -1,0 +1,253 @@
+"""Metadata of Iceberg tables: made, changed and written as JSON by PyIceberg's own rules. No I/O.
+
+PyIceberg is imported where it is used: a server without tables never loads it. These functions take milliseconds
+and are called on threads.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainstem.broker.table_columns import Column
+from mainstem.errors import InvalidInput, TableChanged
+from mainstem.ledger.table_commands import TableKind
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+
+# What the owner of a topic's table decides; everything else about its properties is the user's.
+OWN_PROPERTIES = ("gc.", "mainstem.", "write.", "commit.", "history.", "format-version", "schema.")
+
+PARTITION_FIELD_ID = 1000
+TIMESTAMP_FIELD_ID = 3  # in both kinds of table
+
+_KEPT_METADATA = "10"  # older metadata files, named by the newest; each commit writes one
+
+
+class TableUpdates(msgspec.Struct, frozen=True):
+    """What a client asks to change about a table, if its requirements hold."""
+
+    requirements: list[dict[str, Any]] = []
+    updates: list[dict[str, Any]] = []
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """Metadata after a change, and what it says about snapshots."""
+
+    metadata: Any  # pyiceberg's TableMetadata
+    added_snapshots: tuple[int, ...]
+    removed_snapshots: tuple[int, ...]
+
+
+def parsed(data: bytes) -> TableMetadata:
+    """Raises InvalidInput for what is no metadata of a table."""
+    from pydantic import ValidationError
+    from pyiceberg.exceptions import ValidationError as IcebergValidationError
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    try:
+        return TableMetadataUtil.parse_raw(data.decode())
+    except (ValidationError, IcebergValidationError, ValueError) as wrong:
+        raise InvalidInput(f"this is no metadata of an Iceberg table: {_first_line(wrong)}") from None
+
+
+def written(metadata: TableMetadata) -> bytes:
+    return metadata.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetadata:
+    """Metadata of a user's new table, of the body of a create request. Columns are numbered anew."""
+    from pydantic import ValidationError
+    from pyiceberg.exceptions import ValidationError as IcebergValidationError
+    from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import new_table_metadata
+    from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+    try:
+        spec, order = body.get("partition-spec"), body.get("write-order")
+        return new_table_metadata(
+            Schema.model_validate(body.get("schema")),
+            PartitionSpec.model_validate(spec) if spec else UNPARTITIONED_PARTITION_SPEC,
+            SortOrder.model_validate(order) if order else UNSORTED_SORT_ORDER,
+            location,
+            dict(body.get("properties") or {}),
+            uuid.UUID(bytes=table_id),
+        )
+    except (ValidationError, IcebergValidationError, ValueError, TypeError, KeyError) as wrong:
+        raise InvalidInput(f"this is no table that can be made: {_first_line(wrong)}") from None
+
+
+def changed(metadata: TableMetadata | None, location: str | None, asked: TableUpdates) -> Changed:
+    """The metadata after the updates. None: the table does not exist yet.
+
+    Raises TableChanged where a requirement does not hold, InvalidInput where an update makes no sense."""
+    from pydantic import TypeAdapter, ValidationError
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.exceptions import ValidationError as IcebergValidationError
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadataV1
+    from pyiceberg.table.update import (
+        AddSnapshotUpdate,
+        RemoveSnapshotsUpdate,
+        TableRequirement,
+        TableUpdate,
+        update_table_metadata,
+    )
+
+    try:
+        requirements = TypeAdapter(tuple[TableRequirement, ...]).validate_python(asked.requirements)
+        updates = TypeAdapter(tuple[TableUpdate, ...]).validate_python(asked.updates)
+        for requirement in requirements:
+            requirement.validate(metadata)
+        # Not validated yet: the updates bring what a table must have.
+        base = metadata or TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
+        result = update_table_metadata(base, updates, metadata is None, location)
+    except CommitFailedException as wrong:
+        raise TableChanged(_first_line(wrong)) from None
+    except (ValidationError, IcebergValidationError, ValueError, TypeError, KeyError) as wrong:
+        raise InvalidInput(f"these updates cannot be made: {_first_line(wrong)}") from None
+    except NotImplementedError as wrong:
+        raise InvalidInput(f"an update that is not supported: {_first_line(wrong)}") from None
+    return Changed(
+        result,
+        tuple(each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate)),
+        tuple(id for each in updates if isinstance(each, RemoveSnapshotsUpdate) for id in each.snapshot_ids),
+    )
+
+
+def of_topic(
+    kind: TableKind, columns: Sequence[Column], table_id: bytes, location: str, topic: str
+) -> TableMetadata:
+    """Metadata of a topic's table before its first snapshot. The columns have the numbers of the Parquet files."""
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.table.metadata import TableMetadataV2
+    from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+    from pyiceberg.transforms import DayTransform
+
+    schema = schema_of(kind, columns)
+    by_day = PartitionSpec(
+        PartitionField(TIMESTAMP_FIELD_ID, PARTITION_FIELD_ID, DayTransform(), "_timestamp_day"), spec_id=0
+    )
+    return TableMetadataV2.model_validate(
+        {
+            "location": location,
+            "table-uuid": uuid.UUID(bytes=table_id),
+            "schemas": [schema],
+            "current-schema-id": schema.schema_id,
+            "last-column-id": schema.highest_field_id,
+            "partition-specs": [by_day],
+            "default-spec-id": by_day.spec_id,
+            "last-partition-id": PARTITION_FIELD_ID,
+            "sort-orders": [UNSORTED_SORT_ORDER],
+            "default-sort-order-id": UNSORTED_SORT_ORDER.order_id,
+            "properties": {
+                "gc.enabled": "false",  # the bytes are the log's: engines must not delete them
+                "mainstem.topic": topic,
+                "write.metadata.previous-versions-max": _KEPT_METADATA,
+            },
+        }
+    )
+
+
+def widening(metadata: TableMetadata, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Updates that give a topic's table the declared columns; none if it has them."""
+    present = metadata.schema()
+    wanted = schema_of("records", columns, 1 + max(schema.schema_id for schema in metadata.schemas))
+    if wanted.fields == present.fields:
+        return []
+    added = {"action": "add-schema", "schema": wanted.model_dump(by_alias=True, mode="json")}
+    return [added, {"action": "set-current-schema", "schema-id": -1}]
+
+
+def schema_of(kind: TableKind, columns: Sequence[Column], schema_id: int = 0) -> Schema:
+    """The columns of a topic's table."""
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import (
+        BinaryType,
+        IntegerType,
+        ListType,
+        LongType,
+        NestedField,
+        StringType,
+        StructType,
+        TimestamptzType,
+    )
+
+    if kind == "errors":
+        fields = [
+            NestedField(1, "topic", StringType(), required=False),
+            NestedField(2, "partition", IntegerType(), required=False),
+            NestedField(4, "offset", LongType(), required=False),
+            NestedField(3, "timestamp", TimestamptzType(), required=False),
+            NestedField(5, "reason", StringType(), required=False),
+            NestedField(6, "value", BinaryType(), required=False),
+        ]
+        return Schema(*fields, schema_id=schema_id)
+    header = StructType(
+        NestedField(8, "key", StringType(), required=True),
+        NestedField(9, "value", BinaryType(), required=False),
+    )
+    fields = [
+        NestedField(1, "_partition", IntegerType(), required=True),
+        NestedField(2, "_offset", LongType(), required=True),
+        NestedField(3, "_timestamp", TimestamptzType(), required=True),
+        NestedField(4, "_key", BinaryType(), required=False),
+        NestedField(5, "_value", BinaryType(), required=False),
+        NestedField(6, "_headers", ListType(7, header, element_required=True), required=False),
+    ]
+    for column in columns:
+        fields.append(NestedField(column.id, column.name, _typed(column), required=False))
+    return Schema(*fields, schema_id=schema_id)
+
+
+def _typed(column: Column) -> Any:
+    from pyiceberg.types import (
+        BooleanType,
+        DateType,
+        DoubleType,
+        FloatType,
+        IntegerType,
+        LongType,
+        StringType,
+        TimestamptzType,
+    )
+
+    return {
+        "boolean": BooleanType,
+        "int": IntegerType,
+        "long": LongType,
+        "float": FloatType,
+        "double": DoubleType,
+        "string": StringType,
+        "json": StringType,
+        "date": DateType,
+        "timestamp": TimestamptzType,
+    }[column.type]()
+
+
+def check_harmless(asked: TableUpdates) -> None:
+    """A user may set properties of a topic's table, and nothing else. Raises InvalidInput."""
+    for update in asked.updates:
+        match update:
+            case {"action": "set-properties", "updates": dict(named)}:
+                names = list(named)
+            case {"action": "remove-properties", "removals": list(named)}:
+                names = [str(name) for name in named]
+            case _:
+                raise InvalidInput(
+                    "the table shows a topic: write to the topic, and the table follows; only properties "
+                    "may be set here"
+                )
+        for name in names:
+            if name.startswith(OWN_PROPERTIES):
+                raise InvalidInput(f"property {name!r} of a topic's table is the server's to decide")
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,267 @@
+"""Aliases: offsets of a stream whose bytes are those of another one, where they were first written.
+
+Depth is always one: a copy of a copy points at the stream that has the bytes. The copies outlive whatever happens to
+the original records, so the log keeps the objects that `reaching` names.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from heapq import merge
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from mainstem.ledger.digest import MASK, mix
+from mainstem.ledger.feeds import GAP, Feed, FeedState, Segment
+
+_TAG = 1 << 43  # beside a number, so that segments hash like nothing else
+
+
+class AliasRun(NamedTuple):
+    """Records at [base, base + count) of a stream, stored as [origin_base, …) of `origin`."""
+
+    base: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    origin: int
+    origin_base: int
+    time_ms: int  # of every copy
+
+    @property
+    def end(self) -> int:
+        return self.base + self.count
+
+
+class AliasesState(msgspec.Struct, frozen=True, array_like=True):
+    next_feed: int = 1
+    digest: int = 0
+    feeds: list[FeedState] = []
+    # stream, then its segments that are over: bases, counts, feeds, positions, each little-endian i8
+    segments: list[tuple[int, list[bytes]]] = []
+
+
+class Segments:
+    """The segments of one stream that are over, by offset."""
+
+    __slots__ = ("bases", "counts", "feeds", "positions")
+
+    def __init__(self) -> None:
+        self.bases: array[int] = array("q")
+        self.counts: array[int] = array("q")
+        self.feeds: array[int] = array("q")
+        self.positions: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return len(self.bases)
+
+    def columns(self) -> tuple[array[int], ...]:
+        return self.bases, self.counts, self.feeds, self.positions
+
+    def add(self, segment: Segment) -> None:
+        at = bisect_left(self.bases, segment.base)  # nearly always the end
+        for column, value in zip(self.columns(), segment, strict=True):
+            column.insert(at, value)
+
+    def between(self, start: int, end: int) -> Iterator[Segment]:
+        """Those with an offset in [start, end), whole."""
+        at = max(bisect_right(self.bases, start) - 1, 0)
+        while at < len(self.bases) and self.bases[at] < end:
+            segment = Segment(self.bases[at], self.counts[at], self.feeds[at], self.positions[at])
+            if segment.end > start:
+                yield segment
+            at += 1
+
+    def cut(self, floor: int) -> None:
+        """Forget those that end at or below `floor`."""
+        gone = max(bisect_right(self.bases, floor) - 1, 0)
+        if gone < len(self.bases) and self.bases[gone] + self.counts[gone] <= floor:
+            gone += 1
+        for column in self.columns():
+            del column[:gone]
+
+
+class Aliases:
+    def __init__(self) -> None:
+        self.feeds: dict[int, Feed] = {}
+        # A sum over every segment that ever began and every run: what is forgotten later does not change it.
+        self.digest = 0
+        self._next_feed = 1
+        self._over: dict[int, Segments] = {}
+        self._growing: dict[int, list[int]] = {}  # stream → feeds it is a member of
+        self._reached: dict[int, tuple[array[int], array[int]]] | None = None
+
+    # Reads
+
+    def has(self, stream: int) -> bool:
+        """Whether some of the stream's records may be copies."""
+        return stream in self._over or stream in self._growing
+
+    def segments(self, stream: int, start: int, end: int) -> Iterator[Segment]:
+        """By offset, those with an offset in [start, end), whole."""
+        growing = [self.feeds[number].growing(stream) for number in self._growing.get(stream, ())]
+        found = sorted(one for one in growing if one is not None and one.base < end and one.end > start)
+        over = self._over.get(stream)
+        return merge(over.between(start, end), found) if over else iter(found)
+
+    def between(self, stream: int, start: int, end: int) -> Iterator[AliasRun]:
+        """The copies at offsets [start, end), cut to them, in order."""
+        for segment in self.segments(stream, start, end):
+            feed, shift = self.feeds[segment.feed], segment.base - segment.position
+            # What no stream holds any more may be forgotten already.
+            first = max(start, segment.base, feed.start + shift)
+            for run in feed.runs(first - shift, min(end, segment.end) - shift):
+                if run.origin != GAP:
+                    yield AliasRun(run.position + shift, run.count, run.origin, run.base, run.time_ms)
+
+    def runs(self, stream: int) -> list[AliasRun]:
+        """All copies of a stream, in order."""
+        return list(self.between(stream, 0, 1 << 62))
+
+    def next_after(self, stream: int, offset: int) -> AliasRun | None:
+        """The first run that ends after `offset`."""
+        return next(self.between(stream, offset, 1 << 62), None)
+
+    def first_at_time(self, stream: int, start: int, time_ms: int) -> int | None:
+        """The first copy at or after `start` whose time is `time_ms` or later."""
+        for run in self.between(stream, start, 1 << 62):
+            if run.time_ms >= time_ms:
+                return run.base
+        return None
+
+    def resolve(self, stream: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Where the bytes of [start, end) are: (origin, base, count), in order. No gap may lie in it."""
+        at = start
+        if self.has(stream):
+            for run in self.between(stream, start, end):
+                if run.base > at:
+                    yield stream, at, run.base - at
+                yield run.origin, run.origin_base, run.count
+                at = run.end
+        if at < end:
+            yield stream, at, end - at
+
+    def reaching(self, stream: int, start: int, end: int) -> bool:
+        """Whether some copy may be read from the bytes of [start, end) of a stream."""
+        if not self.feeds:
+            return False
+        if self._reached is None:
+            self._reached = self._origins()
+        starts, ends = self._reached.get(stream, _NOWHERE)
+        at = bisect_right(ends, start)
+        return at < len(starts) and starts[at] < end
+
+    def _origins(self) -> dict[int, tuple[array[int], array[int]]]:
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for feed in self.feeds.values():
+            for run in feed.all_runs():
+                if run.origin != GAP:
+                    ranges.setdefault(run.origin, []).append((run.base, run.base + run.count))
+        merged: dict[int, tuple[array[int], array[int]]] = {}
+        for origin, found in ranges.items():
+            starts, ends = merged[origin] = array("q"), array("q")
+            for start, end in sorted(found):
+                if ends and start <= ends[-1]:
+                    ends[-1] = max(ends[-1], end)
+                else:
+                    starts.append(start)
+                    ends.append(end)
+        return merged
+
+    # Changes
+
+    def open(self, source: int, cursor: int, below: int) -> Feed:
+        feed = self.feeds[self._next_feed] = Feed(self._next_feed, source, cursor, below)
+        self._next_feed += 1
+        return feed
+
+    def join(self, feed: Feed, leg: int, dest: int, end: int) -> None:
+        feed.join(leg, dest, end)
+        self._growing.setdefault(dest, []).append(feed.number)
+
+    def leave(self, feed: Feed, leg: int, dest: int) -> None:
+        segment = feed.leave(leg)
+        if segment is not None:
+            self._end(dest, segment)
+        numbers = self._growing[dest]
+        numbers.remove(feed.number)
+        if not numbers:
+            del self._growing[dest]
+
+    def extend(
+        self,
+        feed: Feed,
+        ends: np.ndarray[tuple[int], np.dtype[np.int64]],
+        pieces: list[tuple[int, int, int]],
+        time_ms: int,
+    ) -> None:
+        """Forward pieces (origin, base, count) to every member, whose streams end at `ends`."""
+        for dest, segment in feed.begin(ends):
+            self._end(dest, segment)
+        for origin, base, count in pieces:
+            self.digest = (self.digest + mix(_TAG | feed.number, feed.end, origin + 1, base)) & MASK
+            feed.add(origin, base, count, time_ms)
+        self._reached = None
+
+    def _end(self, dest: int, segment: Segment) -> None:
+        self._over.setdefault(dest, Segments()).add(segment)
+        self.digest = (self.digest + mix(_TAG | dest, segment.base, segment.position, segment.count)) & MASK
+
+    def forget_streams(self, streams: tuple[int, ...]) -> None:
+        """Their topic is deleted, and its routers with it."""
+        for stream in streams:
+            self._over.pop(stream, None)
+
+    def prune(self, start_of: Callable[[int], int]) -> None:
+        """Forget what nobody can read any more. It changes no answer, so it may be done at any time."""
+        floors = {
+            number: feed.members_floor(np.array([start_of(dest) for dest in feed.dests.tolist()], np.int64))
+            for number, feed in self.feeds.items()
+        }
+        for stream, segments in list(self._over.items()):
+            start = start_of(stream)
+            segments.cut(start)
+            if not segments:
+                del self._over[stream]
+            for segment in segments.between(0, 1 << 62):
+                needed = segment.position + max(0, start - segment.base)
+                floors[segment.feed] = min(floors[segment.feed], needed)
+        for number, floor in floors.items():
+            feed = self.feeds[number]
+            feed.prune(floor)
+            if floor >= feed.end and not len(feed.dests):
+                del self.feeds[number]
+        self._reached = None
+
+    # Checkpoints
+
+    def encode(self, start_of: Callable[[int], int]) -> AliasesState:
+        self.prune(start_of)
+        return AliasesState(
+            self._next_feed,
+            self.digest,
+            [feed.encode() for _, feed in sorted(self.feeds.items())],
+            [
+                (stream, [column.tobytes() for column in segments.columns()])
+                for stream, segments in sorted(self._over.items())
+            ],
+        )
+
+    @classmethod
+    def decode(cls, state: AliasesState) -> Aliases:
+        aliases = cls()
+        aliases._next_feed, aliases.digest = state.next_feed, state.digest
+        for one in state.feeds:
+            feed = aliases.feeds[one.number] = Feed.decode(one)
+            for dest in feed.dests.tolist():
+                aliases._growing.setdefault(dest, []).append(feed.number)
+        for stream, columns in state.segments:
+            segments = aliases._over[stream] = Segments()
+            for column, body in zip(segments.columns(), columns, strict=True):
+                column.frombytes(body)
+        return aliases
+
+
+_NOWHERE: tuple[array[int], array[int]] = (array("q"), array("q"))

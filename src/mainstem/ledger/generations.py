@@ -1,0 +1,398 @@
+"""Generations: which parts serve the offsets of a stream that the log's own bytes need not serve any more.
+
+The parts of a stream stand in offset order without gaps, from the first to the *frontier*. Everything before the
+frontier is in their files or gone for good; everything from there on is in the log. Files that no part names any
+more are *garbage* until somebody has deleted them and says so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from mainstem.errors import InvalidInput, MainstemError, StalePlan, StreamNotFound, invariant
+from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.lake_commands import ForgetObjects, PartName, RetireParts, SwapParts
+from mainstem.ledger.part_checks import bad_parts, prefix_of
+from mainstem.ledger.parts import Part
+from mainstem.ledger.results import ObjectsForgotten, PartsRetired, PartsSwapped
+from mainstem.ledger.streams import Streams
+from mainstem.ledger.tasks import Lease, Tasks
+from mainstem.ledger.topics import Topic
+
+Range = tuple[int, int]
+
+
+class Owners(Protocol):
+    def of_stream(self, stream: int) -> Topic | None:
+        """Who owns a stream, if its topic still exists."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A part, and what happened to its range since it was made."""
+
+    part: Part
+    stale: bool = False  # its files still hold records that were deleted
+    absent: int = 0  # live offsets, by the stream's holes, that were compacted away
+    compacted: bool = False  # none of its records has an older one of its key
+
+
+class Garbage(NamedTuple):
+    """A file that no part names any more."""
+
+    key: str
+    topic_id: bytes  # whose it was
+    position: int  # of the commit that retired it
+
+
+class GenerationsState(msgspec.Struct, frozen=True, array_like=True):
+    """All parts and garbage, as a checkpoint holds them."""
+
+    parts: list[tuple[int, list[tuple[Part, bool, int, bool]]]] = []  # stream, then the fields of `Served`
+    garbage: list[tuple[str, bytes, int]] = []
+    deleted: list[tuple[int, int, int, int]] = []  # stream, token, first, end: see Generations._deleted
+
+
+def task_of(stream: int) -> str:
+    """The task whose holder may swap a stream's parts."""
+    return f"parts/{stream}"
+
+
+def name_of(part: Part) -> PartName:
+    return part.base, part.end, part.generation
+
+
+class Generations:
+    """The parts of every stream that has any, and the garbage."""
+
+    def __init__(self, streams: Streams, topics: Owners, tasks: Tasks) -> None:
+        self.digest = 0
+        self._streams = streams
+        self._topics = topics
+        self.tasks = tasks
+        self._served: dict[int, list[Served]] = {}
+        self._keys: set[str] = set()  # of the files that parts name
+        self._garbage: dict[str, Garbage] = {}
+        # Stream → (token, first, end): what was deleted while the token's holder made new parts of it.
+        self._deleted: dict[int, tuple[int, int, int]] = {}
+
+    # Reads
+
+    def frontier(self, stream: int) -> int:
+        """Where the log's own bytes take over: offsets before it are served by parts, or gone."""
+        served, start = self._served.get(stream), self._streams.start(stream)
+        return max(served[-1].part.end, start) if served else start
+
+    def streams(self) -> Iterator[int]:
+        """Streams that have parts, by number."""
+        return iter(sorted(self._served))
+
+    def parts(self, stream: int, start: int = 0, end: int | None = None) -> list[Part]:
+        """The parts that serve an offset of [start, end), in order."""
+        return [one.part for one in self._overlapping(stream, start, end)]
+
+    def part_at(self, stream: int, offset: int) -> Part | None:
+        """The part that serves an offset; None if the log's own bytes do."""
+        served = self._served.get(stream)
+        if served is None or offset >= served[-1].part.end:
+            return None
+        return served[bisect_right(served, offset, key=lambda one: one.part.end)].part
+
+    def stale(self, stream: int) -> list[Part]:
+        """The parts that still hold deleted records, in order."""
+        return [one.part for one in self._served.get(stream, ()) if one.stale]
+
+    def dirty(self, stream: int) -> list[Part]:
+        """The parts that were never compacted, or not as a whole, in order."""
+        return [one.part for one in self._served.get(stream, ()) if not one.compacted]
+
+    def absent(self, stream: int) -> int:
+        """How many records were compacted away above the start."""
+        return sum(one.absent for one in self._served.get(stream, ()))
+
+    def garbage(self) -> list[Garbage]:
+        """By key."""
+        return [one for _, one in sorted(self._garbage.items())]
+
+    def knows(self, key: str) -> bool:
+        """Whether a part names this file, or did and it is garbage."""
+        return key in self._keys or key in self._garbage
+
+    def retirable(self) -> list[int]:
+        """Streams with a part below their start that nobody works on."""
+        return [stream for stream in self.streams() if self._below_start(stream)]
+
+    def _overlapping(self, stream: int, start: int, end: int | None) -> list[Served]:
+        served = self._served.get(stream)
+        if not served:
+            return []
+        low = bisect_right(served, start, key=lambda one: one.part.end)
+        high = len(served)
+        while end is not None and high > low and served[high - 1].part.base >= end:
+            high -= 1
+        return served[low:high]
+
+    def _below_start(self, stream: int) -> int:
+        """How many of the first parts lie below the start; none while somebody makes new parts of them."""
+        if self.tasks.get(task_of(stream)) is not None:
+            return 0
+        return bisect_right(
+            self._served.get(stream, ()), self._streams.start(stream), key=lambda one: one.part.end
+        )
+
+    # Commands
+
+    def swap(self, command: SwapParts, position: int) -> PartsSwapped | MainstemError:
+        stream = command.stream
+        owner = self._topics.of_stream(stream)
+        if owner is None:
+            return StreamNotFound(stream)
+        if self._published(command):
+            return PartsSwapped(stream, self.frontier(stream), repeated=True)
+        lease = self.tasks.get(task_of(stream))
+        if lease is None or lease.token != command.token:
+            return StalePlan(f"the lease of {task_of(stream)!r} is over, or somebody else's")
+        refusal = bad_parts(command, prefix_of(owner, stream)) or self._bad_range(command)
+        if refusal is not None:
+            return refusal
+        replaced = self._overlapping(stream, command.parts[0].base, command.parts[-1].end)
+        refusal = self._bad_keys(command, replaced) or self._bad_counts(command, replaced, lease)
+        if refusal is not None:
+            return refusal
+        self._swap(command, replaced, lease, owner.topic_id, position)
+        if lease.reach and command.parts[-1].end >= lease.reach:
+            self.tasks.drop(task_of(stream))
+            self._forget_deleted(stream)
+        return PartsSwapped(stream, self.frontier(stream), repeated=False)
+
+    def retire(self, command: RetireParts, position: int) -> PartsRetired:
+        retired = 0
+        for stream in command.streams:
+            owner = self._topics.of_stream(stream)
+            gone = 0 if owner is None else self._below_start(stream)
+            if owner is not None and gone:
+                self._discard(self._replace(stream, 0, gone, []), owner.topic_id, position)
+                retired += gone
+        return PartsRetired(retired)
+
+    def forget_objects(self, command: ForgetObjects) -> ObjectsForgotten:
+        gone = [self._garbage.pop(key) for key in command.keys if key in self._garbage]
+        self.digest = (self.digest - sum(map(_garbage_digest, gone))) & MASK
+        return ObjectsForgotten(len(gone))
+
+    def forget_topic(self, topic: Topic, position: int) -> None:
+        """The topic is deleted, so its files are garbage."""
+        for stream in topic.streams:
+            self.tasks.drop(task_of(stream))
+            self._forget_deleted(stream)
+            if stream in self._served:
+                dropped = self._replace(stream, 0, len(self._served[stream]), [])
+                self._discard(dropped, topic.topic_id, position)
+
+    # What happens to the records
+
+    def deleted(self, stream: int, ranges: Iterable[Range]) -> None:
+        """Records of these ranges were deleted on request: files that hold them are to be written anew."""
+        served = self._served.get(stream)
+        lease = self.tasks.get(task_of(stream))
+        if served is None and lease is None:
+            return
+        for first, end in ranges:
+            if lease is not None:
+                token, low, high = self._deleted.get(stream, (lease.token, first, end))
+                if token == lease.token:
+                    first, end = min(first, low), max(end, high)
+                self._note_deleted(stream, lease.token, first, end)
+            self._mark_stale(stream, first, end)
+
+    def take_absent(self, stream: int, start: int, floor: int) -> int:
+        """The stream's start moves from `start` to `floor`: how many offsets between them were compacted away.
+
+        Of a part that the floor cuts in two they count as spread evenly."""
+        taken = 0
+        for one in self._overlapping(stream, start, floor):
+            if one.absent:
+                first, end = max(one.part.base, start), one.part.end
+                share = one.absent * (min(end, floor) - first) // (end - first)
+                self._change(stream, one, replace(one, absent=one.absent - share))
+                taken += share
+        return taken
+
+    def _mark_stale(self, stream: int, first: int, end: int) -> None:
+        start = self._streams.start(stream)
+        for one in self._overlapping(stream, first, end):
+            if one.part.records and one.part.end > start and not one.stale:
+                self._change(stream, one, replace(one, stale=True))
+
+    def _note_deleted(self, stream: int, token: int, first: int, end: int) -> None:
+        self._forget_deleted(stream)
+        self._deleted[stream] = (token, first, end)
+        self.digest = (self.digest + hash_fields("deleted", stream, token, first, end)) & MASK
+
+    def _forget_deleted(self, stream: int) -> None:
+        noted = self._deleted.pop(stream, None)
+        if noted is not None:
+            self.digest = (self.digest - hash_fields("deleted", stream, *noted)) & MASK
+
+    # Swapping
+
+    def _published(self, command: SwapParts) -> bool:
+        """Whether these very parts serve their range now: the swap is a retry."""
+        if not command.parts:
+            return False
+        there = {
+            name_of(part): part
+            for part in self.parts(command.stream, command.parts[0].base, command.parts[-1].end)
+        }
+        return all(there.get(name_of(part)) == part for part in command.parts)
+
+    def _bad_range(self, command: SwapParts) -> StalePlan | None:
+        stream = command.stream
+        base, end = command.parts[0].base, command.parts[-1].end
+        if command.sources:
+            now = tuple(name_of(part) for part in self.parts(stream, base, end))
+            if now != command.sources or (now[0][0], now[-1][1]) != (base, end):
+                return StalePlan("other parts serve the range by now than those that were read")
+            expected = max(generation for _, _, generation in now) + 1
+        else:
+            served = self._served.get(stream)
+            start, stable_end = self._streams.start(stream), self._streams.stable_end(stream)
+            reached = served[-1].part.end if served else min(base, start)
+            if base != reached and not (reached < start == base):
+                return StalePlan(f"the parts begin at {base}, but the log takes over at {reached}")
+            if end > stable_end:
+                return StalePlan(f"the parts end at {end}, past the stable end {stable_end}")
+            expected = 1
+        if any(part.generation != expected for part in command.parts):
+            return StalePlan(f"the parts are of another generation than {expected}")
+        return None
+
+    def _bad_keys(self, command: SwapParts, replaced: list[Served]) -> StalePlan | None:
+        reused = {file.key for one in replaced for file in one.part.files}
+        for part in command.parts:
+            for file in part.files:
+                if file.key not in reused and self.knows(file.key):
+                    return StalePlan(f"the file {file.key!r} was published before, in another part")
+        return None
+
+    def _bad_counts(
+        self, command: SwapParts, replaced: list[Served], lease: Lease
+    ) -> InvalidInput | StalePlan | None:
+        """Whoever made the parts may have left out deleted records by now, and no others."""
+        if lease.compacts_before_ms:
+            if self._streams.tracked(command.stream) is not None:
+                return StalePlan("a topic with a cap or ttl is not compacted: each record is accounted for")
+            return None
+        absent = sum(one.absent for one in replaced)
+        missing = sum(max(0, self._live(command.stream, part) - part.records) for part in command.parts)
+        if missing > absent:
+            return InvalidInput(f"the parts lack {missing - absent} records that are there")
+        return None
+
+    def _swap(
+        self, command: SwapParts, replaced: list[Served], lease: Lease, topic_id: bytes, position: int
+    ) -> None:
+        stream = command.stream
+        compacted = bool(replaced) and all(one.compacted for one in replaced)
+        sparse = lease.compacts_before_ms > 0 or any(one.absent for one in replaced)
+        fresh = [
+            Served(
+                part,
+                self._holds_deleted(stream, part, lease.token),
+                max(0, self._live(stream, part) - part.records) if sparse else 0,
+                compacted or all(file.max_timestamp < lease.compacts_before_ms for file in part.files),
+            )
+            for part in command.parts
+        ]
+        removed = sum(one.absent for one in fresh) - sum(one.absent for one in replaced)
+        if removed > 0:
+            self._streams.compacted(stream, removed)
+        served = self._served.setdefault(stream, [])
+        low = high = len(served)
+        if replaced:
+            low = served.index(replaced[0])
+            high = low + len(replaced)
+        elif served and served[-1].part.end < command.parts[0].base:
+            low = 0  # the start has passed them all, and left a gap behind them
+        self._discard(self._replace(stream, low, high, fresh), topic_id, position)
+
+    def _holds_deleted(self, stream: int, part: Part, token: int) -> bool:
+        """Whether records of the part were deleted while the token's holder made it."""
+        noted, first, end = self._deleted.get(stream, (0, 0, 0))
+        return noted == token and part.records > 0 and part.base < end and part.end > first
+
+    def _live(self, stream: int, part: Part) -> int:
+        """Offsets of a part's range that are no holes."""
+        first = max(part.base, self._streams.start(stream))
+        if first >= part.end:
+            return 0
+        return part.end - first - self._streams.holes(stream).covered(first, part.end)
+
+    def _replace(self, stream: int, low: int, high: int, fresh: list[Served]) -> list[str]:
+        """Put `fresh` in place of parts low..high. Returns the files that no part names any more."""
+        served = self._served[stream]
+        old = served[low:high]
+        served[low:high] = fresh
+        if not served:
+            del self._served[stream]
+        before = {file.key for one in old for file in one.part.files}
+        after = {file.key for one in fresh for file in one.part.files}
+        self._keys -= before
+        self._keys |= after
+        self.digest += sum(_served_digest(stream, one) for one in fresh)
+        self.digest -= sum(_served_digest(stream, one) for one in old)
+        self.digest &= MASK
+        return sorted(before - after)
+
+    def _change(self, stream: int, old: Served, new: Served) -> None:
+        served = self._served[stream]
+        at = bisect_right(served, old.part.base, key=lambda one: one.part.base) - 1
+        invariant(served[at] is old, "a part is changed where it stands")
+        served[at] = new
+        self.digest = (self.digest + _served_digest(stream, new) - _served_digest(stream, old)) & MASK
+
+    def _discard(self, keys: Iterable[str], topic_id: bytes, position: int) -> None:
+        for key in keys:
+            garbage = self._garbage[key] = Garbage(key, topic_id, position)
+            self.digest = (self.digest + _garbage_digest(garbage)) & MASK
+
+    # State as a whole
+
+    def encode(self) -> GenerationsState:
+        return GenerationsState(
+            [
+                (stream, [(one.part, one.stale, one.absent, one.compacted) for one in self._served[stream]])
+                for stream in self.streams()
+            ],
+            [(one.key, one.topic_id, one.position) for one in self.garbage()],
+            [(stream, *noted) for stream, noted in sorted(self._deleted.items())],
+        )
+
+    @classmethod
+    def decode(cls, state: GenerationsState, streams: Streams, topics: Owners, tasks: Tasks) -> Generations:
+        generations = cls(streams, topics, tasks)
+        for stream, parts in state.parts:
+            generations._served[stream] = []
+            generations._replace(stream, 0, 0, [Served(*one) for one in parts])
+        for key, topic_id, position in state.garbage:
+            generations._discard([key], topic_id, position)
+        for stream, token, first, end in state.deleted:
+            generations._note_deleted(stream, token, first, end)
+        return generations
+
+
+def _served_digest(stream: int, one: Served) -> int:
+    files = tuple((file.key, file.base, file.end, file.records, file.bytes) for file in one.part.files)
+    return hash_fields(
+        "part", stream, *name_of(one.part), one.part.records, files, one.stale, one.absent, one.compacted
+    )
+
+
+def _garbage_digest(garbage: Garbage) -> int:
+    return hash_fields("garbage", garbage.key, garbage.topic_id)

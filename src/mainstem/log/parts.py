@@ -1,0 +1,169 @@
+"""Reading parts: rows of Parquet files, made into the batches that readers of the log expect, off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from mainstem import limits
+from mainstem.errors import Unavailable
+from mainstem.ledger.parts import DataFile, Part
+from mainstem.log.delivery import LEADER_EPOCH
+from mainstem.log.part_cache import PartCache, PartChunk, PartKey
+from mainstem.log.stored_files import StoredFile
+from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.records.header import seal, stamp_lone, walk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mainstem.log.part_rows import PartRows
+    from mainstem.records.parquet import RowFile
+
+
+def key_of(stream: int, part: Part) -> PartKey:
+    return stream, part.base, part.end, part.generation
+
+
+class PartReader:
+    """Whoever reads a part from front to end finds the file where it was left: to open it anew costs a row group."""
+
+    def __init__(self, store: ObjectStore | None) -> None:
+        self._store = store
+        self._cache = PartCache(limits.PART_CACHE_BYTES)
+        self._cursors: OrderedDict[tuple[PartKey, int], PartRows] = OrderedDict()  # by where they stand
+        self._threads: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def cached(self, stream: int, part: Part, offset: int, end: int) -> PartChunk | None:
+        """What memory has of the part at `offset`, if it does not go past `end`."""
+        found = self._cache.get(key_of(stream, part), offset)
+        return found if found is not None and found.end <= end else None
+
+    async def read(self, stream: int, part: Part, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
+        """The part from `offset` to `end`, one chunk at least, or more of up to about `max_bytes` in all.
+
+        Raises RecordsLost, also for files that were deleted since the part was looked up; Unavailable."""
+        key = key_of(stream, part)
+        found = self.cached(stream, part, offset, end)
+        if found is not None:
+            return [found]
+        loop = asyncio.get_running_loop()
+        cursor = self._cursors.pop((key, offset), None) or await self._cursor(part, offset, loop)
+        wanted = min(max_bytes, 2 * limits.PART_CHUNK_BYTES)
+        try:
+            chunks = await loop.run_in_executor(self._executor(), _read, cursor, offset, wanted, end)
+        except Exception:
+            cursor.close()
+            raise
+        for chunk in chunks:
+            self._cache.put(key, chunk)
+        if chunks[-1].end < part.end and not self._closed:
+            self._keep(key, chunks[-1].end, cursor)
+        else:
+            cursor.close()
+        return chunks
+
+    def close(self) -> None:
+        """Let go of files and threads. A read under way may fail."""
+        self._closed = True
+        while self._cursors:
+            self._cursors.popitem()[1].close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _cursor(self, part: Part, offset: int, loop: asyncio.AbstractEventLoop) -> PartRows:
+        if self._store is None:
+            raise Unavailable("this log was opened without its object store")
+        open_file = functools.partial(_open, self._store, loop)
+        return await loop.run_in_executor(self._executor(), _start, part, offset, open_file)
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(limits.PART_THREADS, "mainstem-parts")
+        return self._threads
+
+    def _keep(self, key: PartKey, offset: int, cursor: PartRows) -> None:
+        before = self._cursors.pop((key, offset), None)
+        if before is not None:
+            before.close()
+        self._cursors[key, offset] = cursor
+        held = sum(one.held_bytes for one in self._cursors.values())
+        while len(self._cursors) > 1 and (
+            held > limits.PART_CURSORS_BYTES or len(self._cursors) > limits.PART_CURSORS_MAX
+        ):
+            _, oldest = self._cursors.popitem(last=False)
+            held -= oldest.held_bytes
+            oldest.close()
+
+
+def _start(part: Part, offset: int, open_file: functools.partial[RowFile]) -> PartRows:
+    from mainstem.log.part_rows import PartRows  # Arrow, not before somebody reads a part
+
+    return PartRows(part, offset, open_file)
+
+
+def _open(store: ObjectStore, loop: asyncio.AbstractEventLoop, file: DataFile) -> RowFile:
+    from mainstem.records.parquet import RowFile
+
+    return RowFile(StoredFile(store, loop, file.key, file.bytes))
+
+
+def _read(cursor: PartRows, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
+    from mainstem.errors import RecordsLost
+
+    chunks: list[PartChunk] = []
+    size = 0
+    at = offset
+    while at < min(end, cursor.part.end) and (not chunks or size < max_bytes):
+        try:
+            rows = cursor.next(end)
+        except RecordsLost:
+            if chunks:
+                break  # what is whole comes first; the next read meets the damage
+            raise
+        chunk = PartChunk(at, rows.reach, () if rows.table is None else _batches(rows.table, rows.reach))
+        chunks.append(chunk)
+        size += chunk.bytes
+        at = rows.reach
+    return chunks
+
+
+def _batches(rows: pa.Table, reach: int) -> tuple[memoryview, ...]:
+    from mainstem.records.rebatching import encode_rows
+
+    batches = encode_rows(rows)
+    for batch in batches:
+        _stamp_epoch(batch)
+    if batches:
+        batches[-1] = _stretched(batches[-1], reach)
+    return tuple(memoryview(batch).toreadonly() for batch in batches)
+
+
+def _stamp_epoch(batch: bytearray) -> None:
+    stamp_lone(batch, next(walk(batch)).base_offset, LEADER_EPOCH)
+
+
+def _stretched(batch: bytearray, reach: int) -> bytearray:
+    """The batch with the offsets up to `reach` that nothing is left of: Kafka's readers go on behind the last
+    offset of a batch, and would wait before such a gap for ever."""
+    header = next(walk(batch))
+    delta = reach - 1 - header.base_offset
+    if delta <= header.last_offset_delta or delta >= 1 << 31:
+        return batch
+    return seal(
+        batch,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        attributes=header.attributes,
+        last_offset_delta=delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer=header.producer,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        count=header.count,
+    )
