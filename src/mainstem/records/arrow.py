@@ -49,8 +49,8 @@ def _record_batch(index: RecordIndex) -> pa.RecordBatch:
     columns = [
         pa.array(fields[kernels.OFFSET].copy()),  # copied, or the whole index would live on with the column
         pa.array(fields[kernels.TIMESTAMP].copy()),
-        _binary(index, fields[kernels.KEY_AT], fields[kernels.KEY_LENGTH], pa.binary()),
-        _binary(index, fields[kernels.VALUE_AT], fields[kernels.VALUE_LENGTH], pa.binary()),
+        binary_column(index, fields[kernels.KEY_AT], fields[kernels.KEY_LENGTH], pa.binary()),
+        binary_column(index, fields[kernels.VALUE_AT], fields[kernels.VALUE_LENGTH], pa.binary()),
         _headers(index),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=record_schema())
@@ -63,18 +63,19 @@ def _headers(index: RecordIndex) -> pa.Array:
     table = np.empty((kernels.HEADER_FIELDS, index.headers), np.int64)
     if index.headers:
         compiled(kernels.index_headers)(index.octets, index.fields, table)
-    names = _binary(index, table[kernels.NAME_AT], table[kernels.NAME_LENGTH], pa.string())
-    contents = _binary(index, table[kernels.CONTENT_AT], table[kernels.CONTENT_LENGTH], pa.binary())
+    names = binary_column(index, table[kernels.NAME_AT], table[kernels.NAME_LENGTH], pa.string())
+    contents = binary_column(index, table[kernels.CONTENT_AT], table[kernels.CONTENT_LENGTH], pa.binary())
     items = pa.StructArray.from_arrays([_readable(names), contents], fields=list(kind.value_type))
-    offsets = pa.py_buffer(_arrow_offsets(index.fields[kernels.HEADERS]))
+    offsets = pa.py_buffer(arrow_offsets(index.fields[kernels.HEADERS]))
     return pa.Array.from_buffers(kind, len(index), [None, offsets], children=[items])
 
 
-def _binary(index: RecordIndex, starts: Integers, lengths: Integers, kind: pa.DataType) -> pa.Array:
+def binary_column(index: RecordIndex, starts: Integers, lengths: Integers, kind: pa.DataType) -> pa.Array:
+    """Spans of an index as a column of `kind`, a length of -1 being null."""
     import pyarrow as pa
 
     present = lengths >= 0
-    offsets = _arrow_offsets(np.maximum(lengths, 0))
+    offsets = arrow_offsets(np.maximum(lengths, 0))
     blob = pa.allocate_buffer(int(offsets[-1]))  # from Arrow's pool, which keeps freed pages at hand
     if blob.size:
         compiled(writing_kernels.gather)(index.octets, starts, lengths, np.frombuffer(blob, np.uint8))
@@ -85,7 +86,8 @@ def _binary(index: RecordIndex, starts: Integers, lengths: Integers, kind: pa.Da
     )
 
 
-def _arrow_offsets(lengths: Integers) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def arrow_offsets(lengths: Integers) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Where each of some lengths begins in a column of them all, and where the last one ends."""
     # 32 bits are enough: one call decodes at most DECODE_CALL_BYTES or a single batch, whose length is an i4.
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

@@ -12,7 +12,7 @@ from mainstem.errors import InvalidBatch, TooLarge, invariant
 from mainstem.records import writing_kernels
 from mainstem.records.compiled import compiled
 from mainstem.records.compression import Codec, codec_id, compress
-from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
+from mainstem.records.header import HEADER_BYTES, LOG_APPEND_TIME, TRANSACTIONAL, seal
 
 Integers = npt.NDArray[np.int64]
 
@@ -38,7 +38,8 @@ NO_SPANS = Spans()
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records to encode. `keys` without rows means null keys, `header_counts` without rows no headers."""
+    """Records to encode. `keys` without rows means null keys, `header_counts` without rows no headers,
+    `offset_deltas` without rows offsets without gaps."""
 
     values: Spans
     timestamps_ms: Integers
@@ -46,6 +47,7 @@ class RecordColumns:
     header_counts: Integers = field(default_factory=lambda: _NO_INTEGERS)  # headers of each record
     header_names: Spans = NO_SPANS  # of all records, one after another
     header_values: Spans = NO_SPANS
+    offset_deltas: Integers = field(default_factory=lambda: _NO_INTEGERS)  # rising, the first one 0
 
     def __len__(self) -> int:
         return len(self.timestamps_ms)
@@ -59,6 +61,8 @@ def encode_columns(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transactional: bool = False,
+    base_offset: int = 0,
+    log_append_time: bool = False,
 ) -> bytearray:
     """One batch of all the records, in order. Raises InvalidBatch or TooLarge."""
     count = len(columns)
@@ -81,10 +85,16 @@ def encode_columns(
     invariant(end == len(batch), "records take the room that was measured for them")
     if codec != "none":
         batch = batch[:HEADER_BYTES] + compress(codec, memoryview(batch)[HEADER_BYTES:])
+    attributes = codec_id(codec)
+    if transactional:
+        attributes |= TRANSACTIONAL
+    if log_append_time:
+        attributes |= LOG_APPEND_TIME
     return seal(
         batch,
-        attributes=codec_id(codec) | (TRANSACTIONAL if transactional else 0),
-        last_offset_delta=count - 1,
+        base_offset=base_offset,
+        attributes=attributes,
+        last_offset_delta=int(columns.offset_deltas[-1]) if len(columns.offset_deltas) else count - 1,
         base_timestamp=first,
         max_timestamp=latest,
         producer=producer,
@@ -127,6 +137,7 @@ def _check_shapes(columns: RecordColumns, count: int) -> None:
         and len(columns.keys) == len(columns.keys.lengths)
         and len(columns.keys) in (0, count)
         and len(columns.header_counts) in (0, count)
+        and len(columns.offset_deltas) in (0, count)
         and len(columns.header_names) == len(columns.header_names.lengths) == headers
         and len(columns.header_values) == len(columns.header_values.lengths) == headers
     )
@@ -137,6 +148,7 @@ def _check_shapes(columns: RecordColumns, count: int) -> None:
 def _kernel_arguments(columns: RecordColumns, first: int) -> tuple[npt.NDArray[np.generic], ...]:
     return (
         _integers(columns.timestamps_ms) - first,
+        _integers(columns.offset_deltas),
         *_span_arrays(columns.keys),
         *_span_arrays(columns.values),
         _integers(columns.header_counts),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +24,10 @@ R = TypeVar("R")
 _MANY_BATCHES = 32
 
 
+def _no_batches() -> Integers:
+    return np.empty((0, kernels.BATCH_FIELDS), np.int64)
+
+
 @dataclass
 class RecordIndex:
     """Records of some batches: rows as named in `kernels`, one column a record."""
@@ -31,6 +35,7 @@ class RecordIndex:
     data: memoryview  # what the positions point into: record sections, unpacked
     fields: Integers
     headers: int  # in all records together
+    batches: Integers = field(default_factory=_no_batches)  # the batch table, as named in `kernels`
 
     @cached_property
     def octets(self) -> npt.NDArray[np.uint8]:
@@ -132,7 +137,7 @@ def _index(batches: list[_Batch]) -> RecordIndex:
 
 
 def _index_table(data: memoryview, table: Integers, count: int) -> RecordIndex:
-    index = RecordIndex(data, np.empty((kernels.RECORD_FIELDS, count), np.int64), 0)
+    index = RecordIndex(data, np.empty((kernels.RECORD_FIELDS, count), np.int64), 0, table)
     status, detail = index.run(kernels.index_records, table, index.fields, limits.HEADERS_PER_RECORD_MAX)
     if status < 0:
         offset = table[detail, kernels.BASE_OFFSET]

@@ -24,7 +24,7 @@ def without_offsets(batch: memoryview, offsets: Offsets | Ranges) -> bytearray |
     header = _only_header(batch)
     index = index_batch(batch, header)
     stored = index.fields[kernels.OFFSET]
-    kept = ~(_listed(stored, offsets) if isinstance(offsets, np.ndarray) else _in_ranges(stored, offsets))
+    kept = ~(_listed(stored, offsets) if isinstance(offsets, np.ndarray) else in_ranges(stored, offsets))
     if not kept.any():
         return None
     if kept.all():
@@ -82,7 +82,8 @@ def _listed(stored: Offsets, offsets: Offsets) -> npt.NDArray[np.bool_]:
     return np.asarray(offsets[at] == stored)
 
 
-def _in_ranges(stored: Offsets, ranges: Ranges) -> npt.NDArray[np.bool_]:
+def in_ranges(stored: Offsets, ranges: Ranges) -> npt.NDArray[np.bool_]:
+    """Which of some offsets lie in one of the ranges."""
     if not len(ranges):
         return np.zeros(len(stored), np.bool_)
     starts, ends = np.array(ranges, np.int64).T

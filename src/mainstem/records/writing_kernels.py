@@ -1,7 +1,7 @@
 """Writing records and columns: the counterpart of `kernels.py`, under the same rules.
 
 A column of spans is three arrays: bytes, starts and lengths (-1 = null). Without starts it is null in every
-record; without header counts there are no headers.
+record; without header counts there are no headers; without offset deltas the offsets have no gaps.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def measure_records(
     record_bytes_max: int,
     body_lengths: Column,
     elapsed: Column,
+    deltas: Column,
     keys: Octets,
     key_starts: Column,
     key_lengths: Column,
@@ -118,7 +119,8 @@ def measure_records(
             return BAD_HEADERS
         if headers > len(name_starts) - header:
             return BAD_COLUMN
-        body = 1 + zigzag_bytes(elapsed[i]) + zigzag_bytes(i) + key + value + zigzag_bytes(headers)
+        delta = deltas[i] if len(deltas) > 0 else i
+        body = 1 + zigzag_bytes(elapsed[i]) + zigzag_bytes(delta) + key + value + zigzag_bytes(headers)
         for _ in range(headers):
             name = span_bytes(names, name_starts, name_lengths, header)
             content = span_bytes(contents, content_starts, content_lengths, header)
@@ -138,6 +140,7 @@ def write_records(
     at: int,
     body_lengths: Column,
     elapsed: Column,
+    deltas: Column,
     keys: Octets,
     key_starts: Column,
     key_lengths: Column,
@@ -158,7 +161,7 @@ def write_records(
         at = write_varint(out, at, body_lengths[i])
         out[at] = 0
         at = write_varint(out, at + 1, elapsed[i])
-        at = write_varint(out, at, i)
+        at = write_varint(out, at, deltas[i] if len(deltas) > 0 else i)
         at = write_span(out, at, keys, key_starts, key_lengths, i)
         at = write_span(out, at, values, value_starts, value_lengths, i)
         headers = header_counts[i] if len(header_counts) > 0 else 0

@@ -1,0 +1,157 @@
+"""Rows to files, one or a few a UTC day, in bounded memory however many days there are."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from mainstem import limits
+from mainstem.lake.outputs import Outputs
+from mainstem.ledger.parts import DataFile
+from mainstem.records.parquet import RowFileWriter, stored_schema
+from mainstem.records.rows import days, times_ms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Rows of a day that wait for a row group to be full."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+
+    @property
+    def full(self) -> bool:
+        return self.bytes >= limits.PARQUET_ROW_GROUP_BYTES or self.rows >= limits.PARQUET_ROW_GROUP_ROWS_MAX
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file being written."""
+
+    key: str
+    sink: IO[bytes]
+    writer: RowFileWriter
+    latest_ms: int = -(1 << 63)
+
+
+class DayFiles:
+    """Takes rows in offset order and sorts them into files by day."""
+
+    def __init__(self, outputs: Outputs, prefix: str, *, topic_id: bytes, partition: int) -> None:
+        self._outputs = outputs
+        # A second attempt at the same task must not write to the files of the first, which may still run.
+        joint = "" if prefix.endswith(("-", "/")) else "-"
+        self._prefix = f"{prefix}{joint}{secrets.token_hex(4)}"
+        self._topic_id = topic_id
+        self._partition = partition
+        self._pending: dict[int, _Pending] = {}
+        self._pending_bytes = 0
+        self._open: dict[int, _Open] = {}  # by day, the one written to last at the end
+        self._made: list[str] = []  # keys
+        self._finished: list[DataFile] = []
+
+    @property
+    def days(self) -> set[int]:
+        """Days that there are rows of so far."""
+        return self._pending.keys() | self._open.keys() | {file.day for file in self._finished}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take more rows, whose offsets lie after all before."""
+        import pyarrow as pa
+
+        of_rows = days(rows)
+        if of_rows[0] == of_rows[-1] and (of_rows == of_rows[0]).all():
+            self._add_to(int(of_rows[0]), rows)
+        else:
+            order = np.argsort(of_rows, kind="stable")
+            sorted_rows, sorted_days = rows.take(pa.array(order)), of_rows[order]
+            cuts = (np.flatnonzero(np.diff(sorted_days)) + 1).tolist()
+            for first, last in pairwise([0, *cuts, len(order)]):
+                self._add_to(int(sorted_days[first]), sorted_rows.slice(first, last - first))
+        while self._pending_bytes > 2 * limits.PARQUET_ROW_GROUP_BYTES:
+            self._write(max(self._pending, key=lambda day: self._pending[day].bytes))
+
+    def finish(self) -> tuple[DataFile, ...]:
+        """Write what is left. Returns the files, durable by now, by first offset."""
+        for day in list(self._pending):
+            self._write(day)
+            self._seal(day)
+        for day in list(self._open):
+            self._seal(day)
+        return tuple(sorted(self._finished, key=lambda file: (file.base, file.day)))
+
+    def discard(self) -> None:
+        """Delete every file made so far."""
+        for one in self._open.values():
+            one.writer.abandon()
+            one.sink.close()
+        for key in self._made:
+            self._outputs.discard(key)
+
+    def _add_to(self, day: int, rows: pa.RecordBatch) -> None:
+        pending = self._pending.setdefault(day, _Pending())
+        before = pending.bytes
+        pending.add(rows)
+        self._pending_bytes += pending.bytes - before
+        if pending.full:
+            self._write(day)
+
+    def _write(self, day: int) -> None:
+        """Make a row group of a day's rows."""
+        import pyarrow as pa
+
+        pending = self._pending.pop(day)
+        self._pending_bytes -= pending.bytes
+        rows = pa.concat_tables(
+            [pa.Table.from_batches([batch]) for batch in pending.batches], promote_options="default"
+        )
+        file = self._file_for(day, rows)
+        file.writer.write(rows)
+        file.latest_ms = max(
+            file.latest_ms, int(times_ms(rows.column("_timestamp"), rows.column("_timestamp_ms")).max())
+        )
+
+    def _file_for(self, day: int, rows: pa.Table) -> _Open:
+        """The day's open file, or another one if that lacks a column these rows need."""
+        file = self._open.pop(day, None)
+        schema = stored_schema(rows, file.writer.schema if file else None)
+        if file is not None and file.writer.schema.names != schema.names:
+            self._open[day] = file
+            self._seal(day)
+            file = None
+        if file is None:
+            file = self._create(day, schema)
+        self._open[day] = file
+        if len(self._open) > limits.LAKE_FILES_OPEN_MAX:
+            self._seal(next(iter(self._open)))
+        return file
+
+    def _create(self, day: int, schema: pa.Schema) -> _Open:
+        key = f"{self._prefix}-{len(self._made)}-{day}.parquet"
+        self._made.append(key)
+        sink = self._outputs.create(key)
+        return _Open(
+            key, sink, RowFileWriter(sink, schema, topic_id=self._topic_id, partition=self._partition)
+        )
+
+    def _seal(self, day: int) -> None:
+        file = self._open.pop(day)
+        writer = file.writer
+        writer.close()
+        size = self._outputs.seal(file.key, file.sink)
+        self._finished.append(
+            DataFile(file.key, day, writer.base, writer.end, writer.records, size, file.latest_ms)
+        )

@@ -1,0 +1,264 @@
+"""Publication: what serves a topic becomes what its table shows, part by part, each exactly once.
+
+The broker says what is left to do. For each step the publisher writes manifests, then asks for one commit that names
+the metadata it was made for and the parts it adds, replaces or takes away; the ledger refuses what is not next. A
+publisher that is killed leaves files that nobody names, and the next one asks the broker again.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from mainstem import limits
+from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
+from mainstem.errors import NotFound, TableChanged, TableNotFound, invariant
+from mainstem.lake.iceberg.data_files import data_file
+from mainstem.lake.iceberg.error_rows import any_errors, write_errors
+from mainstem.lake.iceberg.expiry import expired, removal, sweep
+from mainstem.lake.iceberg.snapshots import Operation, Range, SnapshotDraft, Snapshots
+from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.ledger.parts import DataFile
+from mainstem.ledger.table_commands import PartChange
+
+_log = logging.getLogger("mainstem.tables")
+
+
+class TableBroker(Protocol):
+    """What publication asks of a broker; see LakeBroker."""
+
+    def tables(self) -> TableWorks: ...
+
+    def commit_table(self, commit: TableCommitRequest) -> str:
+        """Returns where the table's metadata is now. Raises TableChanged."""
+        ...
+
+
+@dataclass
+class PublishReport:
+    """What one run did."""
+
+    commits: int = 0
+    parts: int = 0  # published, or taken from the table
+    refused: int = 0  # commits that came second: what was left of them is seen to next time
+    swept: int = 0  # files deleted that nothing named
+    problems: dict[str, str] = field(default_factory=dict)  # topic → why it has no table though it should
+
+
+Step = Callable[[str], None]
+
+
+def publish_tables(broker: TableBroker) -> int:
+    """Publish all there is. Returns how many commits it took."""
+    return Publisher(broker).run().commits
+
+
+class Publisher:
+    """`step` is called with the name of each step once it is done: tests end the run there."""
+
+    def __init__(
+        self,
+        broker: TableBroker,
+        *,
+        step: Step = lambda name: None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        sweep_every: int = limits.TABLE_SWEEP_EVERY_COMMITS,
+        grace_ms: int = limits.TABLE_ORPHAN_MS,
+    ) -> None:
+        self._broker = broker
+        self._step = step
+        self._now_ms = now_ms
+        self._sweep_every = sweep_every
+        self._grace_ms = grace_ms
+
+    def run(self) -> PublishReport:
+        """Until every table shows what serves its topic. Raises what the broker and the store do."""
+        report = PublishReport()
+        while True:
+            works = self._broker.tables()
+            report.problems = works.problems
+            progress = [self._publish(work, report) for work in works.tables]
+            if not any(progress):
+                return report
+
+    def _publish(self, work: TableWork, report: PublishReport) -> bool:
+        """One table. True: there may be more to do."""
+
+        files = StoreIO.open(work.store_url, work.store)
+        try:
+            table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
+            table.publish()
+            if table.commits and table.version % self._sweep_every < table.commits:
+                report.swept += table.sweep(self._grace_ms)
+            return work.more
+        except (TableChanged, TableNotFound) as refusal:
+            # Someone else publishes too, or a part was replaced meanwhile.
+            report.refused += 1
+            _log.info("a commit came second", extra={"table": work.name, "reason": str(refusal)})
+            return False
+        finally:
+            files.close()
+
+
+class _TableRun:
+    """The changes of one table, made one after the other."""
+
+    def __init__(
+        self,
+        work: TableWork,
+        files: StoreIO,
+        broker: TableBroker,
+        step: Step,
+        now_ms: Callable[[], int],
+        report: PublishReport,
+    ) -> None:
+        self._work = work
+        self._files = files
+        self._broker = broker
+        self._step = step
+        self._now_ms = now_ms
+        self._report = report
+        self._location = work.location
+        self._metadata: TableMetadata | None = None
+        self._offsets = dict(work.offsets)
+        self.commits = 0
+
+    @property
+    def version(self) -> int:
+        return int(self._location.rsplit("/", 1)[-1].split("-", 1)[0])
+
+    def publish(self) -> None:
+        changes = self._work.changes
+        self._commit("delete", [change for change in changes if not change.new])
+        self._commit(
+            "replace", [change for change in changes if change.old and change.new and self._shown(change)]
+        )
+        self._commit(
+            "overwrite",
+            [change for change in changes if change.old and change.new and not self._shown(change)],
+        )
+        self._commit("append", [change for change in changes if not change.old])
+        self._expire()
+
+    def _shown(self, change: PendingChange) -> bool:
+        """Whether the new parts hold nothing that the table did not show before."""
+        return change.new[-1].end == change.old[-1][1]
+
+    def _commit(self, operation: Operation, changes: Sequence[PendingChange]) -> None:
+
+        if not changes:
+            return
+        added = [file for change in changes for file in self._new_files(change)]
+        emptied = [
+            Range(change.partition, change.old[0][0], change.old[-1][1]) for change in changes if change.old
+        ]
+        self._step("files")
+        for change in changes:
+            if change.new:
+                end = change.new[-1].end
+                self._offsets[change.partition] = max(self._offsets.get(change.partition, 0), end)
+        metadata = self._loaded()
+        requirements: list[dict[str, Any]] = []
+        updates: list[dict[str, Any]] = []
+        # Of a table of errors most parts have no rows: then nothing changes but how far it is.
+        if added or (emptied and metadata.current_snapshot() is not None) or self._work.kind == "records":
+            now = self._now_ms()
+            snapshots = Snapshots(metadata, self._work.kind, self._files, now)
+            draft = SnapshotDraft(operation, added, emptied, dict(self._offsets))
+            requirements, updates = snapshots.draft(draft)
+            self._step("manifests")
+            updates += removal(expired(metadata, now, coming=1))
+        self._send(requirements, updates, changes)
+        self._report.parts += sum(len(change.new) or len(change.old) for change in changes)
+
+    def _expire(self) -> None:
+        """Let go of old snapshots, also where nothing is published."""
+
+        if self.commits or self._work.snapshots < 2:
+            return
+        metadata = self._loaded()
+        old = expired(metadata, self._now_ms())
+        if old:
+            self._send([{"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}], removal(old), ())
+
+    def _send(
+        self,
+        requirements: list[dict[str, Any]],
+        updates: list[dict[str, Any]],
+        changes: Sequence[PendingChange],
+    ) -> None:
+        named = tuple(
+            PartChange(
+                change.stream,
+                change.old,
+                tuple((part.base, part.end, part.generation) for part in change.new),
+            )
+            for change in changes
+        )
+        before = self._location
+        self._location = self._broker.commit_table(
+            TableCommitRequest(self._work.namespace, self._work.name, before, named, requirements, updates)
+        )
+        if self._location != before:
+            self._metadata = None
+        self.commits += 1
+        self._report.commits += 1
+        self._step("commit")
+
+    def sweep(self, grace_ms: int) -> int:
+
+        try:
+            return sweep(self._loaded(), self._location, self._files, self._now_ms(), grace_ms)
+        except NotFound:
+            return 0  # the table moved on meanwhile, or was dropped
+
+    def _loaded(self) -> TableMetadata:
+        if self._metadata is None:
+            try:
+                self._metadata = TableMetadataUtil.parse_raw(self._files.get(self._location).decode())
+            except NotFound:
+                raise TableChanged(f"table {self._work.name!r} moved on meanwhile") from None
+        return self._metadata
+
+    # Files
+
+    def _new_files(self, change: PendingChange) -> list[IcebergFile]:
+        """The files of the new parts, as the table names them."""
+
+        schema = self._loaded().schema()
+        found = []
+        for part in change.new:
+            for file in part.files:
+                footer = self._footer(file.key, file.bytes)
+                invariant(footer.num_rows == file.records, "a file holds the records that the ledger says")
+                if self._work.kind == "records":
+                    location = self._files.location(file.key)
+                    found.append(data_file(footer, schema, location, file.bytes, file.day))
+                else:
+                    name = f"{change.partition}-{part.base}-{part.end}-{part.generation}-{file.day}.parquet"
+                    errors = self._error_file(file, footer, f"{self._loaded().location}/data/{name}")
+                    found += errors
+        return found
+
+    def _error_file(self, file: DataFile, footer: pq.FileMetaData, location: str) -> list[IcebergFile]:
+
+        if not any_errors(footer):
+            return []
+        data, count = write_errors(file, self._work.topic, location, self._files)
+        if not count:
+            return []
+        metadata = pq.read_metadata(io.BytesIO(data))
+        return [data_file(metadata, self._loaded().schema(), location, len(data), file.day)]
+
+    def _footer(self, key: str, size: int) -> pq.FileMetaData:
+
+        with self._files.ranged(key, size) as source:
+            return pq.read_metadata(source)

@@ -1,0 +1,133 @@
+"""Where records stand to the records: workers read the log's objects and the parts' files themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from mainstem import limits
+from mainstem.broker.plans import Sources, WalExtents
+from mainstem.errors import LogDamaged
+from mainstem.lake.places import Place, open_place, open_seekable, url_of
+from mainstem.ledger.parts import DataFile, Part
+from mainstem.log.extents import EXTENT
+from mainstem.ports.objectstore.open import shown
+from mainstem.records.header import stamp
+from mainstem.records.merging import Run, merged_rows
+from mainstem.records.parquet import RowFile
+from mainstem.records.rewrite import in_ranges
+from mainstem.records.rows import decode_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Rows = npt.NDArray[Any]
+
+_LEADER_EPOCH = 0  # of no meaning in rows
+
+
+def source_rows(
+    sources: Sources, topic: str, partition: int, *, typed: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range in offset order, without those to leave out, a bounded amount at a time.
+
+    Parts come before the log. Raises LogDamaged, naming the offsets, and NotFound if an object is gone."""
+    name = f"topic {topic!r}, partition {partition}"
+    parts = (_part_rows(part, sources, name, typed) for part in sources.parts)
+    wal = (_wal_rows(extents, partition, name) for extents in sources.wal)
+    for rows in chain.from_iterable(chain(parts, wal)):
+        kept = _kept(rows, sources)
+        if kept.num_rows:
+            yield kept
+
+
+# The log's objects
+
+
+def _wal_rows(extents: WalExtents, partition: int, name: str) -> Iterator[pa.RecordBatch]:
+    rows = np.frombuffer(extents.rows, EXTENT)
+    place = open_place(extents.url)
+    try:
+        for first, last in _reads(rows):
+            batches = _read_slices(place, rows[first:last], extents, name)
+            yield from decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms)
+    finally:
+        place.close()
+
+
+def _reads(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Runs of extents that are fetched by one read each: near each other, and not too many bytes."""
+    starts = rows["start"].astype(np.int64)
+    ends = starts + rows["length"]
+    far = np.ones(len(rows), np.bool_)
+    gaps = starts[1:] - ends[:-1]
+    far[1:] = (gaps < 0) | (gaps > limits.LAKE_READ_GAP_BYTES_MAX)
+    first = 0
+    for run_end in [*np.flatnonzero(far)[1:].tolist(), len(rows)]:
+        while first < run_end:
+            full = int(
+                np.searchsorted(ends[first:run_end], starts[first] + limits.LAKE_READ_BYTES, side="right")
+            )
+            last = first + max(full, 1)
+            yield first, last
+            first = last
+
+
+def _read_slices(place: Place, rows: Rows, extents: WalExtents, name: str) -> bytearray:
+    """The slices, checked and stamped, one after another."""
+    origin = int(rows["start"][0])
+    block = memoryview(place.read(origin, int(rows["start"][-1]) + int(rows["length"][-1]) - origin))
+    slices = []
+    for _, count, base, start, length, crc, _ in rows.tolist():
+        slice = block[start - origin : start - origin + length]
+        if len(slice) != length or crc32c(slice) != crc:
+            base += extents.shift
+            raise LogDamaged(
+                f"{name}: the bytes of offsets [{base}, {base + count}) in {shown(extents.url)} "
+                "do not match their checksum"
+            )
+        slices.append(slice)
+    joined = bytearray().join(slices)
+    view = memoryview(joined)
+    at = 0
+    for slice, base in zip(slices, rows["base"].tolist(), strict=True):
+        stamp(view[at : at + len(slice)], base + extents.shift, _LEADER_EPOCH)
+        at += len(slice)
+    return joined
+
+
+# Parts
+
+
+def _part_rows(part: Part, sources: Sources, name: str, typed: bool) -> Iterator[pa.RecordBatch]:
+    def rows_of(file: DataFile) -> Iterator[pa.RecordBatch]:
+        url = url_of(sources.store, file.key)
+        with open_seekable(url, file.bytes) as source:
+            try:
+                yield from RowFile(source).rows(sources.base, sources.end, typed=typed)
+            except LogDamaged as damage:
+                raise LogDamaged(
+                    f"{name}: the file {shown(url)}, of offsets [{part.base}, {part.end}), cannot be read: {damage}"
+                ) from damage
+
+    wanted = [file for file in part.files if file.base < sources.end and file.end > sources.base]
+    yield from merged_rows(Run(file.base, partial(rows_of, file)) for file in wanted)
+
+
+def _kept(rows: pa.RecordBatch, sources: Sources) -> pa.RecordBatch:
+    """The rows inside the range, and not to be left out."""
+    import pyarrow as pa
+
+    if not rows.num_rows:
+        return rows
+    offsets = rows.column("_offset").to_numpy()
+    first, last = (int(at) for at in np.searchsorted(offsets, [sources.base, sources.end]))
+    inside, offsets = rows.slice(first, last - first), offsets[first:last]
+    gone = in_ranges(offsets, sources.leave_out)
+    return inside.filter(pa.array(~gone)) if gone.any() else inside

@@ -1,0 +1,80 @@
+"""Rows to parts: files sorted by day, a new part whenever the last one is large enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mainstem import limits
+from mainstem.broker.plans import Task
+from mainstem.lake.day_files import DayFiles
+from mainstem.lake.outputs import Outputs
+from mainstem.ledger.parts import Part
+from mainstem.records.rows import days
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PartWriter:
+    """Takes the rows of a task in offset order."""
+
+    def __init__(self, task: Task, outputs: Outputs) -> None:
+        self._task = task
+        self._outputs = outputs
+        self._base = task.sources.base
+        self._bytes = 0
+        self._parts: list[Part] = []
+        self._files = self._new_files()
+        self._started = [self._files]
+
+    def add(self, rows: pa.RecordBatch) -> int | None:
+        """Take rows. Returns the first offset not taken if they lie in too many days for one task."""
+        taken = self._within_days(rows)
+        if taken.num_rows:
+            self._files.add(taken)
+            self._bytes += taken.nbytes
+        if taken.num_rows < rows.num_rows:
+            return int(rows.column("_offset")[taken.num_rows].as_py())
+        if self._bytes >= limits.LAKE_PART_BYTES:
+            self._cut(int(rows.column("_offset")[-1].as_py()) + 1)
+        return None
+
+    def finish(self, end: int) -> tuple[Part, ...]:
+        """The parts, which tile the task's range up to `end`. Their files are durable."""
+        if self._base < end:
+            self._cut(end)
+        return tuple(self._parts)
+
+    def discard(self) -> None:
+        """Delete every file made so far."""
+        for files in self._started:
+            files.discard()
+
+    def _cut(self, end: int) -> None:
+        files = self._files.finish()
+        records = sum(file.records for file in files)
+        self._parts.append(Part(self._base, end, self._task.generation, files, records))
+        self._base, self._bytes = end, 0
+        self._files = self._new_files()
+        self._started.append(self._files)
+
+    def _new_files(self) -> DayFiles:
+        task = self._task
+        return DayFiles(self._outputs, task.prefix, topic_id=task.topic_id, partition=task.partition)
+
+    def _within_days(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The first of the rows, so many that no more days than allowed come together.
+
+        Times are the producer's choice; without a bound, a task could make a file a record. What is made of
+        parts has no more days than they have."""
+        of_rows = days(rows)
+        one_day = of_rows[0] == of_rows[-1] and (of_rows == of_rows[0]).all()
+        if one_day or self._task.kind != "materialise":
+            return rows
+        known = np.array(sorted(self._files.days), np.int64)
+        found, first_at = np.unique(of_rows, return_index=True)
+        fresh = np.sort(first_at[~np.isin(found, known)])
+        room = max(limits.LAKE_DAYS_PER_TASK_MAX - len(known), 0)
+        return rows if len(fresh) <= room else rows.slice(0, int(fresh[room]))

@@ -1,0 +1,75 @@
+"""`format("mainstem")`: topics as sources and sinks of Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from mainstem.errors import InvalidInput
+from mainstem.spark.source.columns import check_schema, ddl
+from mainstem.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class MainstemDataSource(DataSource):
+    """Topics of a Mainstem broker. Options: docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mainstem"
+
+    def schema(self) -> str:
+        # Whether it is a batch or a stream is not known here, so only what both have is looked at.
+        given = {name: value for name, value in self.options.items() if name.lower() in _OF_SCHEMA}
+        options = SourceOptions.parse({"subscribe": "any", **given}, streaming=True)
+        if options.value_format != "raw":
+            raise InvalidInput(
+                f'the option valueFormat={options.value_format} needs the columns you want: .schema("id long, …")'
+            )
+        return ddl(options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from mainstem.spark.source.reader import BatchReader
+
+        options = SourceOptions.parse(self.options, streaming=False)
+        check_schema(schema, options)
+        return BatchReader(schema, options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from mainstem.spark.source.stream import StreamReader
+
+        options = SourceOptions.parse(self.options, streaming=True)
+        check_schema(schema, options)
+        return StreamReader(schema, options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from mainstem.spark.sink.columns import check_schema as check_rows
+        from mainstem.spark.sink.options import SinkOptions
+        from mainstem.spark.sink.writer import BatchWriter
+
+        if overwrite:
+            raise InvalidInput('a log is only ever added to: use mode("append")')
+        options = SinkOptions.parse(self.options)
+        check_rows(schema, topic=options.topic, keep_timestamps=options.keep_timestamps)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from mainstem.spark.sink.columns import check_schema as check_rows
+        from mainstem.spark.sink.options import SinkOptions
+        from mainstem.spark.sink.writer import StreamWriter
+
+        options = SinkOptions.parse(self.options)
+        check_rows(schema, topic=options.topic, keep_timestamps=options.keep_timestamps)
+        return StreamWriter(options)
+
+
+_OF_SCHEMA = ("includeheaders", "valueformat")

@@ -1,0 +1,114 @@
+"""Tasks on Spark: one job, a worker a task; only what to publish comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from mainstem.broker.plans import Publication, Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_RESULT = "number long, publication binary, error string, seconds double"
+
+
+class Outcome(NamedTuple):
+    """What became of one task."""
+
+    task: Task
+    publication: Publication | None
+    error: str  # why there is none
+    seconds: float
+
+
+class SparkLost(Exception):
+    """The JVM is gone, and with it the session: only a new process gets another."""
+
+
+class SparkRunner:
+    """Does tasks side by side in one session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, tasks: Sequence[Task]) -> list[Outcome]:
+        """What became of each task, in their order. One that fails says why, and the others go on.
+
+        Raises SparkLost. If workers die more often than Spark tries, all tasks failed."""
+        started = time.monotonic()
+        try:
+            return self._run(tasks)
+        except Exception as error:  # py4j and PySpark raise kinds of their own
+            if not self._alive():
+                raise SparkLost(_first_line(error)) from error
+            seconds = time.monotonic() - started
+            return [Outcome(task, None, f"Spark: {_first_line(error)}", seconds) for task in tasks]
+
+    def cancel(self) -> None:
+        """Have a call that runs on another thread fail."""
+        self._spark.sparkContext.cancelAllJobs()
+
+    def _run(self, tasks: Sequence[Task]) -> list[Outcome]:
+        # Spark spreads numbers, one a partition; what they stand for travels with the function.
+        numbers = self._spark.range(0, len(tasks), 1, numPartitions=len(tasks))
+        results = numbers.mapInArrow(_Worker([msgspec.msgpack.encode(task) for task in tasks]), _RESULT)
+        return [
+            Outcome(
+                tasks[number],
+                None if made is None else msgspec.msgpack.decode(bytes(made), type=Publication),
+                error or "",
+                seconds,
+            )
+            for number, made, error, seconds in sorted(results.collect(), key=lambda row: row[0])
+        ]
+
+    def _alive(self) -> bool:
+        try:
+            return not self._spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # noqa: BLE001 - a JVM that does not answer is dead
+            return False
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:500] if lines else 'no more was said'}"
+
+
+class _Worker:
+    """Runs in a Python worker of Spark: numbers of tasks in, what they made out."""
+
+    def __init__(self, tasks: list[bytes]) -> None:
+        self._tasks = tasks
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                publication, error, seconds = run_task(self._tasks[number])
+                yield pa.RecordBatch.from_pydict(
+                    {
+                        "number": pa.array([number], pa.int64()),
+                        "publication": pa.array([publication], pa.binary()),
+                        "error": pa.array([error], pa.string()),
+                        "seconds": pa.array([seconds], pa.float64()),
+                    }
+                )
+
+
+def run_task(encoded: bytes) -> tuple[bytes | None, str | None, float]:
+    """(what to publish, why there is nothing, seconds)."""
+    from mainstem.lake.materialise import materialise
+
+    started = time.monotonic()
+    task = msgspec.msgpack.decode(encoded, type=Task)
+    try:
+        publication = msgspec.msgpack.encode(materialise(task))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's own failure
+        return None, f"{type(error).__name__}: {error}", time.monotonic() - started
+    return publication, None, time.monotonic() - started

@@ -1,0 +1,66 @@
+"""The Spark session of the lake's jobs: one long-lived JVM."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mainstem.errors import SparkMissing
+from mainstem.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER_ENV = "MAINSTEM_SPARK_MASTER"
+# Two attempts at a task: a Python worker that was killed must not fail the whole job.
+MASTER_DEFAULT = "local[*,2]"
+
+_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.log.level": "ERROR",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+def open_session(
+    name: str = "mainstem lake", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session, made with the first Java found; in a process that has one already, that one.
+
+    `settings` go over ours. Raises SparkMissing."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkMissing("the lake's jobs need PySpark: pip install 'mainstem[spark]'") from None
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the name of the machine
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    os.environ["JAVA_HOME"] = str(find_java(os.environ))
+    # Workers are Pythons like this one, so that they find the same packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    builder = builder.master(master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT)
+    for key, value in {**_local(master), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise SparkMissing(f"Spark does not start: {error}") from error
+
+
+def _local(master: str | None) -> Mapping[str, str]:
+    """Settings for a JVM of our own. A cluster has its own memory and addresses."""
+    chosen = master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT
+    if chosen.startswith("local"):
+        return _SETTINGS
+    return {key: value for key, value in _SETTINGS.items() if key.startswith("spark.sql.")}

@@ -1,0 +1,168 @@
+"""`df.write` and `df.writeStream`: tasks write in transactions of their own, the driver commits all of them at once.
+
+What makes it exactly once: a batch is known by its query and number. Every attempt at a task has a transaction, and
+one command of the ledger commits those of the attempts that Spark reports as done, aborts the others, and remembers
+the number. A batch that is run again finds itself committed, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from mainstem.errors import InvalidInput, MainstemError
+from mainstem.spark.broker import RemoteBroker
+from mainstem.spark.sink.batches import TaskBatches
+from mainstem.spark.sink.options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("mainstem.spark")
+
+# Where Spark tells tasks of a stream which query and batch they belong to.
+_QUERY_PROPERTY = "sql.streaming.queryId"
+_BATCH_PROPERTY = "streaming.sql.batchId"
+
+_ONLY_BATCH = 0  # the number of the batch that a write outside of streams consists of
+_EXTENSIONS = 4  # so many times within the time that a transaction may take, a task says it is at work
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What one attempt at a task did."""
+
+    query: str
+    run: str
+    batch: int
+    attempt: str
+    producer: int
+    epoch: int
+    records: int
+    committed: bool  # the batch was committed before this attempt began
+
+    @property
+    def stamp(self) -> tuple[str, int, int]:
+        return self.attempt, self.producer, self.epoch
+
+
+@dataclass(frozen=True)
+class _Batch:
+    query: str
+    run: str
+    number: int
+    lasting: bool
+
+
+def _write(rows: Iterator[pa.RecordBatch], batch: _Batch, options: SinkOptions) -> TaskWritten:
+    """Runs in a worker."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+    name = f"{task}.{attempt}"
+    timeout_ms = options.transaction_timeout_ms
+    with RemoteBroker(options.url, options.api_key) as broker:
+        begun = broker.begin_task(
+            batch.query, batch.run, batch.number, name, timeout_ms=timeout_ms, lasting=batch.lasting
+        )
+        records = 0
+        if not begun.committed:
+            extending = broker.extending(batch.query, batch.run, timeout_ms / 1000 / _EXTENSIONS)
+            try:
+                batches = TaskBatches(broker, begun, options, first_turn=task)
+                batches.write(rows)
+                records = batches.records
+            finally:
+                extending.cancel()
+    return TaskWritten(
+        batch.query,
+        batch.run,
+        batch.number,
+        name,
+        begun.producer,
+        begun.epoch,
+        records,
+        begun.committed,
+    )
+
+
+def _commit(written: list[TaskWritten], options: SinkOptions, *, lasting: bool) -> None:
+    first = written[0]
+    if all(one.committed for one in written):
+        _log.info("a batch was there already", extra={"query": first.query, "batch": first.batch})
+        return
+    stamps = [one.stamp for one in written if not one.committed]
+    with RemoteBroker(options.url, options.api_key) as broker:
+        broker.commit_batch(first.query, first.run, first.batch, stamps, lasting=lasting)
+
+
+def _abort(query: str, run: str, options: SinkOptions) -> None:
+    try:
+        with RemoteBroker(options.url, options.api_key) as broker:
+            broker.abort_batch(query, run)
+    except MainstemError as error:
+        # The query fails for another reason, which is the one to show. The transactions run out by themselves.
+        _log.warning("a failed batch was not aborted", extra={"query": query, "error": str(error)})
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One write: all of it or nothing."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        query = options.query or f"write-{uuid.uuid4().hex}"
+        number = _ONLY_BATCH if options.batch is None else options.batch
+        self._batch = _Batch(query, uuid.uuid4().hex, number, lasting=bool(options.query))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _write(iterator, self._batch, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        written = _written(messages)
+        if written:
+            _commit(written, self._options, lasting=self._batch.lasting)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _abort(self._batch.query, self._batch.run, self._options)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """A stream's batches, each once. Spark makes a new writer to commit, so messages carry all that it needs."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._run = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_PROPERTY) if context else None
+        number = context.getLocalProperty(_BATCH_PROPERTY) if context else None
+        if not query or number is None:
+            raise InvalidInput(
+                "Spark does not say which query and batch this task belongs to: use foreachBatch"
+            )
+        batch = _Batch(query, f"{self._run}-{number}", int(number), lasting=True)
+        return _write(iterator, batch, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        written = _written(messages)
+        if written:
+            _commit(written, self._options, lasting=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        # A task that failed left no message; without any, the next run of the batch aborts what this one left.
+        written = _written(messages)
+        if written:
+            _abort(written[0].query, written[0].run, self._options)
+
+
+def _written(messages: list[WriterCommitMessage | None]) -> list[TaskWritten]:
+    return [message for message in messages if isinstance(message, TaskWritten)]

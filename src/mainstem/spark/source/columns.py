@@ -1,0 +1,136 @@
+"""Rows as the columns that a query sees: those of Spark's Kafka source, or typed ones made of JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from mainstem.errors import InvalidInput
+from mainstem.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+_DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+_DDL_HEADERS = ", headers array<struct<key:string,value:binary>>"
+
+# Columns of a typed read that are not made of the value: they carry the names they have in tables.
+RECORD_COLUMNS = {
+    "_topic": "string",
+    "_partition": "int",
+    "_offset": "bigint",
+    "_timestamp": "timestamp",
+    "_key": "binary",
+    "_value": "binary",
+    "_headers": "array<struct<key:string,value:binary>>",
+}
+
+
+def ddl(options: SourceOptions) -> str:
+    """The columns of a read that asks for no others."""
+    return _DDL + _DDL_HEADERS if options.headers else _DDL
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> None:
+    """Raises InvalidInput for columns that this read cannot give."""
+    kinds = [(field.name, field.dataType) for field in schema.fields]
+    if options.value_format == "json":
+        _check_typed(kinds)
+    elif kinds != [(field.name, field.dataType) for field in _parsed(ddl(options)).fields]:
+        raise InvalidInput(
+            "columns of your own need the option valueFormat=json: without it they are " + ddl(options)
+        )
+
+
+def _check_typed(kinds: list[tuple[str, DataType]]) -> None:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    from mainstem.spark.source.json_columns import CORRUPT_COLUMN, unsupported
+
+    for name, kind in kinds:
+        wanted = {**RECORD_COLUMNS, CORRUPT_COLUMN: "string"}.get(name)
+        if wanted is None:
+            bad = unsupported(to_arrow_type(kind, timezone="UTC"))
+            if bad is not None:
+                raise InvalidInput(f"column {name}: {bad} cannot be made of JSON; read it as a string")
+        elif kind != _parsed(f"c {wanted}").fields[0].dataType:
+            raise InvalidInput(f"column {name} is {wanted}, not {kind.simpleString()}")
+
+
+def _parsed(text: str) -> StructType:
+    """A DDL string as a schema. Spark's own parser needs a JVM, which a planning worker has not."""
+    from pyspark.sql import types as t
+
+    header = t.StructType().add("key", t.StringType()).add("value", t.BinaryType())
+    known: dict[str, DataType] = {
+        "string": t.StringType(),
+        "int": t.IntegerType(),
+        "bigint": t.LongType(),
+        "timestamp": t.TimestampType(),
+        "binary": t.BinaryType(),
+        "array<struct<key:string,value:binary>>": t.ArrayType(header),
+    }
+    schema = t.StructType()
+    for column in text.split(", "):
+        name, _, kind = column.partition(" ")
+        schema.add(name, known[kind])
+    return schema
+
+
+class Columns:
+    """Makes the Arrow batches of one partition. Picklable: it travels to workers."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self._schema = schema
+        self._options = options
+
+    def maker(self, topic: str, partition: int) -> Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+        """What makes a query's columns of rows."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        if self._options.value_format == "json":
+            from mainstem.spark.source.json_columns import JsonColumns
+
+            typed = JsonColumns(schema, topic, partition, self._options.malformed)
+            return typed.of_rows
+        return lambda rows: iter([_record_columns(rows, schema, topic, self._options.headers)])
+
+
+def _record_columns(rows: pa.RecordBatch, schema: pa.Schema, topic: str, headers: bool) -> pa.RecordBatch:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    appended = rows.column("_append_time")
+    if appended.null_count == len(appended):
+        kinds = pa.repeat(pa.scalar(0, pa.int32()), len(appended))
+    else:
+        kinds = pc.fill_null(appended, False).cast(pa.int32())
+    columns = [
+        rows.column("_key"),
+        rows.column("_value"),
+        topic_column(topic, rows.num_rows),
+        rows.column("_partition"),
+        rows.column("_offset"),
+        rows.column("_timestamp"),
+        kinds,
+    ]
+    if headers:
+        columns.append(headers_column(rows, schema.field("headers").type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def topic_column(topic: str, rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(topic, pa.string()), rows)
+
+
+def headers_column(rows: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    """Null for a record without headers, as the Kafka source has it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    headers = rows.column("_headers").cast(kind)
+    return pc.if_else(pc.equal(pc.list_value_length(headers), 0), pa.scalar(None, kind), headers)

@@ -1,0 +1,276 @@
+"""The driver on Spark, as a process of its own: through kills, the records stay what they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from mainstem.lake.broker import LakeBroker
+from mainstem.records.decoding import StoredRecord, decode_records
+from mainstem.spark.driver import Driver, DriverOptions
+from mainstem.spark.jobs import SparkRunner
+from mainstem.testing.server import ServerProcess
+
+from .conftest import Broker
+from .test_driver_rounds import Watched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAIT_S = 120.0
+
+
+class DriverProcess:
+    """`mainstem lake run` against a server. Leaving the block ends it."""
+
+    def __init__(self, url: str, *flags: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mainstem", "lake", "run", "--url", url, "--lease-ms", "1000", *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._errors: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._read_events, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> DriverProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self._finish()
+
+    def wait_for(self, name: str) -> dict[str, Any]:
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events if event["event"] == name]
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: found() or self.process.poll() is not None, WAIT_S)
+        assert found(), (self.events, self._errors)
+        return found()[0]
+
+    def wait(self) -> int:
+        code = self.process.wait(WAIT_S)
+        self._finish()
+        return code
+
+    def kill(self) -> None:
+        """At once, as kill -9 does; its JVM and workers notice."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.kill()
+        self.wait()
+        _, alive = psutil.wait_procs(family, timeout=WAIT_S)
+        assert not alive
+
+    def _finish(self) -> None:
+        self.process.wait(WAIT_S)
+        for thread in self._threads:
+            thread.join(WAIT_S)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _read_events(self) -> None:
+        for line in self.process.stdout or ():
+            with self._changed:
+                self.events.append(json.loads(line))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _read_errors(self) -> None:
+        for line in self.process.stderr or ():
+            self._errors.append(line)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Broker]:
+    with ServerProcess(tmp_path / "data", "--text", "off", "--lake-topics", "all") as process:
+        found = Broker(process)
+        with found.client:
+            yield found
+
+
+def _records(broker: Broker, topic: str, partition: int = 0) -> list[StoredRecord]:
+    """Every record, from the batches the broker serves."""
+    found: list[StoredRecord] = []
+    at = 0
+    while True:
+        answer = broker.client.get(
+            f"/v0/topics/{topic}/batches", params={"partition": partition, "from": at, "max_bytes": 8 << 20}
+        )
+        assert answer.status_code == 200, answer.text
+        found += decode_records(answer.content, at)
+        after = int(answer.headers["Mainstem-Next-Offset"])
+        if after == at:
+            return found
+        at = after
+
+
+def _fill(broker: Broker, topic: str, batches: int, partitions: int = 1) -> None:
+    for partition in range(partitions):
+        for number in range(batches):
+            values = [os.urandom(50) + b"%d" % i for i in range(1000)]
+            keys = [b"%d" % (i % 10) for i in range(1000)]
+            times = [1_700_000_000_000 + 20_000_000 * (number % 5) + i for i in range(1000)]
+            broker.write(topic, *values, partition=partition, keys=list(keys), times=times)
+
+
+def _parquet_files(data_dir: Path) -> list[Path]:
+    return list((data_dir / "objects" / "parts").rglob("*.parquet"))
+
+
+def _appears(data_dir: Path, process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until a file is being written."""
+    waited = threading.Event()
+    for _ in range(int(WAIT_S / 0.002)):
+        if any(path.stat().st_size for path in _parquet_files(data_dir)):
+            return
+        if process is not None and process.poll() is not None:
+            break
+        waited.wait(0.002)
+    raise AssertionError("no file was written")
+
+
+def _named_files(broker: Broker, topic: str) -> int:
+    status = broker.ask("GET", "/v0/lake/status")
+    (found,) = [one for one in status["topics"] if one["topic"] == topic]
+    assert found["lag_records"] == 0
+    return sum(partition["files"] for partition in found["partitions"])
+
+
+def test_one_pass_end_to_end_leaves_every_record_as_it_was(lake: Broker, tmp_path: Path, topic: str) -> None:
+    lake.create(topic, partitions=2)
+    _fill(lake, topic, 20, partitions=2)
+    lake.ask("POST", f"/v0/topics/{topic}/delete", {"match": "7"})
+    before = [_records(lake, topic, partition) for partition in range(2)]
+    with DriverProcess(lake.url, "--once") as driver:
+        assert driver.wait() == 0
+    published = [event for event in driver.events if event["event"] == "published"]
+    assert sum(event["records"] for event in published) == sum(map(len, before))
+    assert [_records(lake, topic, partition) for partition in range(2)] == before
+    assert _named_files(lake, topic) == len(_parquet_files(tmp_path / "data"))
+
+
+@pytest.mark.slow
+def test_a_driver_killed_in_the_middle_loses_nothing_and_doubles_nothing(
+    lake: Broker, tmp_path: Path, topic: str
+) -> None:
+    lake.create(topic, partitions=2)
+    _fill(lake, topic, 300, partitions=2)
+    before = [_records(lake, topic, partition) for partition in range(2)]
+    with DriverProcess(lake.url, "--once") as killed:
+        killed.wait_for("tasks")
+        _appears(tmp_path / "data", killed.process)
+        killed.kill()
+    assert "published" not in {event["event"] for event in killed.events}
+    assert [_records(lake, topic, partition) for partition in range(2)] == before
+    with DriverProcess(lake.url) as driver:
+        driver.wait_for("published")
+        while sum(event.get("records", 0) for event in driver.events) < sum(map(len, before)):
+            with driver._changed:
+                assert driver._changed.wait(WAIT_S)
+        driver.process.send_signal(signal.SIGTERM)
+        assert driver.wait() == 0
+    assert [_records(lake, topic, partition) for partition in range(2)] == before
+    status = lake.ask("GET", "/v0/lake/status")
+    assert status["tasks"] == []
+    assert sum(p["records"] for one in status["topics"] for p in one["partitions"]) == sum(map(len, before))
+
+
+def test_python_workers_killed_in_the_middle_are_replaced(
+    spark: SparkSession, lake: Broker, tmp_path: Path, topic: str
+) -> None:
+    lake.create(topic, partitions=2)
+    _fill(lake, topic, 200, partitions=2)
+    before = [_records(lake, topic, partition) for partition in range(2)]
+    progress = Watched()
+    with LakeBroker(lake.url) as calls:
+        options = DriverOptions(holder=topic, topics=(topic,))
+        driver = Driver(calls, SparkRunner(spark), options, progress)
+        thread = threading.Thread(target=driver.run_once)
+        thread.start()
+        _appears(tmp_path / "data")
+        killed = _kill_workers()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+        if driver.standing.failed:  # killed more often than Spark tries: another pass gets there
+            driver = Driver(calls, SparkRunner(spark), options, progress)
+            driver.run_once()
+    assert killed
+    assert sum(event["records"] for event in progress.named("published")) == sum(map(len, before))
+    assert [_records(lake, topic, partition) for partition in range(2)] == before
+
+
+def _kill_workers() -> int:
+    """Those that do tasks: the children of PySpark's daemon."""
+    killed = 0
+    for process in psutil.Process().children(recursive=True):
+        parent = process.parent()
+        if parent is not None and "pyspark.daemon" in " ".join(parent.cmdline()):
+            process.kill()
+            killed += 1
+    return killed
+
+
+def test_a_damaged_topic_fails_alone_and_says_where(
+    spark: SparkSession, lake: Broker, tmp_path: Path, topic: str
+) -> None:
+    for name in (f"{topic}-sound", f"{topic}-hurt"):
+        lake.create(name)
+        _fill(lake, name, 3)
+    progress = Watched()
+    with LakeBroker(lake.url) as calls:
+        sources = calls.sources(f"{topic}-hurt", 0, 0, 3000)
+        _flip_a_byte(sources.wal[0])
+        driver = Driver(calls, SparkRunner(spark), DriverOptions(holder=topic), progress)
+        driver.run_once()
+    (failed,) = progress.named("failed")
+    assert failed["topic"] == f"{topic}-hurt"
+    assert "[1000, 2000)" in failed["error"]
+    assert [event["topic"] for event in progress.named("published")] == [f"{topic}-sound"]
+
+
+def _flip_a_byte(extents: Any) -> None:
+    import numpy as np
+
+    from mainstem.lake.places import local_path
+    from mainstem.log.extents import EXTENT
+
+    rows = np.frombuffer(extents.rows, EXTENT)
+    path = local_path(extents.url)
+    assert path is not None
+    with path.open("r+b") as file:
+        file.seek(int(rows["start"][1]) + 100)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def test_a_driver_ends_politely_in_the_middle_of_its_work(lake: Broker, topic: str) -> None:
+    lake.create(topic)
+    _fill(lake, topic, 100)
+    with DriverProcess(lake.url) as driver:
+        driver.wait_for("tasks")
+        driver.process.send_signal(signal.SIGTERM)
+        assert driver.wait() == 0
+    assert lake.ask("GET", "/v0/lake/status")["tasks"] == []
+    assert "failed" not in {event["event"] for event in driver.events}
