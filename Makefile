@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,cluster]'
 	touch $@
 
-run: setup       ## start the server on this machine, data in ./data
-	$(BIN)/mainstem serve --data-dir data
+run: setup       ## start the server and the lake on this machine, data in ./data
+	$(BIN)/mainstem serve --data-dir data --lake
 
 check: setup     ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check src tests

@@ -8,15 +8,19 @@ from mainstem.version import VERSION
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker, BrokerOptions, Record
+    from mainstem.client.asynchronous import AsyncClient
     from mainstem.client.embedded import EmbeddedLog, open
     from mainstem.client.options import at_least_once, every_ms
+    from mainstem.client.sync import Client
     from mainstem.errors import MainstemError
     from mainstem.ledger.config import TopicConfig
 
 __version__ = VERSION
 __all__ = [
+    "AsyncClient",
     "Broker",
     "BrokerOptions",
+    "Client",
     "EmbeddedLog",
     "MainstemError",
     "Record",
@@ -28,8 +32,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": "mainstem.client.asynchronous",
     "Broker": "mainstem.broker.broker",
     "BrokerOptions": "mainstem.broker.broker",
+    "Client": "mainstem.client.sync",
     "EmbeddedLog": "mainstem.client.embedded",
     "MainstemError": "mainstem.errors",
     "Record": "mainstem.broker.broker",

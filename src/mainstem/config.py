@@ -168,6 +168,14 @@ class Config:
     max_body_bytes: Annotated[
         int, _size(0, limits.HTTP_BODY_BYTES_MAX), "Largest body of a request; 0 = the most there may be."
     ] = limits.HTTP_BODY_BYTES_MAX
+    lake_topics: Annotated[
+        str,
+        _one_of("tables", "all"),
+        "Whose records become Parquet: of tables and compacted topics, or of all.",
+    ] = "tables"
+    lake: Annotated[
+        bool, _FLAG, "Run the lake's driver beside the server: records become tables. Needs PySpark and Java."
+    ] = False
     log_format: Annotated[
         str, _one_of("auto", "text", "json"), "Log lines as key=value or JSON; auto: key=value on a terminal."
     ] = "auto"

@@ -8,8 +8,10 @@ import errno
 import gc
 import json
 import os
+import secrets
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +28,7 @@ from mainstem.doors.kafka.connections import KafkaLimits
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
+from mainstem.spark.child import LakeChild
 
 _log = events.named("server")
 
@@ -73,6 +76,10 @@ async def serve(config: Config, stop: asyncio.Event | None = None) -> None:
 async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> None:
     started: dict[str, Door] = {}
     ports: dict[str, str] = {}
+    lake_key = secrets.token_hex(32) if config.lake and config.api_keys else None
+    if lake_key is not None:
+        config = replace(config, api_keys=f"{config.api_keys},{lake_key}")
+    lake: LakeChild | None = None
     try:
         for name, door, address in _doors(config, broker):
             bound = await _start(name, door, address)
@@ -83,8 +90,11 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
         gc.collect()
         gc.freeze()  # what is loaded by now stays, so that full collections need not walk it: 60 ms each
         _log.info("ready", pid=os.getpid(), **ports)
+        lake = _lake(config, ports, lake_key)
         await stop.wait()
     finally:
+        if lake is not None:
+            await lake.stop()  # first, so that it can give back what it holds
         # Doors share the time to drain: they finish side by side.
         cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in started.values()))
         for name, count in zip(started, cut_off, strict=True):
@@ -129,6 +139,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
         doors.append(("kafka", kafka, config.kafka))
         if http is not None:
             http.context.published.append(kafka.metrics.published)
+            http.context.groups = lambda: kafka.groups
     return doors
 
 
@@ -147,6 +158,21 @@ def _http_door(config: Config, broker: Broker) -> HttpDoor:
         probe_auth=config.probe_auth,
         tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
     )
+
+
+def _lake(config: Config, ports: dict[str, str], api_key: str | None) -> LakeChild | None:
+    """The lake's driver, starting, if it is wanted."""
+    if not config.lake:
+        return None
+    if config.http is None or config.tls_cert is not None:
+        _log.warning(
+            "no lake",
+            message="--lake needs the HTTP door, without TLS; start `mainstem lake run --url …` by itself instead",
+        )
+        return None
+    lake = LakeChild(Address.parse(ports["http"]), api_key)
+    lake.start()
+    return lake
 
 
 async def _start(name: str, door: Door, address: Address) -> Address:

@@ -17,7 +17,7 @@ _IMPORTS = """
 import sys
 from mainstem.cli.main import run
 code = run(sys.argv[1:])
-heavy = {"numpy", "uvloop", "numba", "pyarrow", "asyncio", "mainstem.broker.broker"} & set(sys.modules)
+heavy = {"httpx", "numpy", "uvloop", "numba", "pyarrow", "asyncio", "mainstem.broker.broker"} & set(sys.modules)
 sys.exit(code or ("imported " + ", ".join(sorted(heavy)) if heavy else 0))
 """
 

@@ -16,43 +16,44 @@ from .conftest import Shell
 
 
 @pytest.fixture
-def topic(shell: Shell) -> str:
+def topic(request: pytest.FixtureRequest) -> str:
+    shell: Shell = request.getfixturevalue("either" if "either" in request.fixturenames else "shell")
     assert shell("topic", "create", "t").code == 0
     return "t"
 
 
-def test_values_from_arguments(shell: Shell, topic: str) -> None:
-    outcome = shell("produce", topic, "one", "two words", "")
+def test_values_from_arguments(either: Shell, topic: str) -> None:
+    outcome = either("produce", topic, "one", "two words", "")
     assert (outcome.code, outcome.out, outcome.err) == (0, b"", "3 records appended to t\n")
-    assert shell("consume", topic).out == b"one\ntwo words\n\n"
+    assert either("consume", topic).out == b"one\ntwo words\n\n"
 
 
-def test_lines_from_standard_input(shell: Shell, topic: str) -> None:
-    assert shell("produce", topic, stdin=b"one\n\ntwo\r\nlast without end").code == 0
-    assert shell("consume", topic, "-f", "%o=%s;").out == b"0=one;1=;2=two\r;3=last without end;"
+def test_lines_from_standard_input(either: Shell, topic: str) -> None:
+    assert either("produce", topic, stdin=b"one\n\ntwo\r\nlast without end").code == 0
+    assert either("consume", topic, "-f", "%o=%s;").out == b"0=one;1=;2=two\r;3=last without end;"
 
 
-def test_nothing_in_means_nothing_appended(shell: Shell, topic: str) -> None:
-    assert shell("produce", topic, stdin=b"").err == "0 records appended to t\n"
+def test_nothing_in_means_nothing_appended(either: Shell, topic: str) -> None:
+    assert either("produce", topic, stdin=b"").err == "0 records appended to t\n"
 
 
-def test_many_lines_come_out_as_they_went_in(shell: Shell, topic: str) -> None:
+def test_many_lines_come_out_as_they_went_in(either: Shell, topic: str) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(50_000))
-    assert shell("produce", topic, stdin=lines).err == "50,000 records appended to t\n"
-    assert shell("consume", topic).out == lines
+    assert either("produce", topic, stdin=lines).err == "50,000 records appended to t\n"
+    assert either("consume", topic).out == lines
 
 
-def test_keys_by_delimiter_or_for_all(shell: Shell, topic: str) -> None:
-    shell("produce", topic, "-K", ": ", stdin=b"a: 1\nb: 2: 3\n: 4\n")
-    shell("produce", topic, "-k", "all", "5")
-    assert shell("consume", topic, "-f", r"%k|%s\n").out == b"a|1\nb|2: 3\n|4\nall|5\n"
-    wrong = shell("produce", topic, "-K", ":", stdin=b"x:1\ny\nz:3\n")
+def test_keys_by_delimiter_or_for_all(either: Shell, topic: str) -> None:
+    either("produce", topic, "-K", ": ", stdin=b"a: 1\nb: 2: 3\n: 4\n")
+    either("produce", topic, "-k", "all", "5")
+    assert either("consume", topic, "-f", r"%k|%s\n").out == b"a|1\nb|2: 3\n|4\nall|5\n"
+    wrong = either("produce", topic, "-K", ":", stdin=b"x:1\ny\nz:3\n")
     assert wrong.code == 1
     assert wrong.err == "error: line 2: no key delimiter ':' in it; the 1 records before it are appended\n"
-    assert shell("consume", topic, "-o", "4", "-f", "%s").out == b"1"
+    assert either("consume", topic, "-o", "4", "-f", "%s").out == b"1"
 
 
-def test_json_lines_go_there_and_back(shell: Shell, topic: str) -> None:
+def test_json_lines_go_there_and_back(either: Shell, topic: str) -> None:
     lines = [
         {"value": "text", "key": "k", "timestamp_ms": 1234},
         {"value": None, "key": None, "timestamp_ms": 5},
@@ -69,32 +70,32 @@ def test_json_lines_go_there_and_back(shell: Shell, topic: str) -> None:
         },
     ]
     stdin = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    assert shell("produce", topic, "--json", stdin=stdin).code == 0
-    out = shell("consume", topic, "--json").out
+    assert either("produce", topic, "--json", stdin=stdin).code == 0
+    out = either("consume", topic, "--json").out
     found = [json.loads(line) for line in out.splitlines()]
     assert [
         {key: value for key, value in line.items() if key not in ("topic", "partition", "offset")}
         for line in found
     ] == lines
     assert [line["offset"] for line in found] == [0, 1, 2, 3]
-    shell("topic", "create", "copy")
-    shell("produce", "copy", "--json", stdin=out)
-    assert shell("consume", "copy", "--json").out == out.replace(b'"t"', b'"copy"')
+    either("topic", "create", "copy")
+    either("produce", "copy", "--json", stdin=out)
+    assert either("consume", "copy", "--json").out == out.replace(b'"t"', b'"copy"')
 
 
-def test_a_json_value_stays_json(shell: Shell, topic: str) -> None:
-    shell("produce", topic, "--json", stdin=b'{"value": {"a": [1, 2.50]}}\n{"value": 17}\n')
-    assert shell("consume", topic).out == b'{"a": [1, 2.50]}\n17\n'
+def test_a_json_value_stays_json(either: Shell, topic: str) -> None:
+    either("produce", topic, "--json", stdin=b'{"value": {"a": [1, 2.50]}}\n{"value": 17}\n')
+    assert either("consume", topic).out == b'{"a": [1, 2.50]}\n17\n'
 
 
 @pytest.mark.parametrize(
     "line", [b"{", b"[]", b'{"key": "a"}', b'{"value": "x", "key": 5}', b'{"value_base64": "%"}', b"\xff"]
 )
-def test_a_line_that_is_no_record_is_named(shell: Shell, topic: str, line: bytes) -> None:
-    outcome = shell("produce", topic, "--json", stdin=b'{"value": "good"}\n' + line + b"\n")
+def test_a_line_that_is_no_record_is_named(either: Shell, topic: str, line: bytes) -> None:
+    outcome = either("produce", topic, "--json", stdin=b'{"value": "good"}\n' + line + b"\n")
     assert outcome.code == 1
     assert outcome.err.startswith("error: line 2: ")
-    assert shell("consume", topic).out == b"good\n"
+    assert either("consume", topic).out == b"good\n"
 
 
 def test_produce_can_create_the_topic_and_the_log(shell: Shell) -> None:
@@ -102,30 +103,30 @@ def test_produce_can_create_the_topic_and_the_log(shell: Shell) -> None:
     assert shell("consume", "new", "--data-dir", "fresh").out == b"x\n"
 
 
-def test_batches_keep_to_the_limit_of_the_topic(shell: Shell) -> None:
-    shell("topic", "create", "t", "-c", "max.message.bytes=1000")
+def test_batches_keep_to_the_limit_of_the_topic(either: Shell) -> None:
+    either("topic", "create", "t", "-c", "max.message.bytes=1000")
     lines = b"".join(b"%d" % number * 50 + b"\n" for number in range(10, 60))
-    assert shell("produce", "t", stdin=lines).code == 0
-    assert shell("consume", "t").out == lines
-    outcome = shell("produce", "t", "x" * 2000)
+    assert either("produce", "t", stdin=lines).code == 0
+    assert either("consume", "t").out == lines
+    outcome = either("produce", "t", "x" * 2000)
     assert outcome.code == 1
     assert "max.message.bytes" in outcome.err
 
 
-def test_keyed_records_keep_to_their_partition(shell: Shell) -> None:
-    shell("topic", "create", "t", "-p", "4")
-    shell(
+def test_keyed_records_keep_to_their_partition(either: Shell) -> None:
+    either("topic", "create", "t", "-p", "4")
+    either(
         "produce", "t", "-K", "=", stdin=b"".join(b"k%d=%d\n" % (number % 7, number) for number in range(70))
     )
-    rows = [line.split() for line in shell("consume", "t", "-f", r"%p %k %s\n").text.splitlines()]
+    rows = [line.split() for line in either("consume", "t", "-f", r"%p %k %s\n").text.splitlines()]
     assert len(rows) == 70
     assert len({(partition, key) for partition, key, _ in rows}) == 7
     for key in {key for _, key, _ in rows}:
         values = [int(value) for _, found, value in rows if found == key]
         assert values == sorted(values)
-    shell("produce", "t", "-p", "3", "here")
-    assert b"here" in shell("consume", "t", "-p", "3").out
-    wrong = shell("produce", "t", "-p", "4", "nowhere")
+    either("produce", "t", "-p", "3", "here")
+    assert b"here" in either("consume", "t", "-p", "3").out
+    wrong = either("produce", "t", "-p", "4", "nowhere")
     assert (wrong.code, wrong.err) == (1, "error: topic 't' has partitions 0 to 3, not 4\n")
 
 
@@ -145,48 +146,48 @@ def test_keyed_records_keep_to_their_partition(shell: Shell) -> None:
         ("@99999999", ""),
     ],
 )
-def test_where_to_start(shell: Shell, topic: str, place: str, expected: str) -> None:
+def test_where_to_start(either: Shell, topic: str, place: str, expected: str) -> None:
     lines = "".join(f'{{"value": "{number}", "timestamp_ms": {1000 + number}}}\n' for number in range(10))
-    shell("produce", topic, "--json", stdin=lines.encode())
-    assert shell("consume", topic, "-o", place, "-f", "%s", "-e").text == expected
+    either("produce", topic, "--json", stdin=lines.encode())
+    assert either("consume", topic, "-o", place, "-f", "%s", "-e").text == expected
 
 
-def test_an_offset_out_of_range_is_an_error(shell: Shell, topic: str) -> None:
-    outcome = shell("consume", topic, "-o", "5")
+def test_an_offset_out_of_range_is_an_error(either: Shell, topic: str) -> None:
+    outcome = either("consume", topic, "-o", "5")
     assert (outcome.code, outcome.err) == (1, "error: offset 5 is outside [0, 0]\n")
 
 
-def test_how_many(shell: Shell) -> None:
-    shell("topic", "create", "t", "-p", "2")
-    shell("produce", "t", "-p", "0", "a", "b")
-    shell("produce", "t", "-p", "1", "c", "d")
-    assert shell("consume", "t", "-n", "3", "-f", "%s").out == b"abc"
-    assert shell("consume", "t", "-n", "0").out == b""
-    assert shell("consume", "t", "-p", "1", "-f", "%s").out == b"cd"
+def test_how_many(either: Shell) -> None:
+    either("topic", "create", "t", "-p", "2")
+    either("produce", "t", "-p", "0", "a", "b")
+    either("produce", "t", "-p", "1", "c", "d")
+    assert either("consume", "t", "-n", "3", "-f", "%s").out == b"abc"
+    assert either("consume", "t", "-n", "0").out == b""
+    assert either("consume", "t", "-p", "1", "-f", "%s").out == b"cd"
 
 
-def test_every_field_and_escape_of_a_format(shell: Shell, topic: str) -> None:
+def test_every_field_and_escape_of_a_format(either: Shell, topic: str) -> None:
     line = b'{"value": "v", "key": "k", "timestamp_ms": 9, "headers": '
     line += b'[{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]}'
-    shell("produce", topic, "--json", stdin=line)
-    outcome = shell("consume", topic, "-f", r"%t %p %o %k %s %T %h 100%%\t\r\0\\\n")
+    either("produce", topic, "--json", stdin=line)
+    outcome = either("consume", topic, "-f", r"%t %p %o %k %s %T %h 100%%\t\r\0\\\n")
     assert outcome.out == b"t 0 0 k v 9 a=1,b=2 100%\t\r\0\\\n"
 
 
-def test_a_group_goes_on_where_it_stood(shell: Shell, topic: str) -> None:
-    shell("produce", topic, *"abcdef")
-    assert shell("consume", topic, "--group", "g", "-n", "2", "-f", "%s").out == b"ab"
-    assert shell("consume", topic, "--group", "g", "-n", "1", "-f", "%s").out == b"c"
-    assert shell("consume", topic, "--group", "other", "-n", "1", "-f", "%s").out == b"a"
-    assert shell("consume", topic, "--group", "g", "-f", "%s").out == b"def"
-    assert shell("consume", topic, "--group", "g").out == b""
-    assert shell("consume", topic, "--group", "g", "-o", "4", "-f", "%s").out == b"ef"
+def test_a_group_goes_on_where_it_stood(either: Shell, topic: str) -> None:
+    either("produce", topic, *"abcdef")
+    assert either("consume", topic, "--group", "g", "-n", "2", "-f", "%s").out == b"ab"
+    assert either("consume", topic, "--group", "g", "-n", "1", "-f", "%s").out == b"c"
+    assert either("consume", topic, "--group", "other", "-n", "1", "-f", "%s").out == b"a"
+    assert either("consume", topic, "--group", "g", "-f", "%s").out == b"def"
+    assert either("consume", topic, "--group", "g").out == b""
+    assert either("consume", topic, "--group", "g", "-o", "4", "-f", "%s").out == b"ef"
 
 
 def test_a_reader_that_stops_early_ends_it_quietly(shell: Shell, topic: str, tmp_path: Path) -> None:
     shell("produce", topic, stdin=b"0123456789\n" * 100_000)
     consume = subprocess.Popen(
-        [sys.executable, "-m", "mainstem", "consume", topic],
+        [sys.executable, "-m", "mainstem", "consume", "--data-dir", "data", topic],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
@@ -202,7 +203,9 @@ def test_a_reader_that_stops_early_ends_it_quietly(shell: Shell, topic: str, tmp
 
 def test_lines_are_appended_as_they_arrive(shell: Shell, topic: str, tmp_path: Path) -> None:
     produce = subprocess.Popen(
-        [sys.executable, "-m", "mainstem", "produce", topic, "-K", ":"], stdin=subprocess.PIPE, cwd=tmp_path
+        [sys.executable, "-m", "mainstem", "produce", "--data-dir", "data", topic, "-K", ":"],
+        stdin=subprocess.PIPE,
+        cwd=tmp_path,
     )
     assert produce.stdin is not None
     produce.stdin.write(b"a:1\nb:")
@@ -224,7 +227,7 @@ def test_a_directory_in_use_is_said_to_be(shell: Shell, topic: str, tmp_path: Pa
 def test_a_terminal_sees_progress_and_a_pipe_does_not(shell: Shell, topic: str, tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     done = subprocess.run(
-        [sys.executable, "-m", "mainstem", "produce", topic],
+        [sys.executable, "-m", "mainstem", "produce", "--data-dir", "data", topic],
         input=b"line\n" * 20_000,
         stderr=theirs,
         cwd=tmp_path,

@@ -28,6 +28,8 @@ NAMES = (
     "http",
     "watch",
     "queues",
+    "etcd",
+    "objectstore",
 )
 
 

@@ -22,8 +22,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("mainstem.cli.topic:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("mainstem.cli.produce:produce", "Append records from arguments or standard input."),
     "consume": ("mainstem.cli.consume:consume", "Print records."),
+    "tail": ("mainstem.cli.tail:tail", "Print records as they come."),
+    "group": ("mainstem.cli.group:group", "Consumer groups: lag, reset, delete."),
+    "queue": ("mainstem.cli.queue:queue", "Queues: claim jobs and settle them."),
+    "router": ("mainstem.cli.router:router", "Copy what comes to one topic to another."),
+    "table": ("mainstem.cli.table:table", "Keep topics as Iceberg tables."),
+    "lake": ("mainstem.cli.lake:lake", "Make records into tables, on Spark."),
     "check": ("mainstem.cli.check:check", "Look for damage in a data directory, changing nothing."),
     "dump": ("mainstem.cli.dump:dump", "Show what is in a log or checkpoint file."),
+    "doctor": ("mainstem.cli.doctor:doctor", "Look for what keeps Mainstem from working here."),
+    "completion": ("mainstem.cli.completion:completion", "Complete commands in bash, zsh or fish."),
+    "bench": ("mainstem.cli.bench:bench", "Measure this machine."),
 }
 
 

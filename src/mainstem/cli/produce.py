@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import click
 
 from mainstem import limits
-from mainstem.cli.directory import with_broker
 from mainstem.cli.records import NewRecord, from_json
-from mainstem.cli.settings import takes_settings
-from mainstem.config import Resolved
-from mainstem.errors import InvalidInput, TooLarge
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
+from mainstem.cli.store import Described, Store
+from mainstem.cli.target import Target, takes_target
+from mainstem.errors import InvalidInput, PartitionNotFound, TooLarge
 
 _CHUNK_BYTES = 256 * limits.KIB
 _BATCH_BYTES = 512 * limits.KIB  # of one append, unless the topic takes less
@@ -26,7 +23,7 @@ Parse = Callable[[bytes], NewRecord]
 
 
 @click.command()
-@takes_settings("data_dir")
+@takes_target()
 @click.argument("topic")
 @click.argument("values", nargs=-1)
 @click.option("-k", "--key", help="Key of every record.")
@@ -37,7 +34,7 @@ Parse = Callable[[bytes], NewRecord]
 )
 @click.option("--create", is_flag=True, help="Create the topic if there is none.")
 def produce(
-    resolved: Resolved,
+    target: Target,
     topic: str,
     values: tuple[str, ...],
     key: str | None,
@@ -58,17 +55,17 @@ def produce(
         raise click.UsageError("--json reads lines from standard input, so it takes no VALUES")
     parse = from_json if as_json else _parser(key, key_delimiter)
 
-    async def work(broker: Broker) -> int:
+    async def work(store: Store) -> int:
         if create:
-            await broker.create_topic(topic, exist_ok=True)
-        producer = Producer(broker, topic, partition)
+            await store.create(topic, 1, {}, True)
+        producer = Producer(store, await store.describe(topic), partition)
         if values:
             await producer.send([parse(value.encode()) for value in values])
         else:
             await _send_lines(producer, parse)
         return producer.sent
 
-    sent = with_broker(resolved.config, work, create=create)
+    sent = target.run(work, create=create)
     click.echo(f"{sent:,} record{'' if sent == 1 else 's'} appended to {topic}", err=True)
 
 
@@ -89,52 +86,67 @@ def _parser(key: str | None, delimiter: str | None) -> Parse:
 
 async def _send_lines(producer: Producer, parse: Parse) -> None:
     number = 0
-    shows_progress = sys.stderr.isatty() and not sys.stdin.isatty()
-    async for lines in _lines():
-        records: list[NewRecord] = []
-        for line in lines:
-            number += 1
-            try:
-                records.append(parse(line))
-            except InvalidInput as wrong:
-                await producer.send(records)
-                raise InvalidInput(
-                    f"line {number}: {wrong}; the {producer.sent} records before it are appended"
-                ) from None
-        await producer.send(records)
-        if shows_progress:
-            click.echo(f"\r{producer.sent:,} records", nl=False, err=True)
-    if shows_progress:
-        click.echo("\r", nl=False, err=True)
+    with _progress() as progress:
+        async for lines, taken in _lines():
+            records: list[NewRecord] = []
+            for line in lines:
+                number += 1
+                try:
+                    records.append(parse(line))
+                except InvalidInput as wrong:
+                    await producer.send(records)
+                    raise InvalidInput(
+                        f"line {number}: {wrong}; the {producer.sent} records before it are appended"
+                    ) from None
+            await producer.send(records)
+            progress(taken, producer.sent)
 
 
-async def _lines() -> AsyncIterator[list[bytes]]:
-    """Whole lines as they arrive, without waiting for more than one."""
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """On a terminal, tell of the bytes taken and the records sent: a bar where the end is known."""
+    if not sys.stderr.isatty() or sys.stdin.isatty():
+        yield lambda taken, sent: None
+        return
+    size = os.fstat(sys.stdin.fileno())
+    if stat.S_ISREG(size.st_mode) and size.st_size:
+        with click.progressbar(length=size.st_size, label="appending", file=sys.stderr) as bar:
+            yield lambda taken, sent: bar.update(taken)
+        return
+    yield lambda taken, sent: click.echo(f"\r{sent:,} records", nl=False, err=True)
+    click.echo("\r", nl=False, err=True)
+
+
+async def _lines() -> AsyncIterator[tuple[list[bytes], int]]:
+    """Whole lines as they arrive, without waiting for more than one, and how many bytes were read for them."""
     import asyncio
 
-    rest = b""
+    rest, taken = b"", 0
     while chunk := await asyncio.to_thread(os.read, sys.stdin.fileno(), _CHUNK_BYTES):
+        taken += len(chunk)
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > limits.RECORD_BYTES_MAX:
             raise TooLarge(f"a line of standard input is over {limits.RECORD_BYTES_MAX} bytes")
         if whole:
-            yield whole
+            yield whole, taken
+            taken = 0
     if rest:
-        yield [rest]
+        yield [rest], taken
 
 
 class Producer:
     """Appends records in batches that fit the topic."""
 
-    def __init__(self, broker: Broker, topic: str, partition: int | None) -> None:
-        info = broker.topic(topic)
+    def __init__(self, store: Store, topic: Described, partition: int | None) -> None:
         self.sent = 0
-        self._broker = broker
-        self._topic = topic
+        self._store = store
+        self._topic = topic.name
         self._partition = partition
-        self._partitions = info.partitions
+        self._partitions = len(topic.partitions)
         self._turn = 0
-        self._batch_bytes = min(_BATCH_BYTES, info.config.max_message_bytes)
+        self._batch_bytes = min(_BATCH_BYTES, topic.batch_bytes_max)
+        if partition is not None and partition >= self._partitions:
+            raise PartitionNotFound(topic.name, partition, self._partitions)
 
     async def send(self, records: Sequence[NewRecord]) -> None:
         """In order inside each partition."""
@@ -161,24 +173,6 @@ class Producer:
             while last < len(records) and (last == first or size + records[last].size <= self._batch_bytes):
                 size += records[last].size
                 last += 1
-            await self._append(partition, records[first:last])
+            await self._store.append(self._topic, partition, records[first:last])
+            self.sent += last - first
             first = last
-
-    async def _append(self, partition: int, batch: list[NewRecord]) -> None:
-        dated = [record.timestamp_ms for record in batch]
-        now = _now_ms() if any(time is not None for time in dated) else None
-        await self._broker.append_values(
-            self._topic,
-            [record.value for record in batch],
-            keys=[record.key for record in batch],
-            headers=[record.headers for record in batch] if any(record.headers for record in batch) else None,
-            timestamps_ms=None if now is None else [now if time is None else time for time in dated],
-            partition=partition,
-        )
-        self.sent += len(batch)
-
-
-def _now_ms() -> int:
-    from mainstem.ports.clock import SystemClock
-
-    return SystemClock().now_ms()

@@ -24,9 +24,9 @@ import msgspec
 from mainstem.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mainstem.broker.broker import Record
+    from mainstem.cli.store import ReadRecord
 
-Formatter = Callable[[str, int, "Record"], bytes]
+Formatter = Callable[[str, int, "ReadRecord"], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def from_json(line: bytes) -> NewRecord:
         raise InvalidInput(f"not a record in JSON: {wrong}") from None
 
 
-def to_json(topic: str, partition: int, record: Record) -> bytes:
+def to_json(topic: str, partition: int, record: ReadRecord) -> bytes:
     line: dict[str, object] = {
         "topic": topic,
         "partition": partition,

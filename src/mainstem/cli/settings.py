@@ -53,6 +53,8 @@ def _option(row: Setting) -> Callable[[Command], Command]:
     return click.option(
         row.flag,
         row.name,
+        is_flag=False,
+        flag_value="true" if isinstance(row.default, bool) else None,  # a flag alone turns it on
         callback=check,
         metavar=row.kind.metavar,
         help=f"{row.help} [{row.env}; default {default}]",

@@ -1,1 +1,1 @@
-"""The Python client: the log embedded in a process."""
+"""The Python client: of a server over HTTP, or with the log embedded in this process."""

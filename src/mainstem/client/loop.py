@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mainstem.errors import Closed
 
 T = TypeVar("T")
 
 _LEFT_OVER_WAIT_S = 10.0
+
+
+class Steps(Generic[T]):
+    """An asynchronous iterator taken one step at a time by another thread, and closed even in the middle of one."""
+
+    def __init__(self, items: AsyncGenerator[T]) -> None:
+        self._items = items
+        self._step: asyncio.Task[Any] | None = None
+
+    async def next(self) -> T | None:
+        """None at the end."""
+        self._step = asyncio.current_task()
+        try:
+            return await anext(self._items, None)
+        finally:
+            self._step = None
+
+    async def close(self) -> None:
+        step = self._step
+        if step is not None:  # whoever waited for it was interrupted
+            step.cancel()
+            await asyncio.gather(step, return_exceptions=True)
+        await self._items.aclose()
 
 
 class LoopThread:
@@ -33,6 +56,16 @@ class LoopThread:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run on the loop; return its result or raise its error here."""
         return self._submit(work).result()
+
+    def call_soon(self, work: Callable[[], object]) -> None:
+        """Have the loop do something, without waiting for it."""
+        with self._submitting:
+            self.check_open()
+            self._loop.call_soon_threadsafe(work)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start it on the loop, without waiting for it."""
+        return self._submit(work)
 
     def check_open(self) -> None:
         """Raises Closed."""

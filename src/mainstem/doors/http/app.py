@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 from mainstem import events, limits
-from mainstem.doors.http import websocket
+from mainstem.doors.http import iceberg, websocket
 from mainstem.doors.http.auth import Key, bearer
 from mainstem.doors.http.context import Context
 from mainstem.doors.http.encodings import packed, unpacked
@@ -70,7 +70,7 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     try:
         return await exchange.run()
     except (MainstemError, Refusal) as error:
-        return answer(error)
+        return (iceberg.answer if scope["path"].startswith(iceberg.PREFIX) else answer)(error)
     except Left:
         raise
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
@@ -111,8 +111,9 @@ class _Exchange:
         )
         if route.scope is not Scope.NONE:
             request.require(route.scope)
-        if "topic" in parameters:
-            request.require_name(parameters["topic"])
+        name = parameters.get("topic") or parameters.get("router")
+        if name is not None:
+            request.require_name(name)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
         return await route.handler(request)
@@ -181,15 +182,16 @@ class _Exchange:
         length = self.header(b"content-length")
         if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
             raise _too_large(bound)
-        typed = (self.header(b"content-type") or b"").lower().startswith(b"application/json")
-        if not typed and (route.body is Body.JSON or length not in (None, b"0")):
-            raise _untyped()
+        wanted = b"application/octet-stream" if route.body is Body.BYTES else b"application/json"
+        typed = (self.header(b"content-type") or b"").lower().startswith(wanted)
+        if not typed and (route.body in (Body.JSON, Body.BYTES) or length not in (None, b"0")):
+            raise _untyped(wanted)
         body = await self._receive_all(bound)
         if not body:
             if route.body is Body.OPTIONAL:
                 return b"{}"
         elif not typed:
-            raise _untyped()
+            raise _untyped(wanted)
         encoding = self.header(b"content-encoding")
         if encoding is not None:
             body = await unpacked(encoding, body, bound)
@@ -226,8 +228,8 @@ def _too_large(bound: int) -> Refusal:
     return Refusal(413, "payload_too_large", f"the body is over the limit of {bound} bytes", {"max": bound})
 
 
-def _untyped() -> Refusal:
-    return Refusal(415, "unsupported_media_type", "send the body with Content-Type: application/json")
+def _untyped(wanted: bytes) -> Refusal:
+    return Refusal(415, "unsupported_media_type", f"send the body with Content-Type: {wanted.decode()}")
 
 
 async def _send(response: Response, send: Send) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
+from mainstem.broker.groups import Groups
+from mainstem.broker.lake_reports import LakeReports
 from mainstem.doors.http.auth import Keys
 from mainstem.doors.http.live import Live
 from mainstem.doors.http.metrics import Traffic
@@ -36,9 +38,13 @@ class Context:
     started: float = field(default_factory=time.monotonic)
     body_bytes: int = 0  # of requests being received and served
     streams: int = 0  # event streams open
+    groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     live: Live = field(init=False)
+    lake_reports: LakeReports = field(init=False)
 
     def __post_init__(self) -> None:
         self.live = Live(self.broker.clock, self.limits.watch_sessions)
+        self.lake_reports = LakeReports(self.broker.clock)
+        self.published.append(self.lake_reports.published)

@@ -62,14 +62,37 @@ WIRE: dict[type[BaseException], _Row] = {
     errors.PartitionNotFound: _Row(
         404, "topic_not_found", lambda error: {"topic": error.topic, "partition": error.partition}
     ),
+    errors.GroupNotFound: _Row(404, "group_not_found", lambda error: {"group": error.group}),
+    errors.RouterNotFound: _Row(404, "router_not_found", lambda error: {"router": error.router}),
     errors.NotFound: _Row(404, "not_found"),
+    errors.GroupNotEmpty: _Row(409, "group_not_empty", lambda error: {"group": error.group}),
+    errors.GroupRefused: _Row(409, "group_refused"),
     errors.TopicIncompatible: _Row(409, "topic_exists_incompatible", lambda error: error.detail),
     errors.TopicExists: _Row(409, "topic_exists_incompatible", _topic),
+    errors.TableExists: _Row(409, "table_exists", lambda error: {"table": f"{error.namespace}.{error.name}"}),
+    errors.TableIncompatible: _Row(409, "table_incompatible"),
+    errors.TableChanged: _Row(409, "table_changed"),
     errors.TopicNotEmpty: _Row(
         409, "topic_not_empty", lambda error: {"topic": error.topic, "count": error.count}
     ),
+    errors.RouterCycle: _Row(409, "router_cycle", lambda error: {"cycle": error.cycle}),
     errors.NotAQueue: _Row(409, "not_a_queue", _topic),
     errors.TopicFull: _Row(422, "topic_full"),
+    errors.TaskHeld: _Row(409, "task_held", lambda error: {"holder": error.holder}),
+    errors.StalePlan: _Row(409, "stale_plan", lambda error: {"reason": str(error)}),
+    errors.OffsetOutOfRange: _Row(
+        416,
+        "offset_out_of_range",
+        lambda error: {"offset": error.offset, "start": error.start, "end": error.end},
+    ),
+    errors.RecordsLost: _Row(
+        410,
+        "records_lost",
+        lambda error: {"start": error.start, "end": error.end, "reason": error.reason},
+    ),
+    errors.ProducerFenced: _Row(409, "producer_fenced"),
+    errors.InvalidTransaction: _Row(409, "invalid_transaction"),
+    errors.OutOfOrderSequence: _Row(409, "out_of_order_sequence"),
     errors.LimitReached: _Row(429, "throttled", None, RETRY_SOON),
     errors.Throttled: _Row(
         429, "throttled", lambda error: {"limit": error.limit, "max": error.bound}, RETRY_SOON

@@ -46,8 +46,25 @@ _QUERY: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {
         ("return_seqs", "boolean", "List every sequence number; true unless given."),
         ("partition", "integer", "0 unless given."),
     ),
+    ("GET", "/v0/topics/{topic}/offsets"): (
+        ("at", "string", "earliest, latest, or milliseconds since 1970; latest unless given."),
+        ("partition", "integer", "All of them unless given."),
+        ("isolation", "string", "read_committed unless given, or read_uncommitted: where the end is."),
+    ),
+    ("POST", "/v0/topics/{topic}/batches"): (("partition", "integer", "0 unless given."),),
     ("POST", "/v0/topics/{topic}/diff"): (("partition", "integer", "0 unless given."),),
     ("POST", "/v0/topics/{topic}/delete"): (("partition", "integer", "0 unless given."),),
+    ("POST", "/v0/topics/{topic}/raw"): (
+        ("partition", "integer", "0 unless given."),
+        ("create", "boolean", "Make the topic if there is none; true unless given."),
+    ),
+    ("GET", "/v0/routers"): (
+        ("prefix", "string", "Only routers whose name begins so."),
+        ("source", "string", "Only routers from this topic."),
+        ("dest", "string", "Only routers to this topic."),
+        ("page_size", "integer", "1 to 1000, 100 unless given."),
+        ("cursor", "string", "next_cursor of the page before."),
+    ),
     ("DELETE", "/v0/topics/{topic}"): (("if_empty", "boolean", "Only if it holds no records."),),
 }
 
@@ -116,10 +133,10 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.body is not Body.NONE:
         kind = route.takes
         schema = {"$ref": _REF.format(name=kind.__name__)} if kind else {"type": "object"}
-        operation["requestBody"] = {
-            "required": route.body is not Body.OPTIONAL,
-            "content": {"application/json": {"schema": schema}},
-        }
+        content = {"application/json": {"schema": schema}}
+        if route.body is Body.BYTES:
+            content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": route.body is not Body.OPTIONAL, "content": content}
     return operation
 
 

@@ -38,6 +38,7 @@ class Body(Enum):
     JSON = "needs a JSON content type, even if it is empty"
     OPTIONAL = "an empty one needs no content type, and means all defaults"
     NEEDED = "an empty one needs no content type, and is invalid"
+    BYTES = "needs the content type of plain bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,21 @@ class Routes:
 
 
 def _shapes_of(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
-    """The shapes a path can have: all fixed, or with a name as its third segment from /v0 on."""
+    """The shapes a path can have: all fixed, or with a name as its third segment from /v0 on, or the catalog's."""
     whole: tuple[str | None, ...] = tuple(segments)
     if len(segments) < 3:
         return (whole,)
+    if segments[0] == "iceberg":
+        return (whole, *_catalog_shapes(segments))
     return (whole, (*segments[:2], None, *segments[3:]))
+
+
+def _catalog_shapes(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
+    """Below /iceberg/v1/namespaces stands a namespace, and two further on maybe a table."""
+    in_namespace = (*segments[:3], None, *segments[4:])
+    if len(segments) < 6:
+        return (in_namespace,)
+    return ((*in_namespace[:5], None, *segments[6:]),)
 
 
 def _decoded(segment: str) -> str:

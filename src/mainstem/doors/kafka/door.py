@@ -90,6 +90,12 @@ class KafkaDoor:
         return await self._connections.drain(drain_s)
 
     @property
+    def groups(self) -> Groups | None:
+        """Whose members come through this door; None before it is open."""
+        context: KafkaContext | None = getattr(self, "context", None)
+        return None if context is None else context.groups
+
+    @property
     def open_connections(self) -> int:
         return len(self._connections)
 

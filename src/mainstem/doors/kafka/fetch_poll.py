@@ -14,7 +14,7 @@ from mainstem.doors.kafka.api import Call, Part, Reply
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
-from mainstem.log.reader import Chunk
+from mainstem.log.chunks import Chunk
 from mainstem.records.header import walk
 
 

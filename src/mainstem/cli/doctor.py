@@ -1,0 +1,137 @@
+"""`mainstem doctor`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstem.cli import findings
+from mainstem.cli.findings import Finding
+from mainstem.cli.output import print_json
+from mainstem.cli.target import Target, takes_target
+from mainstem.config import Config
+from mainstem.errors import InvalidInput, MainstemError, Unauthorized, Unreachable
+from mainstem.version import VERSION
+
+if TYPE_CHECKING:
+    from mainstem.client.transport import Answer
+
+_SKEW_S_MAX = 2.0
+_ANSWER_S = 5.0
+_SIGNS = {"ok": "  ok     ", "note": "  note   ", "problem": "! problem"}
+
+
+@click.command()
+@takes_target("http", "text", "kafka", "kafka_advertise")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_context
+def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
+    """Look for what keeps Mainstem from working here: ports, disk, permissions, clocks, versions, Java.
+
+    Takes the same settings as `mainstem serve`. Exits with 1 if there is a problem, else with 0.
+    """
+    config = target.resolved.config
+    found = [*_local(config), *_server(target)]
+    sound = all(finding.level != "problem" for finding in found)
+    if as_json:
+        print_json({"sound": sound, "findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            advice = f": {finding.advice}" if finding.advice else ""
+            click.echo(f"{_SIGNS[finding.level]}  {finding.about}: {finding.what}{advice}")
+    if not sound:
+        ctx.exit(1)
+
+
+def _local(config: Config) -> Iterator[Finding]:
+    yield from findings.data_directory(config.data_dir)
+    yield from findings.disk(config.data_dir)
+    yield from findings.ports(config)
+    yield from findings.advertised(config)
+    yield from findings.java()
+
+
+def _server(target: Target) -> Iterator[Finding]:
+    """The server's version and its clock."""
+    import asyncio
+    import os
+
+    from mainstem.client.transport import URL_ENV, Transport
+
+    about = "server"
+    named = target.url is not None or bool(os.environ.get(URL_ENV))
+    try:
+        transport = Transport(target.url, api_key=target.api_key, timeout_s=_ANSWER_S, retries=False)
+    except InvalidInput as wrong:
+        yield Finding("problem", about, str(wrong), "correct --url")
+        return
+
+    async def ask() -> tuple[Answer, float]:
+        try:
+            began = time.time()
+            answer = await transport.send("GET", "/v0/health")
+            return answer, (began + time.time()) / 2
+        finally:
+            await transport.close()
+
+    try:
+        answer, asked_at = asyncio.run(ask())
+    except Unreachable as silent:
+        advice = "start it with `mainstem serve`, or correct --url"
+        yield Finding("problem" if named else "note", about, str(silent), advice)
+    except Unauthorized as refused:
+        yield Finding("problem", about, str(refused), "give --api-key or MAINSTEM_API_KEY")
+    except MainstemError as wrong:
+        yield Finding("problem", about, f"{transport.url}: {wrong}", "is another program listening there?")
+    else:
+        yield from _health(transport.url, answer)
+        yield from _clock(answer, asked_at)
+
+
+def _health(url: str, answer: Answer) -> Iterator[Finding]:
+    from mainstem.client.answers import Health
+    from mainstem.client.transport import decoded
+
+    try:
+        health = decoded(answer.body, Health)
+    except MainstemError:
+        yield Finding(
+            "problem", "server", f"what answers at {url} is no Mainstem server", "correct --url, or stop it"
+        )
+        return
+    if health.version == VERSION:
+        yield Finding("ok", "server", f"{url} runs version {health.version}")
+    else:
+        yield Finding(
+            "problem",
+            "server",
+            f"{url} runs version {health.version}, and this is version {VERSION}",
+            "upgrade the older one",
+        )
+
+
+def _clock(answer: Answer, asked_at: float) -> Iterator[Finding]:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        told = parsedate_to_datetime(answer.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        yield Finding(
+            "note", "clock", "the server does not tell its time", "upgrade it to have clocks compared"
+        )
+        return
+    skew_s = asked_at - (told + 0.5)  # it tells whole seconds
+    if abs(skew_s) > _SKEW_S_MAX:
+        way = "ahead of" if skew_s > 0 else "behind"
+        yield Finding(
+            "problem",
+            "clock",
+            f"this clock is {abs(skew_s):.0f} s {way} the server's",
+            "have both follow a time server (NTP)",
+        )
+    else:
+        yield Finding("ok", "clock", "this clock and the server's agree")

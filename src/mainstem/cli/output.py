@@ -1,0 +1,38 @@
+"""Answers as people and programs want them: columns, or one JSON document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from mainstem.cli.tables import print_table
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """Rows with the same keys, which are the heads of the columns."""
+    if as_json:
+        print_json(list(rows))
+    elif rows:
+        print_table([*rows[0]], [["-" if cell is None else cell for cell in row.values()] for row in rows])
+
+
+def print_fields(fields: Mapping[str, Any], as_json: bool) -> None:
+    """One thing, a line a field."""
+    if as_json:
+        print_json(fields)
+        return
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        shown = (
+            json.dumps(value) if isinstance(value, dict | list | bool) else "-" if value is None else value
+        )
+        click.echo(f"{name.ljust(width)}  {shown}")
+
+
+def print_json(content: object) -> None:
+    click.echo(json.dumps(content, indent=2))

@@ -1,0 +1,125 @@
+"""Commands that talk to a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from mainstem.cli.records import NewRecord
+from mainstem.cli.store import Described, PartitionLine, ReadRecord, TopicLine
+from mainstem.errors import GroupNotFound, TopicExists, TopicNotFound, Unavailable, Unreachable
+
+if TYPE_CHECKING:
+    from mainstem.client.asynchronous import AsyncClient
+
+T = TypeVar("T")
+
+_ASKED_AT_ONCE = 32
+_WAIT_S = 30.0
+
+
+def with_client(
+    url: str | None, api_key: str | None, work: Callable[[AsyncClient], Awaitable[T]], *, offline: str = ""
+) -> T:
+    """Do the work with a client of the server. `offline` ends the sentence that says there is none."""
+    # Here and not above, so that help and usage errors come at once.
+    import asyncio
+
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_with_client(url, api_key, work, offline))
+
+
+async def _with_client(
+    url: str | None, api_key: str | None, work: Callable[[AsyncClient], Awaitable[T]], offline: str
+) -> T:
+    from mainstem.client.asynchronous import AsyncClient
+
+    # Once without patience: nobody wants to wait half a minute to be told to start a server.
+    async with AsyncClient(url, api_key=api_key, timeout=_WAIT_S, retries=False) as probe:
+        try:
+            await probe.health()
+        except Unreachable as silent:
+            raise Unavailable(
+                f"no server at {probe.url}: start one with `mainstem serve`, or {offline or 'name it with --url'}"
+                + ("" if "attempts failed" in silent.reason else f" ({silent.reason})")
+            ) from None
+    async with AsyncClient(url, api_key=api_key, timeout=_WAIT_S) as client:
+        return await work(client)
+
+
+class ServerStore:
+    """A log that a server has open."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def create(self, name: str, partitions: int, settings: Mapping[str, str], exist_ok: bool) -> None:
+        try:
+            await self._client.change_settings(name, settings, partitions=partitions, create=True)
+        except TopicExists:
+            if not exist_ok:
+                raise
+
+    async def topics(self, prefix: str) -> list[TopicLine]:
+        import asyncio
+
+        asking = asyncio.Semaphore(_ASKED_AT_ONCE)
+
+        async def line(name: str) -> TopicLine | None:
+            async with asking:
+                try:
+                    return (await self.describe(name)).line
+                except TopicNotFound:
+                    return None  # deleted since it was listed
+
+        rows = await self._client.topics(prefix)
+        lines = await asyncio.gather(*(line(row.topic) for row in rows))
+        return [found for found in lines if found is not None]
+
+    async def describe(self, name: str) -> Described:
+        shown = await self._client.topic_settings(name)
+        lines = [
+            PartitionLine(one.partition, one.start, one.end, one.records, one.bytes, one.max_timestamp_ms)
+            for one in shown.partitions
+        ]
+        return Described(shown.topic, shown.id, lines, shown.settings)
+
+    async def alter(self, name: str, settings: Mapping[str, str], partitions: int | None) -> None:
+        await self._client.change_settings(name, settings, partitions=partitions)
+
+    async def delete(self, name: str) -> None:
+        await self._client.delete_topic(name)
+
+    async def append(self, name: str, partition: int, records: Sequence[NewRecord]) -> None:
+        await self._client.produce_batch(
+            name,
+            [record.value for record in records],
+            keys=[record.key for record in records],
+            headers=[record.headers for record in records],
+            timestamps_ms=[record.timestamp_ms for record in records],
+            partition=partition,
+            create=False,
+        )
+
+    async def read(self, name: str, partition: int, offset: int) -> tuple[Sequence[ReadRecord], int]:
+        while True:
+            page = await self._client.batches(name, offset=offset, partition=partition)
+            records = list(page.records())
+            if records or page.at_end:
+                return records, page.next_offset if records else offset
+            offset = page.next_offset  # all of it was deleted
+
+    async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
+        return await self._client.offset_at(name, timestamp_ms, partition=partition)
+
+    async def committed(self, group: str, name: str) -> Mapping[int, int]:
+        try:
+            found = await self._client.group(group)
+        except GroupNotFound:
+            return {}
+        return {row.partition: row.offset for row in found.offsets if row.topic == name}
+
+    async def commit(self, group: str, name: str, partition: int, offset: int) -> None:
+        await self._client.commit_offsets(group, name, {partition: offset})

@@ -1,0 +1,92 @@
+"""`mainstem router …`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from mainstem.cli.output import as_json_option, print_fields, print_rows
+from mainstem.cli.target import Server, takes_server
+from mainstem.errors import NotFound
+
+
+@click.group()
+def router() -> None:
+    """Routers: standing copies from one topic to another."""
+
+
+@router.command("list")
+@takes_server
+@click.option("--prefix", default="", help="Only routers whose name starts with this.")
+@click.option("--source", help="Only those that read this topic.")
+@click.option("--dest", help="Only those that write this topic.")
+@as_json_option
+def list_routers(server: Server, prefix: str, source: str | None, dest: str | None, as_json: bool) -> None:
+    """List routers."""
+    found = server.run(lambda client: client.routers(prefix, source=source, dest=dest))
+    columns = ("router", "source", "dest", "guarantee", "forwarded_total")
+    print_rows([{name: getattr(row, name) for name in columns} for row in found], as_json)
+
+
+@router.command()
+@takes_server
+@click.argument("name")
+@as_json_option
+def show(server: Server, name: str, as_json: bool) -> None:
+    """Show a router and what it has forwarded."""
+    fields = msgspec.to_builtins(server.run(lambda client: client.router(name)))
+    del fields["created"]
+    print_fields(fields, as_json)
+
+
+@router.command()
+@takes_server
+@click.argument("name")
+@click.argument("source")
+@click.argument("dest")
+@click.option("--filter", "match", metavar="KEY|PREFIX*", help="Only records with this key, or such keys.")
+@click.option("--exactly-once", is_flag=True, help="Stamp copies, so that none is there twice.")
+@click.option("--drop-node", is_flag=True, help="Copies do not keep their node.")
+@click.option("--drop-key", is_flag=True, help="Copies do not keep their key.")
+@click.option("--no-create", is_flag=True, help="Refuse if the destination does not exist.")
+@click.option("--allow-cycle", is_flag=True, help="Let copies come round to where they started.")
+def create(
+    server: Server,
+    name: str,
+    source: str,
+    dest: str,
+    match: str | None,
+    exactly_once: bool,
+    drop_node: bool,
+    drop_key: bool,
+    no_create: bool,
+    allow_cycle: bool,
+) -> None:
+    """Copy what is appended to SOURCE from now on to DEST."""
+    server.run(
+        lambda client: client.put_router(
+            name,
+            source,
+            dest,
+            filter=match,
+            preserve_node=not drop_node,
+            preserve_tag=not drop_key,
+            create_dest=not no_create,
+            allow_cycle=allow_cycle,
+            guarantee="exactly_once" if exactly_once else "at_least_once",
+        )
+    )
+
+
+@router.command()
+@takes_server
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def delete(server: Server, name: str, yes: bool) -> None:
+    """Forward nothing more. What was copied stays."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete router {name}?", abort=True, err=True)
+    if not server.run(lambda client: client.delete_router(name)):
+        raise NotFound(f"no router named {name!r}: check the spelling with `mainstem router list`")

@@ -1,0 +1,91 @@
+"""`mainstem tail`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from mainstem.cli.printing import format_option, until_nobody_reads, write
+from mainstem.cli.records import Formatter, to_json
+from mainstem.cli.target import Server, takes_server
+
+if TYPE_CHECKING:
+    from mainstem.client.answers import Record
+    from mainstem.client.asynchronous import AsyncClient
+    from mainstem.client.watching import Beginning, Event
+
+
+class _Shown(NamedTuple):
+    """A record of an event stream, as the formats take it."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@click.command()
+@takes_server
+@click.argument("topics", nargs=-1, required=True)
+@click.option("--from-start", is_flag=True, help="Begin with the oldest records, not with new ones.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@format_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def tail(
+    server: Server,
+    topics: tuple[str, ...],
+    from_start: bool,
+    count: int | None,
+    format: Formatter,
+    as_json: bool,
+) -> None:
+    """Print the records of TOPICS as they come, until interrupted.
+
+    A lost connection is made again, and goes on where it broke off. Of topics with several partitions, the
+    first is followed.
+    """
+    show = to_json if as_json else format
+    begin: Beginning = 0 if from_start else "tail"
+
+    async def work(client: AsyncClient) -> None:
+        left = sys.maxsize if count is None else count
+        async with contextlib.aclosing(client.frames(dict.fromkeys(topics, begin))) as frames:
+            async for events in frames:
+                records = _records(events)[:left]
+                write(b"".join([show(record.topic, record.partition, _shown(record)) for record in records]))
+                left -= len(records)
+                if left <= 0:
+                    return
+
+    with until_nobody_reads():
+        server.run(work)
+
+
+def _records(events: list[Event]) -> list[Record]:
+    """The records among them; what else there is to say goes to the terminal."""
+    from mainstem.client.answers import Gap, Record, TopicDeleted
+
+    records = []
+    for event in events:
+        if isinstance(event, Record):
+            records.append(event)
+        elif isinstance(event, Gap):
+            lost = f"records {event.first_seq - 1} to {event.last_seq - 1} are gone ({event.reason})"
+            click.echo(f"warning: {event.topic}: {lost}", err=True)
+        elif isinstance(event, TopicDeleted):
+            click.echo(f"warning: {event.topic}: the topic was deleted", err=True)
+    return records
+
+
+def _shown(record: Record) -> _Shown:
+    headers = []
+    if record.node is not None:
+        headers.append(("node", record.node.encode()))
+    if bytes(record.meta_json) != b"null":
+        headers.append(("meta", bytes(record.meta_json)))
+    key = None if record.key is None else record.key.encode()
+    return _Shown(record.offset, record.timestamp_ms, key, record.bytes, tuple(headers))

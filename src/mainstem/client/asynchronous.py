@@ -1,0 +1,64 @@
+"""The client over HTTP, for programs with an event loop: `mainstem.AsyncClient`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from mainstem.client.answers import Health
+from mainstem.client.groups import GroupCalls
+from mainstem.client.queues import QueueCalls
+from mainstem.client.records import RecordCalls
+from mainstem.client.routers import RouterCalls
+from mainstem.client.tables import TableCalls
+from mainstem.client.topics import TopicCalls
+from mainstem.client.transport import TIMEOUT_S, Transport
+
+
+class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, TableCalls):
+    """A server's topics, records, queues, routers and groups. The examples of its methods are those of
+    `mainstem.Client`; here they are awaited.
+
+    `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
+    `timeout`: seconds a call may take in all. Lost connections and busy servers (429, 503) are tried again in
+    that time, unless `retries` is False; each call bears that, writes through idempotency keys. `verify`: the
+    file of the authority that signed the server's certificate, or False to trust any.
+
+        async with mainstem.AsyncClient() as client:
+            await client.produce("orders", {"id": 1})
+            async for record in client.read("orders"):
+                print(record.value)
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: float = TIMEOUT_S,
+        retries: bool = True,
+        verify: bool | str = True,
+    ) -> None:
+        self._transport = Transport(url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify)
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    async def health(self) -> Health:
+        """The server's version, and for how long it has been up.
+
+        print(client.health().version)
+        """
+        return await self._transport.ask("GET", "/v0/health", Health)
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,307 @@
+"""A producer that gathers records into batches and delivers each batch exactly once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import secrets
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from mainstem import limits
+from mainstem.client.answers import Sent
+from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord
+from mainstem.client.loop import LoopThread
+from mainstem.client.transport import Transport
+from mainstem.errors import Closed, InvalidInput
+
+Delivery = asyncio.Future[Sent] | concurrent.futures.Future[Sent]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    partition: int
+    linger_ms: float
+    batch_records: int
+    batch_bytes: int
+    buffer_bytes: int
+    delivery_timeout_s: float
+    create: bool | None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch_records <= limits.HTTP_WRITE_RECORDS_MAX:
+            raise InvalidInput(f"batch_records takes 1 to {limits.HTTP_WRITE_RECORDS_MAX}")
+        if self.batch_bytes < 1 or self.buffer_bytes < 1 or self.linger_ms < 0:
+            raise InvalidInput("batch_bytes and buffer_bytes take 1 or more, linger_ms 0 or more")
+
+
+class _Batch:
+    """Records that travel together, and who waits for them."""
+
+    def __init__(self, packed: bool) -> None:
+        self.packed = packed
+        self.body: JsonBody | BatchBody = BatchBody() if packed else JsonBody()
+        self.deliveries: list[Delivery] = []
+        self.key = secrets.token_urlsafe(16)  # the same for every attempt
+
+
+class Gathering:
+    """Batches that fill and wait to be sent. Thread-safe: a lock guards them, held for microseconds."""
+
+    def __init__(self, options: ProducerOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._batches: deque[_Batch] = deque()
+        self.bytes = 0  # gathered or under way
+
+    def add(self, record: NewRecord, delivery: Delivery) -> bool:
+        """Put a record in line. True: something is there to be sent, and was not before, or is now full.
+
+        Raises InvalidInput, TooLarge."""
+        packed = record.needs_batch
+        options = self._options
+        with self._lock:
+            last = self._batches[-1] if self._batches else None
+            new = last is None or last.packed != packed or self._full(last)
+            batch = _Batch(packed) if last is None or new else last
+            self.bytes += batch.body.add(record)
+            batch.deliveries.append(delivery)
+            if new:
+                self._batches.append(batch)
+            return new or batch.body.count == options.batch_records or batch.body.bytes >= options.batch_bytes
+
+    def _full(self, batch: _Batch) -> bool:
+        body = batch.body
+        return body.count >= self._options.batch_records or body.bytes >= self._options.batch_bytes
+
+    @property
+    def ripe(self) -> bool:
+        """Whether the first batch cannot grow any more."""
+        with self._lock:
+            return len(self._batches) > 1 or (bool(self._batches) and self._full(self._batches[0]))
+
+    def take(self) -> _Batch | None:
+        with self._lock:
+            return self._batches.popleft() if self._batches else None
+
+    def done(self, batch: _Batch) -> None:
+        with self._lock:
+            self.bytes -= batch.body.bytes
+
+    @property
+    def roomy(self) -> bool:
+        return self.bytes < self._options.buffer_bytes
+
+
+class AsyncProducer:
+    """Gathers records and sends them in order, one batch at a time. Made by `client.producer(…)`.
+
+    async with client.producer("orders") as producer:
+        delivery = await producer.send({"id": 1})
+        print((await delivery).seq)
+    """
+
+    def __init__(self, transport: Transport, topic: str, options: ProducerOptions) -> None:
+        self._transport = transport
+        self._topic = topic
+        self._options = options
+        self.gathering = Gathering(options)
+        self._news = asyncio.Event()  # a batch began, or is full
+        self._progress = asyncio.Condition()  # a batch was delivered, or failed
+        self._flushing = 0  # callers who want everything out now
+        self._sending: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None  # the first nobody was told of yet
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncProducer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        node: str | None = None,
+        meta: Any = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[Sent]:
+        """Put a record in line, once there is room. The future tells where it went; it need not be awaited."""
+        delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        await self.put(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery)
+        return delivery
+
+    async def send_many(self, values: Sequence[Any]) -> list[asyncio.Future[Sent]]:
+        """As `send`, for each value in turn."""
+        return [await self.send(value) for value in values]
+
+    async def put(self, record: NewRecord, delivery: Delivery) -> None:
+        """As `send`, with a future of the caller's."""
+        if not self.gathering.roomy:
+            await self.room()
+        if self._closed:
+            raise Closed("this producer is closed: make another one")
+        if self.gathering.add(record, delivery):
+            self.wake()
+
+    async def room(self) -> None:
+        """Wait until less than buffer_bytes are under way."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: self.gathering.roomy or self._closed)
+
+    def wake(self) -> None:
+        """Something was gathered. On the loop's thread only."""
+        self._news.set()
+        if self._sending is None:
+            self._sending = self._transport.spawn(self._send_all(), "mainstem-producer")
+
+    async def flush(self) -> None:
+        """Wait until all that was sent has its answer. Raises the first failure since the last flush."""
+        self._flushing += 1
+        self._news.set()
+        try:
+            async with self._progress:
+                await self._progress.wait_for(lambda: self.gathering.bytes == 0)
+        finally:
+            self._flushing -= 1
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    async def close(self) -> None:
+        """Flush, and take nothing more. Idempotent."""
+        self._closed = True
+        try:
+            await self.flush()
+        finally:
+            sending, self._sending = self._sending, None
+            if sending is not None:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        batch: _Batch | None = None
+        try:
+            while True:
+                await self._ready()
+                batch = self.gathering.take()
+                if batch is not None:
+                    await self._deliver(batch)
+                    async with self._progress:
+                        self.gathering.done(batch)
+                        self._progress.notify_all()
+        finally:
+            # Cancelled: the client was closed before the producer. Whoever waits hears of it.
+            self._closed = True
+            unsent = Closed("the client was closed before the record was known to be delivered")
+            while batch is not None:
+                for delivery in batch.deliveries:
+                    _fail(delivery, unsent)
+                batch = self.gathering.take()
+
+    async def _ready(self) -> None:
+        """Wait until the first batch is full, or has lingered, or somebody flushes."""
+        await self._news.wait()
+        self._news.clear()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.linger_ms / 1000
+        while not self.gathering.ripe and not self._flushing:
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                break
+            try:
+                await asyncio.wait_for(self._news.wait(), left_s)
+            except TimeoutError:
+                break
+            self._news.clear()
+        if self.gathering.ripe:
+            self._news.set()  # there may be another one behind it
+
+    async def _deliver(self, batch: _Batch) -> None:
+        try:
+            written = await batch.body.send(
+                self._transport,
+                self._topic,
+                self._options.partition,
+                batch.key,
+                create=self._options.create,
+                timeout_s=self._options.delivery_timeout_s,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits for the batch hears of it
+            self._failure = self._failure or error
+            for delivery in batch.deliveries:
+                _fail(delivery, error)
+            return
+        for row, delivery in enumerate(batch.deliveries):
+            if not delivery.done():
+                delivery.set_result(Sent(written.topic, written.first_seq + row))
+
+
+def _fail(delivery: Delivery, error: Exception) -> None:
+    if delivery.done():
+        return
+    delivery.set_exception(error)
+    if isinstance(delivery, asyncio.Future):
+        delivery.exception()  # flush tells of it, too: a future nobody looks at needs no complaint
+
+
+class Producer:
+    """As AsyncProducer, for threads: `send` returns at once unless the buffer is full.
+
+    with client.producer("orders") as producer:
+        delivery = producer.send({"id": 1})
+        print(delivery.result().seq)
+    """
+
+    def __init__(self, thread: LoopThread, producer: AsyncProducer) -> None:
+        self._thread = thread
+        self._producer = producer
+        self._closed = False
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        node: str | None = None,
+        meta: Any = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> concurrent.futures.Future[Sent]:
+        """Put a record in line, once there is room. The future tells where it went; it need not be read."""
+        if self._closed:
+            raise Closed("this producer is closed: make another one")
+        gathering = self._producer.gathering
+        if not gathering.roomy:
+            self._thread.call(self._producer.room())
+        delivery: concurrent.futures.Future[Sent] = concurrent.futures.Future()
+        if gathering.add(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery):
+            self._thread.call_soon(self._producer.wake)
+        return delivery
+
+    def flush(self) -> None:
+        """Wait until all that was sent has its answer. Raises the first failure since the last flush."""
+        self._thread.call(self._producer.flush())
+
+    def close(self) -> None:
+        """Flush, and take nothing more. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._thread.call(self._producer.close())

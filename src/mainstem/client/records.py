@@ -1,0 +1,404 @@
+"""Records over HTTP: write, read on, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from mainstem import limits
+from mainstem.client.answers import Gap, OnGap, Page, Record, Removed, Written
+from mainstem.client.batches import BatchPage, page_of
+from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord, Node
+from mainstem.client.calls import Calls
+from mainstem.client.producer import AsyncProducer, ProducerOptions
+from mainstem.client.transport import topic_path
+from mainstem.client.watching import Beginning, Event, watch
+from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WAIT_MS = 20_000  # of one long poll
+_ARROW_BYTES = 8 * limits.MIB
+
+
+class _Offset(msgspec.Struct):
+    end: int
+    offset: int | None
+
+
+class _Offsets(msgspec.Struct):
+    partitions: list[_Offset]
+
+
+class RecordCalls(Calls):
+    # Writing
+
+    async def produce(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        node: str | None = None,
+        meta: Any = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int = 0,
+        idempotency_key: str | None = None,
+        create: bool | None = None,
+    ) -> Written:
+        """Append one record, and return once it is durable to the topic's class.
+
+        Bytes are stored as they are, anything else as JSON. A lost answer is asked for again under the same
+        idempotency key, so the record is never there twice.
+
+            written = client.produce("orders", {"id": 1, "total": 9.5}, key="customer-7")
+            print(written.first_seq)
+        """
+        record = NewRecord(value, key, node, meta, headers)
+        return await self._write(topic, [record], partition, idempotency_key, create)
+
+    async def produce_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[str | bytes | None] | None = None,
+        node: str | None = None,
+        partition: int = 0,
+        idempotency_key: str | None = None,
+        create: bool | None = None,
+    ) -> Written:
+        """Append all values or none, one after the other.
+
+        client.produce_many("orders", [{"id": 1}, {"id": 2}])
+        """
+        if keys is not None and len(keys) != len(values):
+            raise InvalidInput(f"{len(keys)} keys for {len(values)} values: give one for each")
+        records = [
+            NewRecord(value, None if keys is None else keys[row], node) for row, value in enumerate(values)
+        ]
+        return await self._write(topic, records, partition, idempotency_key, create)
+
+    async def produce_batch(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps_ms: Sequence[int | None] | None = None,
+        partition: int = 0,
+        idempotency_key: str | None = None,
+        create: bool | None = None,
+    ) -> Written:
+        """Append values byte for byte, with headers and times of their own, all or none.
+
+        client.produce_batch("orders", [b"one", b"two"], headers=[[("source", b"web")], []])
+        """
+        body = BatchBody()
+        for row, value in enumerate(values):
+            body.add(
+                NewRecord(
+                    value,
+                    None if keys is None else keys[row],
+                    headers=() if headers is None else headers[row],
+                    timestamp_ms=None if timestamps_ms is None else timestamps_ms[row],
+                )
+            )
+        if not body.count:
+            raise InvalidInput("there is nothing to append: give at least one record")
+        return await body.send(
+            self._transport, topic, partition, idempotency_key or secrets.token_urlsafe(16), create=create
+        )
+
+    async def _write(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        partition: int,
+        key: str | None,
+        create: bool | None,
+    ) -> Written:
+        if not records:
+            raise InvalidInput("there is nothing to append: give at least one record")
+        packed = any(record.needs_batch for record in records)
+        body: JsonBody | BatchBody = BatchBody() if packed else JsonBody()
+        for record in records:
+            body.add(record)
+        return await body.send(
+            self._transport, topic, partition, key or secrets.token_urlsafe(16), create=create
+        )
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        linger_ms: float = 5.0,
+        batch_records: int = 1_000,
+        batch_bytes: int = 512 * limits.KIB,
+        buffer_bytes: int = 16 * limits.MIB,
+        delivery_timeout_s: float = 60.0,
+        create: bool | None = None,
+    ) -> AsyncProducer:
+        """A producer that gathers records into batches, in order, each batch exactly once.
+
+        A batch goes when it has `batch_records` or `batch_bytes`, or `linger_ms` after its first record. When
+        `buffer_bytes` wait to be sent, `send` waits. A batch that has no answer is sent again, for
+        `delivery_timeout_s`; keep that below the topic's idempotency_window_ms.
+
+            with client.producer("orders") as producer:
+                for order in orders:
+                    producer.send(order, key=order["customer"])
+        """
+        options = ProducerOptions(
+            partition, linger_ms, batch_records, batch_bytes, buffer_bytes, delivery_timeout_s, create
+        )
+        return AsyncProducer(self._transport, topic, options)
+
+    # Reading
+
+    async def page(
+        self,
+        topic: str,
+        *,
+        from_seq: int = 0,
+        limit: int = 0,
+        partition: int = 0,
+        node: Node = None,
+        wait_ms: int = 0,
+    ) -> Page:
+        """What comes after `from_seq`, one page of it; waits up to `wait_ms` where there is nothing.
+
+        page = client.page("orders", from_seq=0)
+        page = client.page("orders", from_seq=page.next_from_seq)
+        """
+        body = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "node": node, "include_tags": True}
+        path, query = topic_path(topic, "diff"), {"partition": partition or None}
+        page = await self._transport.ask("POST", path, Page, body, query=query, wait_s=wait_ms / 1000)
+        for record in page.records:
+            record.topic, record.partition = topic, partition
+        return page
+
+    async def pages(
+        self,
+        topic: str,
+        *,
+        from_seq: int = 0,
+        follow: bool = False,
+        on_gap: OnGap = "raise",
+        limit: int = limits.DIFF_RECORDS_MAX,
+        partition: int = 0,
+        node: Node = None,
+    ) -> AsyncGenerator[list[Record | Gap]]:
+        """As `read`, a page at a time."""
+        check_policy(on_gap)
+        while True:
+            page = await self.page(
+                topic,
+                from_seq=from_seq,
+                limit=limit,
+                partition=partition,
+                node=node,
+                wait_ms=_WAIT_MS if follow else 0,
+            )
+            items: list[Record | Gap] = []
+            if page.tombstone is not None:
+                items += met_gap(page.tombstone.gap(topic), on_gap)
+            items += page.records
+            if items:
+                yield items
+            if page.caught_up and not follow:
+                return
+            from_seq = page.next_from_seq
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        from_seq: int = 0,
+        follow: bool = False,
+        on_gap: OnGap = "raise",
+        partition: int = 0,
+        node: Node = None,
+    ) -> AsyncGenerator[Record | Gap]:
+        """The records after `from_seq`, to the end, or with `follow` for as long as you like.
+
+        Records that retention, a crash or damage took are told of: `on_gap` "raise" raises RecordsLost,
+        "yield" gives a Gap in their place, "skip" says nothing.
+
+            for record in client.read("orders", from_seq=0):
+                print(record.seq, record.key, record.value)
+        """
+        pages = self.pages(
+            topic, from_seq=from_seq, follow=follow, on_gap=on_gap, partition=partition, node=node
+        )
+        async with aclosing(pages):
+            async for items in pages:
+                for item in items:
+                    yield item
+
+    async def frames(
+        self,
+        topics: Mapping[str, Beginning],
+        *,
+        on_gap: OnGap = "yield",
+        node: Node = None,
+        lenient: bool = False,
+    ) -> AsyncGenerator[list[Event]]:
+        """As `watch`, a frame at a time."""
+        check_policy(on_gap)
+        async with aclosing(watch(self._transport, topics, node=node, lenient=lenient)) as frames:
+            async for frame in frames:
+                items: list[Event] = []
+                for event in frame:
+                    items += met_gap(event, on_gap) if isinstance(event, Gap) else [event]
+                if items:
+                    yield items
+
+    async def watch(
+        self,
+        topics: Mapping[str, Beginning],
+        *,
+        on_gap: OnGap = "yield",
+        node: Node = None,
+        lenient: bool = False,
+    ) -> AsyncGenerator[Event]:
+        """Everything that is appended to some topics, as it comes: Record, Gap, CaughtUp and TopicDeleted.
+
+        Each topic begins after a sequence number, or at its "tail". A lost connection is made again, and
+        nothing is missed or given twice; ends when all topics are deleted.
+
+            for event in client.watch({"orders": 0, "payments": "tail"}):
+                if isinstance(event, mainstem.client.Record): ...
+        """
+        async with aclosing(self.frames(topics, on_gap=on_gap, node=node, lenient=lenient)) as frames:
+            async for items in frames:
+                for item in items:
+                    yield item
+
+    # As stored, and as columns
+
+    async def batches(
+        self,
+        topic: str,
+        *,
+        offset: int = 0,
+        partition: int = 0,
+        timestamp_ms: int | None = None,
+        max_bytes: int = limits.READ_BYTES_DEFAULT,
+        wait_ms: int = 0,
+    ) -> BatchPage:
+        """Record batches as they are stored, from an offset or a time on. Raises OffsetOutOfRange, RecordsLost.
+
+        for record in client.batches("orders").records(): print(record.value)
+        """
+        if timestamp_ms is not None:
+            offset = await self.offset_at(topic, timestamp_ms, partition=partition)
+        query = {
+            "partition": partition or None,
+            "from": offset,
+            "max_bytes": max_bytes,
+            "wait_ms": wait_ms or None,
+        }
+        answer = await self._transport.send(
+            "GET", topic_path(topic, "batches"), query=query, wait_s=wait_ms / 1000
+        )
+        return page_of(answer, offset)
+
+    async def offset_at(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int:
+        """The offset of the first record of that time or later; the end if there is none.
+
+        offset = client.offset_at("orders", 1767225600000)
+        """
+        query = {"partition": partition, "at": max(0, timestamp_ms)}
+        found = await self._transport.ask("GET", topic_path(topic, "offsets"), _Offsets, query=query)
+        place = found.partitions[0]
+        return place.end if place.offset is None else place.offset
+
+    async def read_arrow(
+        self, topic: str, *, from_seq: int = 0, limit: int | None = None, partition: int = 0
+    ) -> pa.Table:
+        """Records as an Arrow table: offset, timestamp, key, value, headers. At most `limit`, else to the end.
+
+        Without `from_seq` it begins at the oldest record there is. Raises RecordsLost, OffsetOutOfRange.
+
+        frame = client.read_arrow("orders", limit=100_000).to_pandas()
+        """
+        import pyarrow as pa
+
+        from mainstem.records.arrow import record_schema
+
+        tables: list[pa.Table] = []
+        left = limit
+        offset = from_seq
+        while left is None or left > 0:
+            try:
+                page = await self.batches(topic, offset=offset, partition=partition, max_bytes=_ARROW_BYTES)
+            except OffsetOutOfRange as gone:
+                if from_seq or offset >= gone.start:
+                    raise
+                offset = gone.start
+                continue
+            whole = await asyncio.to_thread(page.table)
+            table = whole if left is None else whole.slice(0, left)
+            if table.num_rows:
+                tables.append(table)
+            if left is not None:
+                left -= table.num_rows
+            if page.at_end:
+                break
+            offset = page.next_offset
+        return pa.concat_tables(tables) if tables else record_schema().empty_table()
+
+    async def read_polars(
+        self, topic: str, *, from_seq: int = 0, limit: int | None = None, partition: int = 0
+    ) -> Any:
+        """As `read_arrow`, handed over to Polars, which must be installed.
+
+        frame = client.read_polars("orders")
+        """
+        try:
+            polars = import_module("polars")
+        except ImportError:
+            raise InvalidInput("polars is not installed: pip install polars, or use read_arrow") from None
+        table = await self.read_arrow(topic, from_seq=from_seq, limit=limit, partition=partition)
+        return polars.from_arrow(table)
+
+    # Deleting
+
+    async def delete_records(
+        self, topic: str, *, before_seq: int | None = None, match: str | None = None, partition: int = 0
+    ) -> Removed:
+        """Delete the records below a sequence number, or whose key matches (`"user-7"`, `"user-*"`), or both.
+
+        client.delete_records("orders", match="customer-7")
+        """
+        body: dict[str, object] = {}
+        if before_seq is not None:
+            body["before_seq"] = before_seq
+        if match is not None:
+            body["match"] = match
+        return await self._transport.ask(
+            "POST", topic_path(topic, "delete"), Removed, body, query={"partition": partition or None}
+        )
+
+
+def check_policy(on_gap: str) -> None:
+    known: tuple[Literal["raise", "yield", "skip"], ...] = ("raise", "yield", "skip")
+    if on_gap not in known:
+        raise InvalidInput(f"on_gap takes {', '.join(known)}, not {on_gap!r}")
+
+
+def met_gap(gap: Gap, on_gap: OnGap) -> list[Gap]:
+    """What a reader is given of a gap. Raises RecordsLost."""
+    if on_gap == "raise":
+        raise RecordsLost(gap.first_seq - 1, gap.last_seq, gap.reason)
+    return [gap] if on_gap == "yield" else []

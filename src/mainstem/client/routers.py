@@ -1,0 +1,91 @@
+"""Routers over HTTP: standing copies from one topic to another."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from mainstem import limits
+from mainstem.client.answers import Router
+from mainstem.client.calls import Calls
+from mainstem.client.transport import quoted
+
+Match = str | list[str] | None
+
+
+class _RouterPage(msgspec.Struct):
+    routers: list[Router]
+    next_cursor: str | None = None
+
+
+class _Deleted(msgspec.Struct):
+    deleted: bool
+
+
+class RouterCalls(Calls):
+    async def put_router(
+        self,
+        name: str,
+        source: str,
+        dest: str,
+        *,
+        filter: Match = None,
+        preserve_node: bool = True,
+        preserve_tag: bool = True,
+        create_dest: bool = True,
+        allow_cycle: bool = False,
+        guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once",
+    ) -> Router:
+        """Copy what is appended to `source` from now on to `dest`, or only what `filter` matches by key.
+
+        client.put_router("orders>audit", "orders", "audit", filter="eu-*")
+        """
+        body = {
+            "source": source,
+            "dest": dest,
+            "filter": filter,
+            "preserve_node": preserve_node,
+            "preserve_tag": preserve_tag,
+            "create_dest": create_dest,
+            "allow_cycle": allow_cycle,
+            "guarantee": guarantee,
+        }
+        return await self._transport.ask("PUT", f"/v0/routers/{quoted(name)}", Router, body)
+
+    async def router(self, name: str) -> Router:
+        """One router, and how many records it has forwarded. Raises NotFound.
+
+        print(client.router("orders>audit").forwarded_total)
+        """
+        return await self._transport.ask("GET", f"/v0/routers/{quoted(name)}", Router)
+
+    async def routers(
+        self, prefix: str = "", *, source: str | None = None, dest: str | None = None
+    ) -> list[Router]:
+        """Every router, or those of a source or a destination.
+
+        for router in client.routers(source="orders"): ...
+        """
+        found: list[Router] = []
+        cursor: str | None = None
+        while True:
+            query = {
+                "prefix": prefix or None,
+                "source": source,
+                "dest": dest,
+                "page_size": limits.TOPIC_PAGE_MAX,
+                "cursor": cursor,
+            }
+            page = await self._transport.ask("GET", "/v0/routers", _RouterPage, query=query)
+            found += page.routers
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    async def delete_router(self, name: str) -> bool:
+        """Forward nothing more. What was copied stays. False: there was no such router.
+
+        client.delete_router("orders>audit")
+        """
+        return (await self._transport.ask("DELETE", f"/v0/routers/{quoted(name)}", _Deleted)).deleted

@@ -1,0 +1,154 @@
+"""The client over HTTP, for programs without an event loop: `mainstem.Client`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from mainstem.client.asynchronous import AsyncClient
+from mainstem.client.loop import LoopThread, Steps
+from mainstem.client.producer import Producer
+from mainstem.client.transport import TIMEOUT_S
+from mainstem.client.working import Worker
+from mainstem.errors import Closed
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+def _waited(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The method of the asynchronous client, waited for."""
+
+    @functools.wraps(method)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(method(self._client, *args, **kwargs))
+
+    return call
+
+
+def _wrapped(
+    method: Callable[Concatenate[AsyncClient, P], A], kind: Callable[[LoopThread, A], T]
+) -> Callable[Concatenate[Client, P], T]:
+    """What the method makes, for threads."""
+
+    @functools.wraps(method)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return kind(self._thread, method(self._client, *args, **kwargs))
+
+    return call
+
+
+def _listed(
+    method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[list[T]]],
+    described_by: Callable[..., object],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """The items of an asynchronous iterator of lists: the other thread is asked once a list, not once an item."""
+
+    @functools.wraps(described_by)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        for items in self._iterate(method(self._client, *args, **kwargs)):
+            yield from items
+
+    return call
+
+
+class Client:
+    """A server's topics, records, queues, routers and groups. Thread-safe.
+
+    `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
+    `timeout`: seconds a call may take in all. Lost connections and busy servers (429, 503) are tried again in
+    that time, unless `retries` is False; each call bears that, writes through idempotency keys. `verify`: the
+    file of the authority that signed the server's certificate, or False to trust any.
+
+        with mainstem.Client() as client:
+            client.produce("orders", {"id": 1})
+            for record in client.read("orders"):
+                print(record.value)
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: float = TIMEOUT_S,
+        retries: bool = True,
+        verify: bool | str = True,
+    ) -> None:
+        self._client = AsyncClient(url, api_key=api_key, timeout=timeout, retries=retries, verify=verify)
+        self._thread = LoopThread("this client is closed: make another one")
+
+    @property
+    def url(self) -> str:
+        return self._client.url
+
+    health = _waited(AsyncClient.health)
+
+    create_topic = _waited(AsyncClient.create_topic)
+    ensure_topic = _waited(AsyncClient.ensure_topic)
+    topic = _waited(AsyncClient.topic)
+    topic_settings = _waited(AsyncClient.topic_settings)
+    topics = _waited(AsyncClient.topics)
+    alter_topic = _waited(AsyncClient.alter_topic)
+    change_settings = _waited(AsyncClient.change_settings)
+    delete_topic = _waited(AsyncClient.delete_topic)
+
+    produce = _waited(AsyncClient.produce)
+    produce_many = _waited(AsyncClient.produce_many)
+    produce_batch = _waited(AsyncClient.produce_batch)
+    producer = _wrapped(AsyncClient.producer, Producer)
+    page = _waited(AsyncClient.page)
+    read = _listed(AsyncClient.pages, AsyncClient.read)
+    watch = _listed(AsyncClient.frames, AsyncClient.watch)
+    batches = _waited(AsyncClient.batches)
+    offset_at = _waited(AsyncClient.offset_at)
+    read_arrow = _waited(AsyncClient.read_arrow)
+    read_polars = _waited(AsyncClient.read_polars)
+    delete_records = _waited(AsyncClient.delete_records)
+
+    claim = _waited(AsyncClient.claim)
+    ack = _waited(AsyncClient.ack)
+    nack = _waited(AsyncClient.nack)
+    extend = _waited(AsyncClient.extend)
+    worker = _wrapped(AsyncClient.worker, Worker)
+
+    put_router = _waited(AsyncClient.put_router)
+    router = _waited(AsyncClient.router)
+    routers = _waited(AsyncClient.routers)
+    delete_router = _waited(AsyncClient.delete_router)
+
+    groups = _waited(AsyncClient.groups)
+    group = _waited(AsyncClient.group)
+    reset_group = _waited(AsyncClient.reset_group)
+    commit_offsets = _waited(AsyncClient.commit_offsets)
+    delete_group = _waited(AsyncClient.delete_group)
+
+    table = _waited(AsyncClient.table)
+    put_table = _waited(AsyncClient.put_table)
+
+    def _iterate(self, lists: AsyncGenerator[list[T]]) -> Iterator[list[T]]:
+        steps = Steps(lists)
+        try:
+            while (items := self._thread.call(steps.next())) is not None:
+                yield items
+        finally:
+            with contextlib.suppress(Closed):  # with the client its streams are closed
+                self._thread.call(steps.close())
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._thread.close(self._client.close())
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

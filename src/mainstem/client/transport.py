@@ -1,0 +1,261 @@
+"""Requests to a server: one pool of connections, retries with a budget, errors as Mainstem's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from mainstem import limits
+from mainstem.client.failures import failure
+from mainstem.errors import InvalidInput, MainstemError, ServerFault, Unavailable, Unreachable
+from mainstem.version import VERSION
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+Query = Mapping[str, str | int | bool | None]
+
+URL_ENV = "MAINSTEM_URL"
+KEY_ENV = "MAINSTEM_API_KEY"
+URL_DEFAULT = "http://127.0.0.1:4000"
+
+JSON = "application/json"
+BATCHES = "application/octet-stream"
+TIMEOUT_S = 30.0
+
+_RETRIED = (429, 502, 503, 504)
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_LEAST_ATTEMPT_S = 0.1
+_BEATS_MISSED_MAX = 3
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    repeated: bool  # an attempt before this one may have been served, too, and its answer lost
+
+
+class Transport:
+    """`timeout_s` is what one call may take, retries included; 0 retries makes one attempt of it."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        retries: bool = True,
+        verify: bool | str = True,
+    ) -> None:
+        self.url = _checked(url or os.environ.get(URL_ENV) or URL_DEFAULT)
+        self.timeout_s = timeout_s
+        self._retries = retries
+        self._verify = verify
+        self._headers = {"user-agent": f"mainstem-python/{VERSION}"}
+        if self.url.split("://")[1].startswith(("127.0.0.1", "localhost", "[::1]")):
+            self._headers["accept-encoding"] = "identity"  # packing takes longer than what it saves here
+        key = api_key if api_key is not None else os.environ.get(KEY_ENV)
+        if key:
+            self._headers["authorization"] = f"Bearer {key}"
+        self._client: httpx.AsyncClient | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run something that ends with the client at the latest."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def close(self) -> None:
+        """End what runs in the background, and all connections. Idempotent."""
+        background = list(self._background)
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        body: object = None,
+        *,
+        query: Query | None = None,
+        wait_s: float = 0.0,
+    ) -> T:
+        """Send JSON, take JSON. `wait_s` is how long the server may wait by itself before it answers."""
+        encoded = None if body is None else msgspec.json.encode(body)
+        answer = await self.send(method, path, encoded, query=query, wait_s=wait_s)
+        return decoded(answer.body, kind)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        wait_s: float = 0.0,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request, sent again until it is answered or the time is over: it must bear being served twice.
+
+        Raises what the answer says, or Unreachable."""
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        extra = dict(headers or {})
+        if body is not None:
+            extra["content-type"] = content_type
+        repeated = False
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            left_s = max(deadline - time.monotonic(), _LEAST_ATTEMPT_S)
+            outcome = await self._attempt(method, path, body, query, extra, left_s + wait_s)
+            if isinstance(outcome, Answer):
+                return outcome._replace(repeated=repeated)
+            error, again_s, unsure = outcome
+            repeated = repeated or unsure
+            wait = max(again_s, random.uniform(pause_s / 2, pause_s))
+            if not self._retries or again_s < 0 or time.monotonic() + wait >= deadline:
+                if repeated and again_s < 0:
+                    error.add_note("an earlier attempt, whose answer was lost, may have been served")
+                raise error
+            await asyncio.sleep(wait)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _attempt(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        query: Query | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Answer | tuple[MainstemError, float, bool]:
+        """The answer, or: the error, how long to wait before another attempt (-1: none), whether it may have
+        been served."""
+        import httpx
+
+        try:
+            got = await self._pool().request(
+                method,
+                path,
+                content=body,
+                params=_written(query),
+                headers=dict(headers),
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, self.timeout_s)),
+            )
+        except httpx.HTTPError as wrong:
+            return self._unreachable(wrong), 0.0, not isinstance(wrong, httpx.ConnectError)
+        except httpx.InvalidURL as wrong:
+            raise InvalidInput(f"{self.url} is no URL of a server: {wrong}") from None
+        if got.is_success:
+            return Answer(got.status_code, got.content, got.headers, False)
+        error = failure(got.status_code, got.content)
+        if got.status_code in _RETRIED:
+            return error, _retry_after(got.headers.get("retry-after")), False
+        return error, -1.0, False
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, query: Query | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """An event stream's bytes as they come. One attempt. Raises what the answer says, or Unreachable."""
+        import httpx
+
+        # The server says something every heartbeat; a stream without any is a dead one.
+        silence_s = limits.WATCH_HEARTBEAT_MS_DEFAULT / 1000 * _BEATS_MISSED_MAX
+        try:
+            async with self._pool().stream(
+                "GET",
+                path,
+                params=_written(query),
+                headers={"accept": "text/event-stream", **(headers or {})},
+                timeout=httpx.Timeout(self.timeout_s, read=silence_s),
+            ) as got:
+                if not got.is_success:
+                    raise failure(got.status_code, await got.aread())
+                async with aclosing(cast("AsyncGenerator[bytes]", got.aiter_raw())) as chunks:
+                    yield chunks
+        except httpx.HTTPError as wrong:
+            raise self._unreachable(wrong) from None
+
+    def _unreachable(self, wrong: httpx.HTTPError) -> Unreachable:
+        reason = str(wrong) or type(wrong).__name__
+        return Unreachable(self.url, reason[:1].lower() + reason[1:])
+
+    def _pool(self) -> httpx.AsyncClient:
+        if self._client is None:
+            import httpx
+
+            self._client = httpx.AsyncClient(
+                base_url=self.url,
+                headers=self._headers,
+                verify=self._verify,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
+                trust_env=False,  # a log on this machine is not behind a proxy that happens to be set
+            )
+        return self._client
+
+
+def decoded(body: bytes, kind: type[T]) -> T:
+    """Raises ServerFault for what is no such answer."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as wrong:
+        raise ServerFault(f"the server's answer cannot be read: {wrong}") from None
+
+
+def topic_path(name: str, *parts: str) -> str:
+    return "/".join(["/v0/topics", quoted(name), *parts])
+
+
+def quoted(name: str) -> str:
+    """A name as one segment of a path."""
+    from urllib.parse import quote
+
+    if name in ("", ".", ".."):
+        raise InvalidInput(f"{name!r} names nothing")
+    return quote(name, safe="")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a stream that ended so is worth opening again."""
+    return isinstance(error, Unavailable)
+
+
+def _checked(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("http", "https") or not rest.strip("/"):
+        raise InvalidInput(
+            f"a server's URL begins with http:// or https://, such as {URL_DEFAULT}, not {url!r}"
+        )
+    return url.rstrip("/")
+
+
+def _written(query: Query | None) -> dict[str, str]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (query or {}).items()
+        if value is not None
+    }
+
+
+def _retry_after(text: str | None) -> float:
+    """Seconds the server asks to wait."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else 0.0

@@ -1,0 +1,301 @@
+"""A worker: jobs of one queue as they come, their leases kept alive, each settled once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from mainstem import limits
+from mainstem.client import sse
+from mainstem.client.answers import JobBody, Settled, Topic
+from mainstem.client.failures import event_failure
+from mainstem.client.persistence import Persistence
+from mainstem.client.transport import Query, Transport, decoded, topic_path
+from mainstem.errors import InvalidInput, LeaseLost, MainstemError, Unavailable
+
+_log = logging.getLogger("mainstem.worker")
+
+_ASK_AGAIN_S = 1.0
+_EXTENSIONS_PER_LEASE = 3  # so that two may fail before a lease is lost
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    node: str
+    concurrency: int
+    lease_ms: int | None
+    auto_extend: bool
+    retry_delay_ms: int
+    partition: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.concurrency <= limits.CLAIM_JOBS_MAX:
+            raise InvalidInput(f"concurrency takes 1 to {limits.CLAIM_JOBS_MAX}, not {self.concurrency}")
+
+
+class AsyncJob:
+    """A job leased to this worker. In a `with` block it is acked at the end, or nacked if it raises."""
+
+    def __init__(self, worker: AsyncWorker, body: JobBody) -> None:
+        self._worker = worker
+        self.body = body
+
+    @property
+    def seq(self) -> int:
+        return self.body.seq
+
+    @property
+    def value(self) -> Any:
+        return self.body.value
+
+    @property
+    def bytes(self) -> bytes | None:
+        return self.body.bytes
+
+    @property
+    def key(self) -> str | None:
+        return self.body.key
+
+    @property
+    def meta(self) -> Any:
+        return self.body.meta
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was handed out, this time included."""
+        return self.body.deliveries
+
+    @property
+    def deadline_ms(self) -> int:
+        """When its lease ends, unless it is extended before."""
+        return self.body.deadline_ms
+
+    @property
+    def settled(self) -> bool:
+        """Acked, given back, or lost: nothing more can be done with it here."""
+        return not self._worker.holds(self.body)
+
+    async def ack(self) -> None:
+        """It is done. Raises LeaseLost if somebody else has it by now."""
+        await self._worker.settle("ack", self.body)
+
+    async def nack(self, delay_ms: int = 0) -> None:
+        """Give it back. Raises LeaseLost if somebody else has it by now."""
+        await self._worker.settle("nack", self.body, delay_ms=delay_ms)
+
+    async def extend(self, lease_ms: int) -> None:
+        """Keep it for so long from now on. Raises LeaseLost if somebody else has it by now."""
+        await self._worker.extend([self.body], lease_ms)
+
+    async def __aenter__(self) -> AsyncJob:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.settled:
+            return
+        if kind is None:
+            await self.ack()
+        else:
+            await self.nack(self._worker.options.retry_delay_ms)
+
+
+Handler = Callable[[AsyncJob], Awaitable[object]]
+
+
+class AsyncWorker:
+    """Made by `client.worker(queue)`."""
+
+    def __init__(self, transport: Transport, queue: str, options: WorkerOptions) -> None:
+        self._transport = transport
+        self._queue = queue
+        self.options = options
+        self._held: dict[str, JobBody] = {}  # by lease
+        self._jobs: asyncio.Queue[AsyncJob | Exception | None] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncWorker:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncWorker:
+        self._start()
+        return self
+
+    async def __anext__(self) -> AsyncJob:
+        while True:
+            job = None if self._closed else await self._jobs.get()
+            if job is None:
+                raise StopAsyncIteration
+            if isinstance(job, Exception):
+                raise job
+            if not job.settled:  # else its connection was lost before anybody looked at it
+                return job
+
+    def __call__(self, handler: Handler) -> AsyncRunner:
+        """Decorate the function that does the work."""
+        return AsyncRunner(self, handler)
+
+    def holds(self, job: JobBody) -> bool:
+        return job.lease_id in self._held
+
+    def stop(self) -> None:
+        """Hand out no more jobs. On the loop's thread only."""
+        self._closed = True
+        self._jobs.put_nowait(None)
+
+    async def close(self) -> None:
+        """Stop, and give back what is unsettled. Idempotent."""
+        self.stop()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # with its connection the server ends its leases
+        self._held.clear()
+
+    async def settle(self, verb: str, job: JobBody, **more: int) -> None:
+        if self._held.pop(job.lease_id, None) is None:
+            raise LeaseLost(self._queue, [job.seq])
+        answer = await self._send(verb, [job], **more)
+        if answer[0].skipped and not answer[1]:
+            raise LeaseLost(self._queue, [job.seq])
+
+    async def extend(self, jobs: list[JobBody], lease_ms: int) -> None:
+        settled, _ = await self._send("extend", jobs, lease_ms=lease_ms)
+        lost = set(settled.skipped)
+        for job in jobs:
+            if job.seq in lost:
+                self._held.pop(job.lease_id, None)
+            else:
+                job.deadline_ms = settled.deadlines.get(str(job.seq), job.deadline_ms)
+        if lost:
+            raise LeaseLost(self._queue, sorted(lost))
+
+    async def _send(self, verb: str, jobs: list[JobBody], **more: int) -> tuple[Settled, bool]:
+        """What became of them, and whether a lost answer may have been the one that settled them."""
+        body = {
+            "node": self.options.node,
+            "seqs": [job.seq for job in jobs],
+            "lease_ids": [job.lease_id for job in jobs],
+            **more,
+        }
+        answer = await self._transport.send(
+            "POST",
+            topic_path(self._queue, verb),
+            msgspec.json.encode(body),
+            query={"partition": self.options.partition or None},
+        )
+        return decoded(answer.body, Settled), answer.repeated
+
+    # Behind the scenes
+
+    def _start(self) -> None:
+        if self._tasks or self._closed:
+            return
+        self._tasks.append(self._transport.spawn(self._receive(), "mainstem-worker"))
+        if self.options.auto_extend:
+            self._tasks.append(self._transport.spawn(self._keep(), "mainstem-leases"))
+
+    async def _receive(self) -> None:
+        persistence = Persistence(self._transport.timeout_s)
+        try:
+            while True:
+                try:
+                    await self._receive_once(persistence)
+                except Unavailable as error:
+                    self._held.clear()  # their leases ended with the connection
+                    await persistence.pause(error)
+        except MainstemError as error:
+            self._jobs.put_nowait(error)
+
+    async def _receive_once(self, persistence: Persistence) -> None:
+        query: Query = {
+            "node": self.options.node,
+            "max": self.options.concurrency,
+            "lease_ms": self.options.lease_ms,
+            "partition": self.options.partition or None,
+        }
+        async with (
+            self._transport.stream(topic_path(self._queue, "work"), query=query) as chunks,
+            aclosing(sse.events(chunks)) as events,
+        ):
+            async for event in events:
+                persistence.succeeded()
+                if event.name == "error":
+                    raise event_failure(event.data)
+                if event.name == "job":
+                    job = decoded(event.data, JobBody)
+                    self._held[job.lease_id] = job
+                    self._jobs.put_nowait(AsyncJob(self, job))
+        raise Unavailable("the stream of jobs ended")
+
+    async def _keep(self) -> None:
+        """Extend the leases of all that is held, well before they run out."""
+        lease_ms = self.options.lease_ms
+        while lease_ms is None:
+            try:
+                topic = await self._transport.ask(
+                    "GET", topic_path(self._queue), Topic, query={"touch": False}
+                )
+                lease_ms = topic.config.lease_ms
+            except Unavailable:
+                await asyncio.sleep(_ASK_AGAIN_S)
+            except MainstemError:
+                return  # whoever waits for jobs is told the same
+        while True:
+            await asyncio.sleep(lease_ms / 1000 / _EXTENSIONS_PER_LEASE)
+            if not self._held:
+                continue
+            try:
+                await self.extend(list(self._held.values()), lease_ms)
+            except LeaseLost as lost:
+                _log.warning("%s", lost)
+            except MainstemError as error:
+                _log.warning("leases were not extended: %s", error)
+
+
+class AsyncRunner:
+    """A function that works through a queue. Call it with a job, or `run` it."""
+
+    def __init__(self, worker: AsyncWorker, handler: Handler) -> None:
+        self._worker = worker
+        self._handler = handler
+        self.__doc__ = handler.__doc__
+
+    def __call__(self, job: AsyncJob) -> Awaitable[object]:
+        return self._handler(job)
+
+    async def run(self) -> None:
+        """Until `stop`: jobs that raise are given back and logged."""
+        running: set[asyncio.Task[None]] = set()
+        async with self._worker as worker:
+            async for job in worker:
+                task = asyncio.create_task(self._handle(job))
+                running.add(task)
+                task.add_done_callback(running.discard)
+            await asyncio.gather(*running)
+
+    def stop(self) -> None:
+        """Take no more jobs; those at work are finished."""
+        self._worker.stop()
+
+    async def _handle(self, job: AsyncJob) -> None:
+        try:
+            async with job:
+                await self._handler(job)
+        except Exception:  # noqa: BLE001 - one job must not stop the others
+            _log.exception("job %d failed", job.seq)

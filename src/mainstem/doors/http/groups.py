@@ -1,0 +1,168 @@
+"""Consumer groups as administrators see them: members, offsets, lag; moving and forgetting them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from mainstem import limits
+from mainstem.broker.group.consumer_member import ConsumerMember
+from mainstem.broker.group.member import Member
+from mainstem.broker.group.offsets import OffsetToCommit
+from mainstem.broker.groups import Groups, ListedGroup
+from mainstem.doors.http.errors import invalid
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+from mainstem.doors.http.topics import U64
+from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
+
+Partition = Annotated[int, Meta(ge=0, le=limits.PARTITIONS_PER_TOPIC_MAX)]
+
+
+class ResetBody(msgspec.Struct, frozen=True):
+    """Where to put a group. No partitions = all of the topic's."""
+
+    topic: str
+    to: Literal["earliest", "latest", "offset", "time"]
+    offset: U64 | None = None
+    timestamp_ms: U64 | None = None
+    partitions: list[Partition] = []
+    dry_run: bool = False
+
+
+_reset_body = msgspec.json.Decoder(ResetBody)
+
+
+async def list_groups(request: Request) -> Response:
+    """Every group that has members or offsets."""
+    listed = [_row(group) for group in _groups(request).list() if _allowed(request, group.name)]
+    return reply({"groups": listed, "performance": request.performance()})
+
+
+async def get_group(request: Request) -> Response:
+    """A group's members, its offsets and its lag."""
+    name = request.parameters["group"]
+    groups = _groups(request)
+    listed = next((group for group in groups.list() if group.name == name), None)
+    if listed is None or not _allowed(request, name):
+        raise GroupNotFound(name)
+    offsets = _offsets(request, groups, name)
+    found = groups.get(name)
+    members: list[Member | ConsumerMember] = [] if found is None else [*found.members.values()]
+    return reply(
+        {
+            **_row(listed),
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "client_id": member.client_id,
+                    "client_host": member.client_host,
+                    "instance_id": member.instance_id,
+                }
+                for member in members
+            ],
+            "offsets": offsets,
+            "lag": sum(row["lag"] for row in offsets if isinstance(row["lag"], int)),
+            "performance": request.performance(),
+        }
+    )
+
+
+async def reset_group(request: Request) -> Response:
+    """Put a group without members elsewhere."""
+    name, body = request.parameters["group"], request.json(_reset_body)
+    request.require_name(body.topic)
+    groups = _groups(request)
+    found = groups.get(name)
+    if found is not None and not found.empty:
+        raise GroupNotEmpty(name)
+    partitions = request.broker.topic(body.topic).partitions
+    moves = []
+    for number in sorted(set(body.partitions)) or range(partitions):
+        if number >= partitions:
+            raise PartitionNotFound(body.topic, number, partitions)
+        stood = groups.committed(name, body.topic, number)
+        moves.append(
+            {
+                "topic": body.topic,
+                "partition": number,
+                "before": None if stood is None else stood.offset,
+                "after": await _target(request, body, number),
+            }
+        )
+    if not body.dry_run:
+        rows = [OffsetToCommit(body.topic, int(str(m["partition"])), int(str(m["after"]))) for m in moves]
+        await _commit(groups, name, rows)
+    return reply(
+        {"group": name, "moved": moves, "dry_run": body.dry_run, "performance": request.performance()}
+    )
+
+
+async def delete_group(request: Request) -> Response:
+    """Forget a group without members, and its offsets."""
+    name = request.parameters["group"]
+    groups = _groups(request)
+    for topic in groups.offsets.of_group(name):
+        request.require_name(topic)
+    await groups.delete(name)
+    return reply({"group": name, "deleted": True, "performance": request.performance()})
+
+
+def _groups(request: Request) -> Groups:
+    """Those of the door that members come through; without one nobody is a member, and offsets are all."""
+    live = request.context.groups() if request.context.groups is not None else None
+    return live or Groups(request.broker.log, request.broker.clock)
+
+
+def _allowed(request: Request, group: str) -> bool:
+    """Whether the key may see all that the group reads."""
+    return all(request.key.allows(topic) for topic in _groups(request).offsets.of_group(group))
+
+
+def _row(group: ListedGroup) -> dict[str, object]:
+    return {
+        "group": group.name,
+        "state": group.state,
+        "kind": group.kind,
+        "protocol_type": group.protocol_type,
+    }
+
+
+def _offsets(request: Request, groups: Groups, name: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for topic, cursors in sorted(groups.offsets.of_group(name).items()):
+        for number, cursor in sorted(cursors.items()):
+            state = request.broker.partition(topic, number)
+            rows.append(
+                {
+                    "topic": topic,
+                    "partition": number,
+                    "offset": cursor.offset,
+                    "start": state.start,
+                    "end": state.end,
+                    "lag": max(0, state.end - max(cursor.offset, state.start)),
+                    "metadata": cursor.metadata,
+                }
+            )
+    return rows
+
+
+async def _target(request: Request, body: ResetBody, partition: int) -> int:
+    state = request.broker.partition(body.topic, partition)
+    if body.to == "time":
+        if body.timestamp_ms is None:
+            raise invalid("to time needs timestamp_ms")
+        return await request.broker.offset_at(body.topic, body.timestamp_ms, partition)
+    if body.to == "offset":
+        if body.offset is None:
+            raise invalid("to offset needs offset")
+        return min(max(body.offset, state.start), state.end)
+    return state.start if body.to == "earliest" else state.end
+
+
+async def _commit(groups: Groups, name: str, rows: list[OffsetToCommit]) -> None:
+    for error in await groups.commit(name, rows):
+        if error is not None:
+            raise error

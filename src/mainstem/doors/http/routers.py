@@ -1,0 +1,134 @@
+"""Routers: make, look at, list, delete."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.routers import RouterInfo, RouterSettings
+from mainstem.doors.http.matching import match_tuple, parse_match
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+from mainstem.doors.http.topics import after_cursor, cursor_after
+from mainstem.errors import RouterNotFound
+
+
+class RouterBody(msgspec.Struct, frozen=True):
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Any = None
+    allow_cycle: bool = False
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+
+
+_router_body = msgspec.json.Decoder(RouterBody)
+
+
+async def put_router(request: Request) -> Response:
+    """Copy what is written to one topic to another."""
+    body = request.json(_router_body)
+    request.require_name(body.source)
+    request.require_name(body.dest)
+    settings = RouterSettings(
+        body.source,
+        body.dest,
+        body.preserve_node,
+        body.preserve_tag,
+        body.create_dest,
+        None if body.filter is None else parse_match(body.filter),
+        body.allow_cycle,
+        body.guarantee,
+    )
+    name = request.parameters["router"]
+    created = await request.broker.routers.put(name, settings)
+    shown = _shown(request.broker.routers.info(name))
+    return reply(
+        {"router": name, "created": created, **shown, "performance": request.performance()},
+        201 if created else 200,
+    )
+
+
+def _shown(info: RouterInfo) -> dict[str, object]:
+    return {
+        "source": info.source,
+        "dest": info.dest,
+        "preserve_node": info.preserve_node,
+        "preserve_tag": info.preserve_tag,
+        "filter": None if info.match is None else match_tuple(info.match),
+        "allow_cycle": info.allow_cycle,
+        "guarantee": info.guarantee,
+    }
+
+
+async def get_router(request: Request) -> Response:
+    """A router's settings, and how many records it copied."""
+    name = request.parameters["router"]
+    _require_all(request, request.broker.routers.info(name))
+    info = await request.broker.routers.get(name)
+    return reply(
+        {
+            "router": name,
+            **_shown(info),
+            "forwarded_total": info.forwarded_total,
+            "performance": request.performance(),
+        }
+    )
+
+
+def _require_all(request: Request, info: RouterInfo) -> None:
+    request.require_name(info.source)
+    request.require_name(info.dest)
+
+
+async def list_routers(request: Request) -> Response:
+    """Routers by name."""
+    prefix = request.text("prefix") or ""
+    source, dest = request.text("source"), request.text("dest")
+    after = after_cursor(request.text("cursor"))
+    size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
+    allows = request.key.allows
+    found = [
+        info
+        for info in request.broker.routers.all()
+        if info.name.startswith(prefix)
+        and info.name > after
+        and source in (None, info.source)
+        and dest in (None, info.dest)
+        and allows(info.name)
+        and allows(info.source)
+        and allows(info.dest)
+    ]
+    page = found[:size]
+    answer: dict[str, object] = {
+        "routers": [
+            {
+                "router": info.name,
+                "source": info.source,
+                "dest": info.dest,
+                "guarantee": info.guarantee,
+                "forwarded_total": info.forwarded_total,
+            }
+            for info in page
+        ]
+    }
+    if len(found) > size:
+        answer["next_cursor"] = cursor_after(page[-1].name)
+    answer["performance"] = request.performance()
+    return reply(answer)
+
+
+async def delete_router(request: Request) -> Response:
+    """Copy no more. What was copied stays."""
+    name = request.parameters["router"]
+    deleted = False
+    try:
+        _require_all(request, request.broker.routers.info(name))
+        deleted = await request.broker.routers.delete(name)
+    except RouterNotFound:
+        deleted = False  # nothing to do is no error
+    return reply({"router": name, "deleted": deleted, "performance": request.performance()})

@@ -1,0 +1,101 @@
+"""A topic's partitions, and its settings by the names that Kafka's tools use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from mainstem import limits
+from mainstem.broker import configs
+from mainstem.broker.names import valid_name
+from mainstem.doors.http.errors import invalid
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+from mainstem.doors.http.topics import DEFAULT_BODY, ConfigBody, check_dead_letter
+from mainstem.errors import InvalidName, Throttled
+
+Count = Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
+
+
+class SettingsBody(msgspec.Struct, frozen=True):
+    """What to change. `create` makes the topic, of `config` where that is given."""
+
+    create: bool = False
+    partitions: Count | None = None
+    config: ConfigBody | None = None
+    settings: dict[str, str] = {}
+
+
+_settings_body = msgspec.json.Decoder(SettingsBody)
+
+
+async def get_settings(request: Request) -> Response:
+    """A topic's partitions and settings."""
+    return reply(_shown(request))
+
+
+async def patch_settings(request: Request) -> Response:
+    """Change settings by name, grow a topic, or make one of several partitions."""
+    body = request.json(_settings_body)
+    if body.create:
+        await _create(request, body)
+        return reply(_shown(request), 201)
+    if body.config is not None:
+        raise invalid("config is for topics to be made: PUT the topic to replace the config of one")
+    broker, name = request.broker, request.topic
+    broker.topic(name)  # it is there, or nothing is looked at further
+    edits = [configs.Edit(setting, "set", text) for setting, text in body.settings.items()]
+    default = broker.options.default_config
+    if edits:
+        await broker.change_topic(name, lambda config: configs.edited(config, edits, default), dry_run=True)
+    if body.partitions is not None:
+        await broker.add_partitions(name, body.partitions)
+    if edits:
+        await broker.change_topic(name, lambda config: configs.edited(config, edits, default))
+    return reply(_shown(request))
+
+
+async def _create(request: Request, body: SettingsBody) -> None:
+    broker, name = request.broker, request.topic
+    if not valid_name(name):
+        raise InvalidName(
+            f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
+            "and . _ : -, the first a letter or digit"
+        )
+    bound = broker.options.topics_max
+    if bound and broker.streams.get(name) is None and len(broker.log.ledger.topics) >= bound:
+        raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
+    wanted = body.config or DEFAULT_BODY
+    check_dead_letter(name, wanted)
+    base = broker.options.default_config
+    config = wanted.over(base) if body.config is not None else base
+    await broker.create_topic(
+        name,
+        partitions=body.partitions or 1,
+        config=await asyncio.to_thread(configs.parse, body.settings, config),
+    )
+
+
+def _shown(request: Request) -> dict[str, object]:
+    info = request.broker.topic(request.topic)
+    states = [request.broker.partition(info.name, number) for number in range(info.partitions)]
+    return {
+        "topic": info.name,
+        "id": info.topic_id.hex(),
+        "partitions": [
+            {
+                "partition": state.partition,
+                "start": state.start,
+                "end": state.end,
+                "records": state.records,
+                "bytes": state.bytes,
+                "max_timestamp_ms": state.max_timestamp_ms,
+            }
+            for state in states
+        ],
+        "settings": configs.describe(info.config),
+        "performance": request.performance(),
+    }

@@ -1,0 +1,205 @@
+"""`mainstem doctor`, completion scripts, and commands that find no server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainstem.cli.main import COMMANDS
+from mainstem.testing.broker import ThrowAwayBroker
+
+from .conftest import Outcome, Shell
+
+_CLOSED = "127.0.0.1:9"  # nobody listens there
+_FREE = ["--http", "127.0.0.1:0", "--text", "off", "--kafka", "off"]
+
+
+def _about(outcome: Outcome, about: str) -> list[tuple[str, str]]:
+    found: list[dict[str, Any]] = outcome.json["findings"]
+    return [(row["level"], f"{row['what']}: {row['advice']}") for row in found if row["about"] == about]
+
+
+def test_all_is_well_beside_a_running_server(online: Shell, broker: ThrowAwayBroker) -> None:
+    outcome = online("doctor", *_FREE, "--json")
+    assert outcome.json["sound"], outcome.text
+    assert outcome.code == 0
+    assert _about(outcome, "server")[0][1].startswith(f"{broker.url} runs version")
+    assert _about(outcome, "clock") == [("ok", "this clock and the server's agree: ")]
+    lines = online("doctor", *_FREE).text.splitlines()
+    assert any(line.startswith("  ok       disk: ") for line in lines)
+
+
+def test_no_server_is_a_problem_only_if_one_was_named(plain: Shell) -> None:
+    outcome = plain("doctor", *_FREE, "--url", f"http://{_CLOSED}", "--json")
+    [(level, text)] = _about(outcome, "server")
+    assert (outcome.code, level) == (1, "problem")
+    assert "start it with `mainstem serve`" in text
+    [(level, text)] = _about(plain("doctor", *_FREE, "--url", "nonsense", "--json"), "server")
+    assert (level, "correct --url" in text) == ("problem", True)
+
+
+def test_a_port_that_is_taken_names_who_has_it(plain: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        outcome = plain("doctor", "--http", "127.0.0.1:0", "--text", address, "--kafka", "off", "--json")
+    [(level, text)] = _about(outcome, "text door")
+    assert level == "problem"
+    assert f"{address} is taken by process {os.getpid()} (" in text
+    assert "give another address with --text HOST:PORT" in text
+    assert outcome.code == 1
+    assert _about(outcome, "kafka door") == [("note", "it is off: ")]
+
+
+def test_an_advertised_address_nobody_can_use(plain: Shell, broker: ThrowAwayBroker) -> None:
+    served = ["--http", "off", "--text", "off", "--kafka", broker.bootstrap_servers]
+    for wrong, said in (("no-such-host.invalid:1", "cannot be resolved"), (_CLOSED, "nobody answers")):
+        [(level, text)] = _about(
+            plain("doctor", *served, "--kafka-advertise", wrong, "--json"), "advertised address"
+        )
+        assert (level, said in text, "--kafka-advertise" in text) == ("problem", True, True)
+    right = plain("doctor", *served, "--kafka-advertise", broker.bootstrap_servers, "--json")
+    assert _about(right, "advertised address")[0][0] == "ok"
+
+
+def test_directories_that_cannot_be_used(plain: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = plain("doctor", *_FREE, "--data-dir", "file", "--json")
+    assert _about(outcome, "data directory") == [
+        ("problem", "file is no directory: choose another with --data-dir")
+    ]
+    missing = plain("doctor", *_FREE, "--data-dir", "missing", "--json")
+    assert _about(missing, "data directory")[0][0] == "note"
+
+
+def test_a_directory_in_use_names_its_owner(plain: Shell, tmp_path: Path) -> None:
+    import mainstem
+
+    with mainstem.open(tmp_path / "data"):
+        outcome = plain("doctor", *_FREE, "--json")
+    assert _about(outcome, "data directory") == [("ok", f"data is in use by process {os.getpid()}: ")]
+    outcome = plain("doctor", *_FREE, "--json")
+    assert _about(outcome, "data directory") == [("ok", "data can be used, and nobody has it open: ")]
+
+
+def test_a_disk_that_is_nearly_full(plain: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(total=1 << 40, free=1 << 30))
+    outcome = plain("doctor", *_FREE, "--json")
+    [(level, text)] = _about(outcome, "disk")
+    assert (outcome.code, level, "make room" in text) == (1, "problem", True)
+
+
+def test_a_clock_that_is_off_and_another_version(
+    online: Shell, broker: ThrowAwayBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time
+    monkeypatch.setattr("mainstem.cli.doctor.time.time", lambda: now() + 3600)
+    monkeypatch.setattr("mainstem.cli.doctor.VERSION", "99.0")
+    outcome = online("doctor", *_FREE, "--json")
+    [(level, text)] = _about(outcome, "clock")
+    assert level == "problem"
+    assert text.startswith(("this clock is 3600 s ahead of", "this clock is 3599 s ahead of"))
+    [(level, text)] = _about(outcome, "server")
+    assert (level, "this is version 99.0" in text) == ("problem", True)
+
+
+def test_java_is_only_a_note(plain: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr("mainstem.cli.findings.find_spec", lambda name: None)
+    outcome = plain("doctor", *_FREE, "--json")
+    [(level, text)] = _about(outcome, "java")
+    assert (level, text.startswith(f"Java 8 at {java} is too old: only the lake needs it")) == ("note", True)
+    java.unlink()
+    assert _about(plain("doctor", *_FREE, "--json"), "java")[0][0] == "note"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "list"],
+        ["topic", "create", "t"],
+        ["produce", "t", "x"],
+        ["consume", "t"],
+        ["tail", "t"],
+        ["group", "list"],
+        ["queue", "list"],
+        ["router", "list"],
+        ["table", "show", "t"],
+    ],
+)
+def test_no_server_is_one_clear_sentence_at_once(plain: Shell, arguments: list[str]) -> None:
+    began = time.monotonic()
+    outcome = plain(*arguments, "--url", f"http://{_CLOSED}")
+    assert time.monotonic() - began < 3
+    assert outcome.code == 1
+    assert outcome.out == b""
+    assert outcome.err.startswith(
+        f"error: no server at http://{_CLOSED}: start one with `mainstem serve`, or "
+    )
+    offline = arguments[0] in ("topic", "produce", "consume")
+    assert ("pass --data-dir to open a directory that no server has open" in outcome.err) == offline
+    assert outcome.err.count("\n") == 1
+
+
+def test_the_flag_wins_over_the_variable(online: Shell, broker: ThrowAwayBroker) -> None:
+    online("topic", "create", "t")
+    assert online("topic", "list", "--json", "--url", broker.url + "/").json[0]["name"] == "t"
+    both = online("topic", "list", "--url", broker.url, "--data-dir", "data")
+    assert (both.code, "exclude each other" in both.err) == (2, True)
+
+
+def test_a_key_the_server_does_not_know(plain: Shell) -> None:
+    from mainstem.testing.broker import throw_away_broker
+
+    with throw_away_broker("--api-keys", "right,reader:r") as broker:
+        url = ["--url", broker.url]
+        assert plain("topic", "list", *url).err.startswith("error: this server needs a key")
+        assert plain("topic", "create", "t", *url, "--api-key", "right").code == 0
+        refused = plain("topic", "create", "u", *url, "--api-key", "reader")
+        assert (refused.code, "lacks the scope admin" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_completion_scripts(plain: Shell, shell_name: str) -> None:
+    outcome = plain("completion", shell_name)
+    assert outcome.code == 0
+    assert "_MAINSTEM_COMPLETE" in outcome.text
+    if shutil.which(shell_name):
+        subprocess.run([shell_name, "-n"], input=outcome.out, check=True, timeout=30)
+
+
+def test_the_completion_knows_the_commands(plain: Shell) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from mainstem.cli.main import main; main()"],
+        env={
+            **os.environ,
+            "_MAINSTEM_COMPLETE": "bash_complete",
+            "COMP_WORDS": "mainstem ",
+            "COMP_CWORD": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == set(COMMANDS)
+
+
+def test_help_comes_at_once() -> None:
+    took = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "mainstem", "--help"], stdout=subprocess.DEVNULL, check=True)
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.3
