@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-_SEEDS = {"sweep_seed": (2, 12), "walk_seed": (16, 200), "kill_seed": (2, 10)}  # (a normal run, --chaos)
+_SEEDS = {  # (a normal run, --chaos)
+    "sweep_seed": (2, 12),
+    "walk_seed": (16, 200),
+    "kill_seed": (2, 10),
+    "cluster_seed": (60, 3000),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -84,6 +84,7 @@
         ├── NewerVersion            written by a newer Mainstem
         ├── BehindCheckpoint        commits that are asked for were truncated behind a checkpoint
         ├── LogDamaged              bytes are damaged beyond what copies and checksums can repair
+        │   └── SliceDamaged        stored records do not match their checksum; the offsets say which
         └── LedgerDiverged          replay gave a state other than the one recorded
 
 Each error says what happened and what to do. Doors map them to wire codes in one table each.
@@ -514,6 +515,15 @@ class BehindCheckpoint(StorageError):
 
 class LogDamaged(StorageError):
     """Damage beyond what copies and checksums can repair."""
+
+
+class SliceDamaged(LogDamaged):
+    """The stored bytes of the records at [start, end) do not match their checksum."""
+
+    def __init__(self, message: str, start: int, end: int) -> None:
+        super().__init__(message)
+        self.start = start
+        self.end = end
 
 
 class LedgerDiverged(StorageError):

@@ -76,7 +76,7 @@ ETCD_WATCH_PAUSE_S = 0.1  # before a watch that was lost is started again
 ETCD_RANGE_COMMITS = 256  # commits read at a time
 ETCD_RANGE_BYTES_MAX = 64 * MIB  # one answer
 ETCD_OBJECT_COMMITS_MAX = 16 * KIB  # commits in one object, which bounds what is kept of an open one
-ETCD_RETENTION_MS = 3_600_000  # commits stay so long after their object is sealed, for brokers that lag
+ETCD_RETENTION_MS = 3_600_000  # commits stay so long after their object is sealed: longer than any retry or lag
 ETCD_TRUNCATED_AT_ONCE = 10_000  # commits deleted by one call
 ETCD_DIRECTORIES_IN_MEMORY = 64  # of sealed objects: which commits they hold
 PAYLOAD_ORPHAN_MS = 3_600_000  # an upload that no commit names is deleted after this
@@ -170,6 +170,7 @@ OBJECT_KEY_CHARS_MAX = 1_024
 # The lake
 LAKE_TASK_BYTES = 256 * MIB  # of the log, or of part files, that one task reads
 LAKE_TASK_EXTENTS_MAX = 200_000  # slices one task reads, which bounds the plan that lists them
+LAKE_TASK_RUNS_MAX = 20_000  # stretches of copies one task reads, each stored elsewhere
 LAKE_RANGES_PER_LEASE_MAX = 4  # consecutive ranges of one stream, for as many workers
 LAKE_TASKS_PER_PLAN_MAX = 256
 LAKE_MERGE_PARTS_MIN = 8  # so many small neighbours become one
@@ -239,7 +240,7 @@ ROUTER_COPIED_BYTES_MAX = 1 * MIB  # read for one commit, before they are unpack
 ROUTER_COPIES_BYTES_MAX = 16 * MIB  # … and after
 ROUTER_COPIED_INLINE_BYTES = 4 * KIB  # so few are copied on the event loop
 ROUTER_PAUSE_S_MIN = 0.002  # before a round, so that it forwards what came together …
-ROUTER_PAUSE_S_PER_LEG = 20e-6  # … and longer the more it has to do, so that most of the time is the writers'
+ROUTER_PAUSE_S_PER_LEG = 50e-6  # … and longer the more it has to do, so that most of the time is the writers'
 ROUTER_RETRY_S = 1.0  # how soon a full destination is tried again
 
 # Text door

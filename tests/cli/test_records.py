@@ -239,3 +239,24 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(shell: Shell, topic: str, 
     assert done.returncode == 0
     assert "\r20,000 records" in shown
     assert shown.endswith("20,000 records appended to t\r\n")
+
+
+def test_a_file_shows_how_far_it_is(shell: Shell, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"line\n" * 200_000)
+    ours, theirs = os.openpty()
+    with open(tmp_path / "lines", "rb") as lines:
+        produce = subprocess.Popen(
+            [sys.executable, "-m", "mainstem", "produce", "--data-dir", "data", topic],
+            stdin=lines,
+            stderr=theirs,
+            cwd=tmp_path,
+        )
+    os.close(theirs)
+    shown = b""
+    while b"appended to t" not in shown:
+        shown += os.read(ours, 65_536)
+    assert produce.wait(60) == 0
+    os.close(ours)
+    assert b"appending" in shown
+    assert b"100%" in shown
+    assert b"200,000 records appended to t" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import wait
 
@@ -147,6 +148,19 @@ def test_closing_the_client_first_leaves_nobody_waiting() -> None:
     for delivery in deliveries:
         with pytest.raises(Closed):
             delivery.result(10)
+
+
+async def test_a_flush_after_the_client_was_closed_ends() -> None:
+    client = mainstem.AsyncClient("http://127.0.0.1:9")
+    producer = client.producer("t", batch_records=1, buffer_bytes=1)
+    delivery = await producer.send(1)
+    waiting = asyncio.create_task(producer.send(2))
+    await asyncio.sleep(0)
+    await client.close()
+    for ended in (delivery, waiting, producer.flush()):
+        with pytest.raises(Closed):
+            await asyncio.wait_for(ended, 10)
+    await producer.close()
 
 
 def test_many_threads_share_a_producer(client: mainstem.Client, topic: str) -> None:

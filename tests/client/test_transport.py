@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -218,3 +222,71 @@ def test_events_are_whole_however_their_bytes_arrive(step: int) -> None:
     frames = Frames()
     found = [event for at in range(0, len(stream), step) for event in frames.feed(stream[at : at + step])]
     assert found == [Event("record", b'{"a":1}', "x"), Event("job", b"1\n2", "")]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with cert.pem and key.pem, which signed itself."""
+    directory = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+            "-keyout",
+            str(directory / "key.pem"),
+            "-out",
+            str(directory / "cert.pem"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return directory
+
+
+def test_tls_with_an_authority_of_ones_own(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cert, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
+    with throw_away_broker("--tls-cert", cert, "--tls-key", key, "--tls-ca", cert) as broker:
+        url = broker.url.replace("http:", "https:")
+        with mainstem.Client(url, retries=False) as client, pytest.raises(errors.Unreachable):
+            client.health()
+        context = ssl.create_default_context(cafile=cert)
+        context.load_cert_chain(cert, key)
+        with mainstem.Client(url, verify=context) as client:
+            client.produce("t", 1)
+            assert [event.topic for event, _ in zip(client.watch({"t": 0}), range(1), strict=False)] == ["t"]
+    with throw_away_broker("--tls-cert", cert, "--tls-key", key) as broker:
+        url = broker.url.replace("http:", "https:")
+        for verify in (cert, False):
+            with mainstem.Client(url, verify=verify, retries=False) as client:
+                assert client.health().status == "ok"
+        monkeypatch.setenv("SSL_CERT_FILE", cert)
+        with mainstem.Client(url, retries=False) as client:
+            assert client.health().status == "ok"
+    with (
+        mainstem.Client(url, verify="no-such-file", retries=False) as client,
+        pytest.raises(errors.InvalidInput, match="no-such-file"),
+    ):
+        client.health()
+
+
+async def test_a_cancelled_call_leaves_the_client_usable(
+    async_client: mainstem.AsyncClient, topic: str
+) -> None:
+    await async_client.produce(topic, 1)
+    waiting = asyncio.create_task(anext(async_client.read(topic, from_seq=1, follow=True)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (await async_client.topic(topic)).count == 1

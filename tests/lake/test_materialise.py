@@ -137,6 +137,15 @@ def test_a_task_that_fails_in_the_middle_deletes_what_it_wrote(
     assert _files(tmp_path) == []
 
 
+def test_damage_that_is_known_as_a_loss_is_passed(tmp_path: Path, wal: WalFile) -> None:
+    for i in range(3):
+        wal.add(_batch(_values(10 * i, 10)))
+    wal.damage(1)
+    publication = _run(tmp_path, Sources(0, 30, (wal.extents(),), lost=((10, 20, "damaged"),)))
+    assert [r.offset for r in _records(tmp_path, publication)] == [*range(10), *range(20, 30)]
+    assert (publication.parts[0].base, publication.parts[0].end) == (0, 30)
+
+
 def test_an_object_cut_short_is_damage_too(tmp_path: Path, wal: WalFile) -> None:
     wal.add(_batch(_values(0, 10)))
     wal.path.write_bytes(wal.path.read_bytes()[:-1])

@@ -260,7 +260,7 @@ def test_copies_stop_at_the_eighth_hop(routes: Routes) -> None:
     copies = limits.ROUTER_HOPS_MAX - 1
     assert routes.copies("a>b") + routes.copies("b>a") == copies
     assert routes.state(a)[1] + routes.state(b)[1] == copies + 1
-    assert routes.ledger.routers.hops.encode() == []
+    assert routes.ledger.routers.legs.hops.encode() == []
     same_again(routes)
 
 
@@ -271,7 +271,7 @@ def test_a_destination_that_tracks_its_records_is_left_to_copying(routes: Routes
     routes.append(a, 3)
     assert routes.forward(a).ends == {c: 3}
     assert routes.cursor("a>b") == 0
-    leg = routes.ledger.routers.to_stream(b)[0]
+    leg = routes.ledger.routers.legs.to_stream(b)[0]
     outcome = routes.apply(run(slice_row(b, 3)), NoteForwarded(leg.number, 0, 3, 3))[1]
     assert outcome.ends == {b: 3}
     assert routes.state(b)[:3] == (1, 3, 2)
@@ -299,7 +299,7 @@ def test_a_full_destination_leaves_the_router_where_it_is(routes: Routes) -> Non
     a, b = *routes.topics("a"), *routes.topics("b", cap_records=2, discard="reject")
     routes.put("a", "b")
     routes.append(a, 3)
-    leg = routes.ledger.routers.to_stream(b)[0]
+    leg = routes.ledger.routers.legs.to_stream(b)[0]
     outcome = routes.apply(run(slice_row(b, 3)), NoteForwarded(leg.number, 0, 3, 3))[1]
     assert isinstance(outcome, TopicFull)
     assert (routes.cursor("a>b"), routes.state(b)[1]) == (0, 0)
@@ -309,7 +309,7 @@ def test_passing_over_leaves_as_many_gaps_as_records_were_lost(routes: Routes) -
     a, b = *routes.topics("a"), *routes.topics("b", cap_records=9)
     routes.put("a", "b")
     routes.append(a, 3)
-    leg = routes.ledger.routers.to_stream(b)[0].number
+    leg = routes.ledger.routers.legs.to_stream(b)[0].number
     assert routes.do(PassOver(leg, 0, 3, 2)).ends == {b: 2}
     assert routes.ledger.streams.lost(b) == [(0, 2, SOURCE_TRIM)]
     assert routes.state(b)[2] == 0
@@ -342,7 +342,7 @@ def test_a_router_made_later_joins_the_feed_of_the_others(routes: Routes) -> Non
     assert routes.state(b)[1] == 4
     routes.append(a, 1)
     routes.forward(a)
-    legs = [routes.ledger.routers.to_stream(stream)[0] for stream in (b, c)]
+    legs = [routes.ledger.routers.legs.to_stream(stream)[0] for stream in (b, c)]
     assert legs[0].feed is legs[1].feed
     assert routes.runs(c) == [(0, 2, a, 2), (2, 1, a, 4)]
     assert routes.copies("a>c") == 3
@@ -464,7 +464,7 @@ def test_copies_are_noted_only_where_they_were_appended(routes: Routes) -> None:
     a, b = *routes.topics("a"), *routes.topics("b", cap_records=5)
     routes.put("a", "b")
     routes.append(a, 2)
-    leg = routes.ledger.routers.to_stream(b)[0].number
+    leg = routes.ledger.routers.legs.to_stream(b)[0].number
     assert isinstance(routes.do(NoteForwarded(leg, 0, 2, 2)), InvalidInput)
     outcome = routes.apply(run(slice_row(99)), NoteForwarded(leg, 0, 2, 2))[1]
     assert isinstance(outcome, MainstemError)
@@ -477,3 +477,20 @@ def test_a_boot_leaves_routers_as_they_are(routes: Routes) -> None:
     routes.append(a, 2)
     routes.do(Boot(2, "other", False))
     assert routes.forward(a).ends == {b: 2}
+
+
+def test_copies_damaged_as_they_were_appended_are_made_again(routes: Routes) -> None:
+    a, b = *routes.topics("a"), *routes.topics("b", cap_records=50)
+    routes.put("a", "b")
+    routes.append(a, 6)
+    leg = routes.ledger.routers.legs.to_stream(b)[0].number
+    routes.apply(run(slice_row(b, 2)), NoteForwarded(leg, 0, 2, 2))
+    routes.apply(run(slice_row(b, 3)), NoteForwarded(leg, 2, 5, 3))
+    routes.do(MarkLost(b, 0, 2))
+    assert (routes.cursor("a>b"), routes.copies("a>b")) == (5, 5), "what came later stands behind them"
+    routes.do(PassOver(leg, 5, 6))
+    routes.do(MarkLost(b, 2, 5))
+    assert (routes.cursor("a>b"), routes.copies("a>b")) == (2, 2)
+    routes.do(MarkLost(b, 2, 5))
+    assert routes.cursor("a>b") == 2
+    same_again(routes)

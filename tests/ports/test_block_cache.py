@@ -183,6 +183,17 @@ async def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, harm: st
     assert one.read_bytes() == whole
 
 
+async def test_a_file_that_cannot_be_read_is_a_miss(tmp_path: Path) -> None:
+    store = await filled(key=CONTENT)
+    await CachedObjectStore(store, tmp_path, block_bytes=100).get_ranges("key", [(0, 100)])
+    cache = CachedObjectStore(store, tmp_path, block_bytes=100)
+    (one,) = files_of(tmp_path)
+    one.unlink()
+    one.symlink_to(tmp_path)  # a folder stands where the file was
+    assert await cache.get_ranges("key", [(0, 100)]) == [CONTENT[:100]]
+    assert cache.counts.misses == 1
+
+
 async def test_a_half_written_file_is_removed_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "something.blk.tmp").write_bytes(b"half")
     CachedObjectStore(await filled(), tmp_path)

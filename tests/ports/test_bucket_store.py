@@ -163,9 +163,9 @@ async def test_requests_under_way_are_bounded(s3_server: S3Server, monkeypatch: 
 
 
 async def new_store(server: S3Server, **options: str) -> BucketObjectStore:
-    name = f"store-{os.urandom(4).hex()}"
-    await asyncio.to_thread(server.make_bucket, name)
-    store = open_store(server.url(name, **options), retries=retries([], attempts=2)[0])
+    await asyncio.to_thread(server.make_bucket, "store-tests")
+    url = server.url("store-tests", os.urandom(4).hex(), **options)
+    store = open_store(url, retries=retries([], attempts=2)[0])
     assert isinstance(store, BucketObjectStore)
     return store
 
@@ -182,6 +182,18 @@ async def test_wrong_credentials_are_named_and_not_shown(s3_server: S3Server) ->
         await store.get("some/key")
     with pytest.raises(StoreRefused, match="credentials"):
         _ = [one async for one in store.list()]
+
+
+async def test_credentials_come_from_the_environment(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.to_thread(s3_server.make_bucket, "from-environment")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_access_key)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    store = open_store(f"s3://from-environment/here?endpoint={s3_server.endpoint}")
+    await store.put("key", b"content")
+    assert await store.get("key") == b"content"
 
 
 async def test_a_missing_bucket_is_named(s3_server: S3Server) -> None:
@@ -235,6 +247,25 @@ async def test_a_put_if_absent_whose_answer_was_lost_is_settled_by_reading(
     monkeypatch.setattr(bucket_module.obstore, "put_async", fail_first)
     assert not await store.put("theirs", b"ours", if_absent=True)
     assert await store.get("theirs") == b"theirs"
+
+
+async def test_two_replacing_puts_that_meet_in_the_store_are_tried_again(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await new_store(s3_server)
+    put = bucket_module.obstore.put_async
+    met = 0
+
+    async def meet_once(*args: Any, **named: Any) -> Any:
+        nonlocal met
+        met += 1
+        if met == 1:
+            raise exceptions.AlreadyExistsError("status code: 409 <Code>ConditionalRequestConflict</Code>")
+        return await put(*args, **named)
+
+    monkeypatch.setattr(bucket_module.obstore, "put_async", meet_once)
+    assert await store.put("key", b"content")
+    assert (met, await store.get("key")) == (2, b"content")
 
 
 @pytest.mark.parametrize(

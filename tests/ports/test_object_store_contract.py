@@ -22,8 +22,8 @@ from mainstem.testing.s3 import S3Server
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param.startswith("s3"):
         server: S3Server = request.getfixturevalue("s3_server")
-        prefix = "" if request.param == "s3" else "some/where"
-        bucket = f"contract-{os.urandom(4).hex()}"
+        own = f"contract-{os.urandom(4).hex()}"
+        bucket, prefix = (own, "") if request.param == "s3" else ("contract", f"some/{own}")
         server.make_bucket(bucket)
         return open_store(server.url(bucket, prefix))
     if request.param == "cached":

@@ -22,7 +22,7 @@ from mainstem.spark.jobs import SparkRunner
 from mainstem.testing.server import ServerProcess
 
 from .conftest import Broker
-from .test_driver_rounds import Watched
+from .test_driver_rounds import Watched, damage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -240,7 +240,7 @@ def test_a_damaged_topic_fails_alone_and_says_where(
     progress = Watched()
     with LakeBroker(lake.url) as calls:
         sources = calls.sources(f"{topic}-hurt", 0, 0, 3000)
-        _flip_a_byte(sources.wal[0])
+        damage(sources.wal[0], row=1)
         driver = Driver(calls, SparkRunner(spark), DriverOptions(holder=topic), progress)
         driver.run_once()
     (failed,) = progress.named("failed")
@@ -249,22 +249,7 @@ def test_a_damaged_topic_fails_alone_and_says_where(
     assert [event["topic"] for event in progress.named("published")] == [f"{topic}-sound"]
 
 
-def _flip_a_byte(extents: Any) -> None:
-    import numpy as np
-
-    from mainstem.lake.places import local_path
-    from mainstem.log.extents import EXTENT
-
-    rows = np.frombuffer(extents.rows, EXTENT)
-    path = local_path(extents.url)
-    assert path is not None
-    with path.open("r+b") as file:
-        file.seek(int(rows["start"][1]) + 100)
-        byte = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte[0] ^ 0xFF]))
-
-
+@pytest.mark.slow
 def test_a_driver_ends_politely_in_the_middle_of_its_work(lake: Broker, topic: str) -> None:
     lake.create(topic)
     _fill(lake, topic, 100)

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from mainstem.broker.lake import LakeStatus
-from mainstem.broker.plans import PlanRequest, Publication, Task
+from mainstem.broker.plans import PlanRequest, Publication, Task, WalExtents
 from mainstem.errors import StalePlan, Unreachable
 from mainstem.lake.broker import LakeBroker
+from mainstem.lake.places import local_path
+from mainstem.log.extents import EXTENT
 from mainstem.spark.driver import Driver, DriverOptions
 from mainstem.spark.jobs import Outcome, run_task
 from mainstem.testing.server import ServerProcess
@@ -27,9 +30,11 @@ def done_here(tasks: Sequence[Task]) -> list[Outcome]:
     """What Spark would do."""
     outcomes = []
     for task in tasks:
-        made, error, seconds = run_task(msgspec.msgpack.encode(task))
-        publication = None if made is None else msgspec.msgpack.decode(made, type=Publication)
-        outcomes.append(Outcome(task, publication, error or "", seconds))
+        done = run_task(msgspec.msgpack.encode(task))
+        made = (
+            None if done.publication is None else msgspec.msgpack.decode(done.publication, type=Publication)
+        )
+        outcomes.append(Outcome(task, made, done.error or "", done.seconds, done.damaged_at))
     return outcomes
 
 
@@ -333,3 +338,35 @@ def test_a_report_that_is_no_report_is_refused(lake: Broker) -> None:
     answer = lake.client.post("/v0/lake/report", json={"state": 7})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "invalid_request"
+
+
+def test_damage_that_a_task_met_is_a_loss_that_the_next_one_passes(tmp_path: Path, topic: str) -> None:
+    flags = ("--text", "off", "--lake-topics", "all", "--tail-cache-bytes", "0")
+    with (
+        ServerProcess(tmp_path / "data", *flags) as server,
+        LakeBroker(f"http://{server.address('http')}") as calls,
+    ):
+        broker = Broker(server)
+        with broker.client:
+            broker.create(topic)
+            _fill(broker, topic)
+            damage(calls.sources(topic, 0, 0, 50).wal[0], row=2)
+            driver, progress = _driver(calls, topic)
+            assert [failure.topic for failure in driver.run_once().failing()] == [topic]
+            assert "[20, 30)" in progress.named("failed")[0]["error"]
+            driver, progress = _driver(calls, topic)
+            driver.run_once()
+            assert [(f["base"], f["end"], f["records"]) for f in progress.named("published")] == [(0, 50, 40)]
+            lost = broker.client.get(f"/v0/topics/{topic}/batches", params={"from": 20})
+            assert lost.json()["error"]["detail"] == {"start": 20, "end": 30, "reason": "damaged"}
+
+
+def damage(extents: WalExtents, row: int) -> None:
+    path = local_path(extents.url)
+    assert path is not None
+    start = int(np.frombuffer(extents.rows, EXTENT)["start"][row])
+    with path.open("r+b") as file:
+        file.seek(start + 100)
+        byte = file.read(1)[0]
+        file.seek(start + 100)
+        file.write(bytes([byte ^ 0xFF]))

@@ -28,8 +28,12 @@ NAMES = (
     "http",
     "watch",
     "queues",
+    "routers",
+    "lake",
+    "spark",
     "etcd",
     "objectstore",
+    "tables",
 )
 
 

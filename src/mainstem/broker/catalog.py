@@ -26,6 +26,7 @@ from mainstem.errors import (
     TableExists,
     TableNotFound,
 )
+from mainstem.ledger.table import Table
 from mainstem.ledger.table_commands import (
     CommitTables,
     CreateNamespace,
@@ -37,7 +38,7 @@ from mainstem.ledger.table_commands import (
     RenameTable,
     TableCommit,
 )
-from mainstem.ledger.tables import Table, TableName
+from mainstem.ledger.tables import TableName
 from mainstem.log.log import Log
 from mainstem.ports.clock import Random
 from mainstem.ports.objectstore.port import ObjectStore

@@ -1,8 +1,8 @@
 """Copying: legs of routers whose copies are appended, a bounded number of records a commit.
 
 What is appended and how far the leg has come stand in one entry: both or neither. Should a crash damage the appended
-bytes of an entry that is otherwise whole, recovery marks those offsets of the destination as lost; nothing is copied
-twice.
+bytes of an entry that is otherwise whole, recovery marks those offsets of the destination as lost, and the leg goes back
+to make these copies again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from mainstem.broker.dead_letters import META, meta_object
 from mainstem.broker.matching import Match
 from mainstem.errors import OffsetOutOfRange, RecordsLost, TopicFull
 from mainstem.ledger.appends import RECORD
+from mainstem.ledger.legs import lost_records
+from mainstem.ledger.router import Leg, Router
 from mainstem.ledger.router_commands import NoteForwarded, PassOver
-from mainstem.ledger.routers import Leg, Router, lost_records
 from mainstem.ledger.topics import Topic
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.records.decoding import Headers, StoredRecord
@@ -38,8 +39,8 @@ class Copying:
 
     async def advance(self, leg: Leg) -> None:
         """Copy all there is by now, or as much as the destination takes. Nobody else may move the leg."""
-        routers = self._log.ledger.routers
-        while routers.leg(leg.number) is leg and not routers.aliased(leg):
+        legs = self._log.ledger.routers.legs
+        while legs.get(leg.number) is leg and not legs.aliased(leg):
             end = self._log.stable_end(leg.source)
             if leg.cursor >= end or not await self._step(leg, end):
                 return
@@ -51,7 +52,7 @@ class Copying:
         if skipped is not None:
             await self._pass(leg, *skipped)
             return True
-        _, stop, hop = next(self._log.ledger.routers.hops.pieces(leg.source, cursor, end))
+        _, stop, hop = next(self._log.ledger.routers.legs.hops.pieces(leg.source, cursor, end))
         if hop + 1 >= limits.ROUTER_HOPS_MAX:
             await self._pass(leg, stop, 0)
             return True

@@ -35,6 +35,7 @@ class PartitionProgress(msgspec.Struct, frozen=True):
     records: int  # in the files
     stale_parts: int  # with deleted records in their files
     generations: list[int]  # that the parts are of, each once
+    published_to: int | None = None  # how far the topic's table is; None: it has none
 
 
 class TopicProgress(msgspec.Struct, frozen=True):
@@ -165,4 +166,10 @@ class Lake:
             sum(part.records for part in parts),
             len(generations.stale(stream)),
             sorted({part.generation for part in parts}),
+            self._published_to(stream),
         )
+
+    def _published_to(self, stream: int) -> int | None:
+        topic = self._log.ledger.topics.of_stream(stream)
+        table = self._log.ledger.tables.of_topic(topic.topic_id) if topic is not None else None
+        return None if table is None else table.stream(stream).to

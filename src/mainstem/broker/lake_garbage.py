@@ -60,6 +60,8 @@ class LakeGarbage:
             if now - seen[one.key] >= limits.LAKE_GARBAGE_GRACE_MS
             and not ledger.tables.protects(one.topic_id, one.position)
         ]
+        if due:
+            await self._log.sync()  # what the ledger says must be what it says after a crash
         for at in range(0, len(due), limits.LAKE_DELETED_AT_ONCE):
             keys = due[at : at + limits.LAKE_DELETED_AT_ONCE]
             for key in keys:

@@ -16,6 +16,8 @@ class WalExtents(msgspec.Struct, frozen=True):
     rows: bytes  # EXTENT rows (log/extents.py)
     shift: int = 0  # added to every base: the slices are copies of another stream's
     timestamp_ms: int | None = None  # of every record, in place of its own
+    first: int = 0  # only records at offsets of [first, last), shifted, are meant
+    last: int = 1 << 62
 
 
 class Sources(msgspec.Struct, frozen=True):

@@ -30,8 +30,8 @@ from mainstem.errors import (
     TopicNotFound,
 )
 from mainstem.ledger.results import RouterDeleted, RouterPut
+from mainstem.ledger.router import Router
 from mainstem.ledger.router_commands import DeleteRouter, Forward, Guarantee, PutRouter
-from mainstem.ledger.routers import Router
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class Routers:
         if not len(routers):
             return
         found = self._broker.streams.get(topic)
-        if found is None or not any(routers.to_stream(stream) for stream in found.streams):
+        if found is None or not any(routers.legs.to_stream(stream) for stream in found.streams):
             return
         sources, cyclic = self._upstream(found)
         for _ in range(limits.ROUTER_HOPS_MAX if cyclic else 1):
@@ -268,7 +268,7 @@ class Routers:
         path: list[tuple[int, list[int]]] = []
 
         def feeding(stream: int) -> list[int]:
-            return sorted({leg.source for leg in routers.to_stream(stream)})
+            return sorted({leg.source for leg in routers.legs.to_stream(stream)})
 
         for stream in topic.streams:
             path.append((stream, feeding(stream)))
@@ -290,7 +290,7 @@ class Routers:
     # Forwarding
 
     def _sources(self) -> set[int]:
-        return self._log.ledger.routers.sources()
+        return self._log.ledger.routers.legs.sources()
 
     def _watch_sources(self) -> None:
         """Be told of what is written to the streams that routers read from."""
@@ -307,7 +307,7 @@ class Routers:
             self._broker.streams.unwatch((stream,), feeder)
             self._locks.pop(stream, None)
         for stream, feeder in self._feeders.items():
-            feeder.legs = len(routers.from_stream(stream))
+            feeder.legs = len(routers.legs.from_stream(stream))
 
     def _start(self, stream: int) -> None:
         task = asyncio.get_running_loop().create_task(self._forward(stream))
@@ -327,7 +327,7 @@ class Routers:
         return lock
 
     def _pending(self, stream: int) -> bool:
-        lowest = self._log.ledger.routers.lowest_cursor(stream)
+        lowest = self._log.ledger.routers.legs.lowest_cursor(stream)
         if lowest is None:
             return False
         try:
@@ -358,9 +358,9 @@ class Routers:
         if source.config.ttl_ms:
             await self._broker.expire(source, stream)  # a copy must not outlive its time
         end = self._log.stable_end(stream)
-        if ledger.routers.forwards(stream):
+        if ledger.routers.legs.forwards(stream):
             await self._log.propose(Forward(stream, end, self._broker.clock.now_ms()))
-        for leg in ledger.routers.loose(stream):
+        for leg in ledger.routers.legs.loose(stream):
             await self._copying.advance(leg)
 
 

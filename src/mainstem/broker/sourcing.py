@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from mainstem import limits
 from mainstem.broker.plans import Sources, WalExtents
 from mainstem.errors import OffsetOutOfRange
+from mainstem.ledger.aliases import AliasRun
 from mainstem.ledger.intervals import ABORTED, DELETED, is_loss
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.parts import Part
 from mainstem.log.log import Log
 
 _LEFT_OUT = frozenset((DELETED, ABORTED))  # a marker has no bytes that could be shown
+
+
+_OWN_TIME = -(1 << 63)  # of a run of the stream's own bytes: every record has its own
+_RUNS_PER_TURN = 64
+
+
+@dataclass(slots=True)
+class _Found:
+    reach: int
+    wal: list[WalExtents] = field(default_factory=list)
+    unreachable: list[tuple[int, int]] = field(default_factory=list)
+    bytes: int = 0
+    extents: int = 0
+
+    @property
+    def full(self) -> bool:
+        return self.bytes >= limits.LAKE_TASK_BYTES or self.extents >= limits.LAKE_TASK_EXTENTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +80,52 @@ class Sourcing:
 
     async def logged(self, stream: int, base: int, end: int) -> Logged:
         """Of a range that the log's own bytes serve, up to one task's worth."""
+        found = _Found(base)
+        for number, run in enumerate(self._runs(stream, base, end)):
+            if number % _RUNS_PER_TURN == _RUNS_PER_TURN - 1:
+                await asyncio.sleep(0)  # there may be a run for every append
+            if number == limits.LAKE_TASK_RUNS_MAX or found.full or not await self._add(found, run):
+                break
+        else:
+            found.reach = end
+        sources = self._sources(stream, base, found.reach, (), tuple(found.wal), tuple(found.unreachable))
+        return Logged(sources, found.bytes)
+
+    def _runs(self, stream: int, base: int, end: int) -> Iterator[AliasRun]:
+        """The range as runs of bytes of one stream each; its own have no time of their own."""
+        at = base
+        for run in self._ledger.aliases.between(stream, base, end):
+            if at < run.base:
+                yield AliasRun(at, run.base - at, stream, at, _OWN_TIME)
+            yield run
+            at = run.end
+        if at < end:
+            yield AliasRun(at, end - at, stream, at, _OWN_TIME)
+
+    async def _add(self, found: _Found, run: AliasRun) -> bool:
+        """Look up one run. False if it does not fit as a whole."""
+        shift = run.base - run.origin_base
         located, urls = await self._log.locate(
-            stream, base, end, max_bytes=limits.LAKE_TASK_BYTES, max_extents=limits.LAKE_TASK_EXTENTS_MAX
+            run.origin,
+            run.origin_base,
+            run.origin_base + run.count,
+            max_bytes=limits.LAKE_TASK_BYTES - found.bytes,
+            max_extents=limits.LAKE_TASK_EXTENTS_MAX - found.extents,
         )
-        wal: list[WalExtents] = []
-        unreachable: list[tuple[int, int]] = []
+        reach = located.end + shift
         for number, rows in located.objects:
             url = urls[number]
             if url is None:
                 first, last = int(rows["base"][0]), int(rows["base"][-1]) + int(rows["count"][-1])
-                unreachable.append((max(base, first), min(last, located.end)))
+                found.unreachable.append((max(run.base, first + shift), min(last + shift, reach)))
+            elif run.time_ms == _OWN_TIME:
+                found.wal.append(WalExtents(url, rows.tobytes()))
             else:
-                wal.append(WalExtents(url, rows.tobytes()))
-        sources = self._sources(stream, base, located.end, (), tuple(wal), tuple(unreachable))
-        return Logged(sources, located.bytes)
+                found.wal.append(WalExtents(url, rows.tobytes(), shift, run.time_ms, run.base, reach))
+        found.bytes += located.bytes
+        found.extents += located.extents
+        found.reach = reach
+        return reach == run.end
 
     def of_parts(self, stream: int, parts: list[Part]) -> Sources:
         return self._sources(stream, parts[0].base, parts[-1].end, parts, (), ())

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mainstem.broker.table_columns import Column
-from mainstem.errors import InvalidInput, TableChanged
+from mainstem.errors import InvalidInput, TableChanged, Unavailable
 from mainstem.ledger.table_commands import TableKind
 
 if TYPE_CHECKING:
@@ -44,8 +46,18 @@ class Changed(msgspec.Struct, frozen=True):
     removed_snapshots: tuple[int, ...]
 
 
+@cache
+def _needed() -> None:
+    """Raises Unavailable unless PyIceberg is installed."""
+    if find_spec("pyiceberg") is None:
+        raise Unavailable(
+            "tables need more packages: pip install 'mainstem[spark]', and start the server again"
+        )
+
+
 def parsed(data: bytes) -> TableMetadata:
     """Raises InvalidInput for what is no metadata of a table."""
+    _needed()
     from pydantic import ValidationError
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
     from pyiceberg.table.metadata import TableMetadataUtil
@@ -62,6 +74,7 @@ def written(metadata: TableMetadata) -> bytes:
 
 def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetadata:
     """Metadata of a user's new table, of the body of a create request. Columns are numbered anew."""
+    _needed()
     from pydantic import ValidationError
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
     from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -87,6 +100,7 @@ def changed(metadata: TableMetadata | None, location: str | None, asked: TableUp
     """The metadata after the updates. None: the table does not exist yet.
 
     Raises TableChanged where a requirement does not hold, InvalidInput where an update makes no sense."""
+    _needed()
     from pydantic import TypeAdapter, ValidationError
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
@@ -125,6 +139,7 @@ def of_topic(
     kind: TableKind, columns: Sequence[Column], table_id: bytes, location: str, topic: str
 ) -> TableMetadata:
     """Metadata of a topic's table before its first snapshot. The columns have the numbers of the Parquet files."""
+    _needed()
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.table.metadata import TableMetadataV2
     from pyiceberg.table.sorting import UNSORTED_SORT_ORDER

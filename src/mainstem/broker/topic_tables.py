@@ -26,8 +26,8 @@ from mainstem.errors import (
     TableIncompatible,
     TableNotFound,
 )
+from mainstem.ledger.table import Table
 from mainstem.ledger.table_commands import DeclareTable, TableKind
-from mainstem.ledger.tables import Table
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class TopicTables:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._settling = asyncio.Lock()
+        self._settled: tuple[int, int] | None = None  # what topics and declarations were when all was well
+        self._widened: dict[bytes, str] = {}  # table id → columns that it was seen to have
 
     # The switch
 
@@ -112,7 +114,11 @@ class TopicTables:
     async def settle(self) -> dict[str, str]:
         """Make the tables what the topics say. Returns why a topic has no table though it should, by topic."""
         problems: dict[str, str] = {}
+        ledger = self._broker.log.ledger
         async with self._settling:
+            state = (ledger.topics.digest, ledger.tables.declarations_digest)
+            if state == self._settled:
+                return problems
             for topic in self._broker.streams.topics():
                 try:
                     await self._settle(topic)
@@ -120,6 +126,7 @@ class TopicTables:
                     continue  # the topic was deleted meanwhile
                 except MainstemError as error:
                     problems[topic.name] = str(error)
+            self._settled = None if problems else state
         return problems
 
     async def _settle(self, topic: Topic) -> None:
@@ -150,12 +157,16 @@ class TopicTables:
 
     async def _widen(self, table: Table, columns: list[Column]) -> None:
         """Give a table the columns that were declared since it was made."""
+        text = encode_columns(columns)
+        if self._widened.get(table.table_id) == text:
+            return
         catalog = self._broker.catalog
         metadata = await catalog.metadata_at(table.location)
         updates = await asyncio.to_thread(table_metadata.widening, metadata, columns)
         if updates:
             change = TableChange((table.namespace, table.name), TableUpdates([], updates), owner=True)
             await catalog.commit(change)
+        self._widened[table.table_id] = text
 
     # Publishing
 

@@ -78,6 +78,7 @@ def _print(report: Report) -> None:
     click.echo(
         f"{report.segments:,} segments, {report.commits:,} commits, {report.records:,} records, "
         f"{report.bytes:,} bytes, {report.topics:,} topics"
+        + (f", {report.part_files:,} part files" if report.part_files else "")
         + (" (record bytes not read)" if report.quick else "")
     )
     counts = [f"{count:,} {severity.value}" for severity, count in report.counts.items() if count]
@@ -97,6 +98,7 @@ def _as_json(report: Report) -> dict[str, object]:
         "records": report.records,
         "bytes": report.bytes,
         "topics": report.topics,
+        "part_files": report.part_files,
         "counts": {severity.value: count for severity, count in report.counts.items()},
         "problems": [_problem(problem) for problem in report.problems],
         "notes": report.notes,

@@ -12,6 +12,8 @@ from mainstem.errors import MainstemError
 if TYPE_CHECKING:
     from mainstem.broker.lake import LakeStatus
 
+ANSWER_S = 10.0  # somebody waits at a terminal
+
 _url = click.option(
     "--url",
     envvar="MAINSTEM_URL",
@@ -59,7 +61,7 @@ def status(url: str | None, as_json: bool) -> None:
     """Show how far every topic is made into files, and who works on it."""
     from mainstem.lake.broker import LakeBroker
 
-    with LakeBroker(url) as broker:
+    with LakeBroker(url, timeout_s=ANSWER_S) as broker:
         found = broker.status()
     if as_json:
         import msgspec
@@ -77,6 +79,7 @@ def _print_topics(found: LakeStatus) -> None:
             partition.partition,
             partition.end,
             partition.materialised_to,
+            "-" if partition.published_to is None else partition.published_to,
             partition.lag_records,
             partition.parts,
             partition.files,
@@ -89,8 +92,8 @@ def _print_topics(found: LakeStatus) -> None:
     if not rows:
         click.echo("no topic is made into files: enable a table, or serve with --lake-topics all")
         return
-    head = ["topic", "partition", "head", "materialised to", "lag", "parts", "files", "bytes", "generations"]
-    print_table(head, rows)
+    head = ["topic", "partition", "head", "materialised to", "in the table to", "lag"]
+    print_table([*head, "parts", "files", "bytes", "generations"], rows)
 
 
 def _print_work(found: LakeStatus) -> None:

@@ -11,7 +11,7 @@ from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
 from mainstem.client.tables import TableCalls
 from mainstem.client.topics import TopicCalls
-from mainstem.client.transport import TIMEOUT_S, Transport
+from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 
 
 class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, TableCalls):
@@ -21,8 +21,10 @@ class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, 
     `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
     `timeout`: seconds a call may take in all. Lost connections and busy servers (429, 503) are tried again in
     that time, unless `retries` is False; each call bears that, writes through idempotency keys. `verify`: the
-    file of the authority that signed the server's certificate, or False to trust any.
+    file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a certificate of your own),
+    or False to trust any.
 
+    Example:
         async with mainstem.AsyncClient() as client:
             await client.produce("orders", {"id": 1})
             async for record in client.read("orders"):
@@ -36,7 +38,7 @@ class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, 
         api_key: str | None = None,
         timeout: float = TIMEOUT_S,
         retries: bool = True,
-        verify: bool | str = True,
+        verify: Verify = True,
     ) -> None:
         self._transport = Transport(url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify)
 
@@ -47,7 +49,8 @@ class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, 
     async def health(self) -> Health:
         """The server's version, and for how long it has been up.
 
-        print(client.health().version)
+        Example:
+            print(client.health().version)
         """
         return await self._transport.ask("GET", "/v0/health", Health)
 

@@ -27,14 +27,16 @@ class GroupCalls(Calls):
     async def groups(self) -> list[GroupRow]:
         """Every consumer group that has members or offsets.
 
-        for row in client.groups(): print(row.group, row.state)
+        Example:
+            for row in client.groups(): print(row.group, row.state)
         """
         return (await self._transport.ask("GET", "/v0/groups", _Groups)).groups
 
     async def group(self, name: str) -> Group:
         """A group's members, its offsets, and what it has left to read. Raises GroupNotFound.
 
-        print(client.group("billing").lag)
+        Example:
+            print(client.group("billing").lag)
         """
         return await self._transport.ask("GET", f"/v0/groups/{quoted(name)}", Group)
 
@@ -50,7 +52,8 @@ class GroupCalls(Calls):
     ) -> list[Moved]:
         """Put a group without members at "earliest", "latest", an offset, or a time. Raises GroupNotEmpty.
 
-        client.reset_group("billing", "orders", to="earliest", dry_run=True)
+        Example:
+            client.reset_group("billing", "orders", to="earliest", dry_run=True)
         """
         body: dict[str, object] = {"topic": topic, "partitions": list(partitions), "dry_run": dry_run}
         if timestamp_ms is not None:
@@ -64,7 +67,8 @@ class GroupCalls(Calls):
     async def commit_offsets(self, name: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Store how far a group without members has read: partition → next offset.
 
-        client.commit_offsets("billing", "orders", {0: 42})
+        Example:
+            client.commit_offsets("billing", "orders", {0: 42})
         """
         rows = [{"topic": topic, "partition": number, "offset": offset} for number, offset in offsets.items()]
         path = f"/v0/groups/{quoted(name)}/offsets"
@@ -73,6 +77,7 @@ class GroupCalls(Calls):
     async def delete_group(self, name: str) -> None:
         """Forget a group without members. Raises GroupNotFound, GroupNotEmpty.
 
-        client.delete_group("billing")
+        Example:
+            client.delete_group("billing")
         """
         await self._transport.ask("DELETE", f"/v0/groups/{quoted(name)}", _Deleted)

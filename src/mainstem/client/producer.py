@@ -100,9 +100,10 @@ class Gathering:
 class AsyncProducer:
     """Gathers records and sends them in order, one batch at a time. Made by `client.producer(…)`.
 
-    async with client.producer("orders") as producer:
-        delivery = await producer.send({"id": 1})
-        print((await delivery).seq)
+    Example:
+        async with client.producer("orders") as producer:
+            delivery = await producer.send({"id": 1})
+            print((await delivery).seq)
     """
 
     def __init__(self, transport: Transport, topic: str, options: ProducerOptions) -> None:
@@ -115,7 +116,8 @@ class AsyncProducer:
         self._flushing = 0  # callers who want everything out now
         self._sending: asyncio.Task[None] | None = None
         self._failure: Exception | None = None  # the first nobody was told of yet
-        self._closed = False
+        self._closed = False  # takes no more records
+        self._ended = False  # and sends none either
 
     async def __aenter__(self) -> AsyncProducer:
         return self
@@ -156,7 +158,7 @@ class AsyncProducer:
     async def room(self) -> None:
         """Wait until less than buffer_bytes are under way."""
         async with self._progress:
-            await self._progress.wait_for(lambda: self.gathering.roomy or self._closed)
+            await self._progress.wait_for(lambda: self.gathering.roomy or self._ended)
 
     def wake(self) -> None:
         """Something was gathered. On the loop's thread only."""
@@ -170,7 +172,7 @@ class AsyncProducer:
         self._news.set()
         try:
             async with self._progress:
-                await self._progress.wait_for(lambda: self.gathering.bytes == 0)
+                await self._progress.wait_for(lambda: self.gathering.bytes == 0 or self._ended)
         finally:
             self._flushing -= 1
         failure, self._failure = self._failure, None
@@ -200,13 +202,20 @@ class AsyncProducer:
                         self.gathering.done(batch)
                         self._progress.notify_all()
         finally:
-            # Cancelled: the client was closed before the producer. Whoever waits hears of it.
-            self._closed = True
-            unsent = Closed("the client was closed before the record was known to be delivered")
-            while batch is not None:
-                for delivery in batch.deliveries:
+            self._closed = self._ended = True
+            self._abandon(batch)
+            async with self._progress:
+                self._progress.notify_all()
+
+    def _abandon(self, batch: _Batch | None) -> None:
+        """The client was closed before the producer: whoever waits for this batch and the rest hears of it."""
+        unsent = Closed("the client was closed before the record was known to be delivered")
+        while batch is not None or (batch := self.gathering.take()) is not None:
+            for delivery in batch.deliveries:
+                if not delivery.done():
+                    self._failure = self._failure or unsent
                     _fail(delivery, unsent)
-                batch = self.gathering.take()
+            batch = None
 
     async def _ready(self) -> None:
         """Wait until the first batch is full, or has lingered, or somebody flushes."""
@@ -257,9 +266,10 @@ def _fail(delivery: Delivery, error: Exception) -> None:
 class Producer:
     """As AsyncProducer, for threads: `send` returns at once unless the buffer is full.
 
-    with client.producer("orders") as producer:
-        delivery = producer.send({"id": 1})
-        print(delivery.result().seq)
+    Example:
+        with client.producer("orders") as producer:
+            delivery = producer.send({"id": 1})
+            print(delivery.result().seq)
     """
 
     def __init__(self, thread: LoopThread, producer: AsyncProducer) -> None:

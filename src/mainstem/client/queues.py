@@ -19,7 +19,8 @@ class QueueCalls(Calls):
     ) -> list[JobBody]:
         """Lease up to `max` jobs to `node`, those that were given back first. Raises NotAQueue.
 
-        for job in client.claim("emails", node="worker-1", max=10): ...
+        Example:
+            for job in client.claim("emails", node="worker-1", max=10): ...
         """
         body = {"node": node, "max": max, "lease_ms": lease_ms}
         path = topic_path(queue, "claim")
@@ -36,7 +37,8 @@ class QueueCalls(Calls):
     ) -> Settled:
         """These jobs are done: they are deleted for good. Those the node holds no lease on are skipped.
 
-        client.ack("emails", [job.seq], node="worker-1", lease_ids=[job.lease_id])
+        Example:
+            client.ack("emails", [job.seq], node="worker-1", lease_ids=[job.lease_id])
         """
         body = _named(node, seqs, lease_ids)
         return await self._transport.ask(
@@ -55,7 +57,8 @@ class QueueCalls(Calls):
     ) -> Settled:
         """Give these jobs back, to be claimed again after `delay_ms`.
 
-        client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
+        Example:
+            client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
         """
         body = {**_named(node, seqs, lease_ids), "delay_ms": delay_ms}
         return await self._transport.ask(
@@ -74,7 +77,8 @@ class QueueCalls(Calls):
     ) -> Settled:
         """Keep these jobs for `lease_ms` from now on.
 
-        client.extend("emails", [job.seq], node="worker-1", lease_ms=60_000)
+        Example:
+            client.extend("emails", [job.seq], node="worker-1", lease_ms=60_000)
         """
         body = {**_named(node, seqs, lease_ids), "lease_ms": lease_ms}
         return await self._transport.ask(
@@ -96,6 +100,7 @@ class QueueCalls(Calls):
 
         Leases are extended for as long as a job is unsettled. Iterate over it, or decorate a function.
 
+        Example:
             with client.worker("emails") as worker:
                 for job in worker:
                     with job:                 # ack at the end, nack if it raises

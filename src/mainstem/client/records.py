@@ -58,6 +58,7 @@ class RecordCalls(Calls):
         Bytes are stored as they are, anything else as JSON. A lost answer is asked for again under the same
         idempotency key, so the record is never there twice.
 
+        Example:
             written = client.produce("orders", {"id": 1, "total": 9.5}, key="customer-7")
             print(written.first_seq)
         """
@@ -77,7 +78,8 @@ class RecordCalls(Calls):
     ) -> Written:
         """Append all values or none, one after the other.
 
-        client.produce_many("orders", [{"id": 1}, {"id": 2}])
+        Example:
+            client.produce_many("orders", [{"id": 1}, {"id": 2}])
         """
         if keys is not None and len(keys) != len(values):
             raise InvalidInput(f"{len(keys)} keys for {len(values)} values: give one for each")
@@ -100,7 +102,8 @@ class RecordCalls(Calls):
     ) -> Written:
         """Append values byte for byte, with headers and times of their own, all or none.
 
-        client.produce_batch("orders", [b"one", b"two"], headers=[[("source", b"web")], []])
+        Example:
+            client.produce_batch("orders", [b"one", b"two"], headers=[[("source", b"web")], []])
         """
         body = BatchBody()
         for row, value in enumerate(values):
@@ -154,6 +157,7 @@ class RecordCalls(Calls):
         `buffer_bytes` wait to be sent, `send` waits. A batch that has no answer is sent again, for
         `delivery_timeout_s`; keep that below the topic's idempotency_window_ms.
 
+        Example:
             with client.producer("orders") as producer:
                 for order in orders:
                     producer.send(order, key=order["customer"])
@@ -177,8 +181,9 @@ class RecordCalls(Calls):
     ) -> Page:
         """What comes after `from_seq`, one page of it; waits up to `wait_ms` where there is nothing.
 
-        page = client.page("orders", from_seq=0)
-        page = client.page("orders", from_seq=page.next_from_seq)
+        Example:
+            page = client.page("orders", from_seq=0)
+            page = client.page("orders", from_seq=page.next_from_seq)
         """
         body = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "node": node, "include_tags": True}
         path, query = topic_path(topic, "diff"), {"partition": partition or None}
@@ -234,6 +239,7 @@ class RecordCalls(Calls):
         Records that retention, a crash or damage took are told of: `on_gap` "raise" raises RecordsLost,
         "yield" gives a Gap in their place, "skip" says nothing.
 
+        Example:
             for record in client.read("orders", from_seq=0):
                 print(record.seq, record.key, record.value)
         """
@@ -276,6 +282,7 @@ class RecordCalls(Calls):
         Each topic begins after a sequence number, or at its "tail". A lost connection is made again, and
         nothing is missed or given twice; ends when all topics are deleted.
 
+        Example:
             for event in client.watch({"orders": 0, "payments": "tail"}):
                 if isinstance(event, mainstem.client.Record): ...
         """
@@ -298,7 +305,8 @@ class RecordCalls(Calls):
     ) -> BatchPage:
         """Record batches as they are stored, from an offset or a time on. Raises OffsetOutOfRange, RecordsLost.
 
-        for record in client.batches("orders").records(): print(record.value)
+        Example:
+            for record in client.batches("orders").records(): print(record.value)
         """
         if timestamp_ms is not None:
             offset = await self.offset_at(topic, timestamp_ms, partition=partition)
@@ -316,7 +324,8 @@ class RecordCalls(Calls):
     async def offset_at(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int:
         """The offset of the first record of that time or later; the end if there is none.
 
-        offset = client.offset_at("orders", 1767225600000)
+        Example:
+            offset = client.offset_at("orders", 1767225600000)
         """
         query = {"partition": partition, "at": max(0, timestamp_ms)}
         found = await self._transport.ask("GET", topic_path(topic, "offsets"), _Offsets, query=query)
@@ -330,7 +339,8 @@ class RecordCalls(Calls):
 
         Without `from_seq` it begins at the oldest record there is. Raises RecordsLost, OffsetOutOfRange.
 
-        frame = client.read_arrow("orders", limit=100_000).to_pandas()
+        Example:
+            frame = client.read_arrow("orders", limit=100_000).to_pandas()
         """
         import pyarrow as pa
 
@@ -363,7 +373,8 @@ class RecordCalls(Calls):
     ) -> Any:
         """As `read_arrow`, handed over to Polars, which must be installed.
 
-        frame = client.read_polars("orders")
+        Example:
+            frame = client.read_polars("orders")
         """
         try:
             polars = import_module("polars")
@@ -379,7 +390,8 @@ class RecordCalls(Calls):
     ) -> Removed:
         """Delete the records below a sequence number, or whose key matches (`"user-7"`, `"user-*"`), or both.
 
-        client.delete_records("orders", match="customer-7")
+        Example:
+            client.delete_records("orders", match="customer-7")
         """
         body: dict[str, object] = {}
         if before_seq is not None:

@@ -39,7 +39,8 @@ class RouterCalls(Calls):
     ) -> Router:
         """Copy what is appended to `source` from now on to `dest`, or only what `filter` matches by key.
 
-        client.put_router("orders>audit", "orders", "audit", filter="eu-*")
+        Example:
+            client.put_router("orders>audit", "orders", "audit", filter="eu-*")
         """
         body = {
             "source": source,
@@ -56,7 +57,8 @@ class RouterCalls(Calls):
     async def router(self, name: str) -> Router:
         """One router, and how many records it has forwarded. Raises NotFound.
 
-        print(client.router("orders>audit").forwarded_total)
+        Example:
+            print(client.router("orders>audit").forwarded_total)
         """
         return await self._transport.ask("GET", f"/v0/routers/{quoted(name)}", Router)
 
@@ -65,7 +67,8 @@ class RouterCalls(Calls):
     ) -> list[Router]:
         """Every router, or those of a source or a destination.
 
-        for router in client.routers(source="orders"): ...
+        Example:
+            for router in client.routers(source="orders"): ...
         """
         found: list[Router] = []
         cursor: str | None = None
@@ -86,6 +89,7 @@ class RouterCalls(Calls):
     async def delete_router(self, name: str) -> bool:
         """Forward nothing more. What was copied stays. False: there was no such router.
 
-        client.delete_router("orders>audit")
+        Example:
+            client.delete_router("orders>audit")
         """
         return (await self._transport.ask("DELETE", f"/v0/routers/{quoted(name)}", _Deleted)).deleted

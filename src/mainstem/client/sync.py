@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from mainstem.client.asynchronous import AsyncClient
 from mainstem.client.loop import LoopThread, Steps
 from mainstem.client.producer import Producer
-from mainstem.client.transport import TIMEOUT_S
+from mainstem.client.transport import TIMEOUT_S, Verify
 from mainstem.client.working import Worker
 from mainstem.errors import Closed
 
@@ -64,8 +64,10 @@ class Client:
     `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
     `timeout`: seconds a call may take in all. Lost connections and busy servers (429, 503) are tried again in
     that time, unless `retries` is False; each call bears that, writes through idempotency keys. `verify`: the
-    file of the authority that signed the server's certificate, or False to trust any.
+    file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a certificate of your own),
+    or False to trust any.
 
+    Example:
         with mainstem.Client() as client:
             client.produce("orders", {"id": 1})
             for record in client.read("orders"):
@@ -79,7 +81,7 @@ class Client:
         api_key: str | None = None,
         timeout: float = TIMEOUT_S,
         retries: bool = True,
-        verify: bool | str = True,
+        verify: Verify = True,
     ) -> None:
         self._client = AsyncClient(url, api_key=api_key, timeout=timeout, retries=retries, verify=verify)
         self._thread = LoopThread("this client is closed: make another one")

@@ -12,7 +12,8 @@ class TableCalls(Calls):
     async def table(self, topic: str) -> dict[str, Any]:
         """How far a topic's table is: frontier, lag, files, snapshots.
 
-        print(client.table("orders")["lag"])
+        Example:
+            print(client.table("orders")["lag"])
         """
         return await self._transport.ask("GET", topic_path(topic, "table"), dict[str, Any])
 
@@ -21,7 +22,8 @@ class TableCalls(Calls):
     ) -> dict[str, Any]:
         """Turn a topic's table on or off. Turning it on fills it with what the topic holds.
 
-        client.put_table("orders")
+        Example:
+            client.put_table("orders")
         """
         body: dict[str, Any] = {"enabled": enabled}
         if schema is not None:

@@ -58,6 +58,7 @@ class TopicCalls(Calls):
 
         `settings` are those that Kafka's tools name, such as {"retention.ms": "86400000"}.
 
+        Example:
             client.create_topic("orders", durability="fsync", ttl_ms=86_400_000)
             client.create_topic("emails", type="queue", max_deliveries=5, dead_letter="emails.dead")
         """
@@ -68,7 +69,8 @@ class TopicCalls(Calls):
     async def ensure_topic(self, name: str, *, partitions: int = 1, **config: Unpack[TopicOptions]) -> Topic:
         """Make a topic unless it is there; one that is stays as it is, if it is of the same type.
 
-        client.ensure_topic("orders")
+        Example:
+            client.ensure_topic("orders")
         """
         try:
             return await self.create_topic(name, partitions=partitions, **config)
@@ -87,7 +89,8 @@ class TopicCalls(Calls):
     async def topic(self, name: str, *, partition: int = 0, touch: bool = True) -> Topic:
         """A topic's state: how much is in it, its ends, its config. Raises TopicNotFound.
 
-        print(client.topic("orders").count)
+        Example:
+            print(client.topic("orders").count)
         """
         query = {"partition": partition or None, "touch": touch}
         return await self._transport.ask("GET", topic_path(name), Topic, query=query)
@@ -95,14 +98,16 @@ class TopicCalls(Calls):
     async def topic_settings(self, name: str) -> Settings:
         """A topic's partitions, and all its settings by the names that Kafka's tools use.
 
-        for partition in client.topic_settings("orders").partitions: ...
+        Example:
+            for partition in client.topic_settings("orders").partitions: ...
         """
         return await self._transport.ask("GET", topic_path(name, "settings"), Settings)
 
     async def topics(self, prefix: str = "") -> list[TopicRow]:
         """Every topic whose name begins so, by name.
 
-        names = [row.topic for row in client.topics("app.")]
+        Example:
+            names = [row.topic for row in client.topics("app.")]
         """
         found: list[TopicRow] = []
         cursor: str | None = None
@@ -117,7 +122,8 @@ class TopicCalls(Calls):
     async def alter_topic(self, name: str, **changes: Unpack[TopicOptions]) -> Topic:
         """Change a topic's config; what is not named stays as it is.
 
-        client.alter_topic("orders", cap_records=1_000_000)
+        Example:
+            client.alter_topic("orders", cap_records=1_000_000)
         """
         config: dict[str, Any] = msgspec.to_builtins((await self.topic(name, touch=False)).config)
         if "durable" in changes and "durability" not in changes:
@@ -136,7 +142,8 @@ class TopicCalls(Calls):
     ) -> Settings:
         """Change settings by the names Kafka's tools use, or grow to so many partitions; or make a topic so.
 
-        client.change_settings("orders", {"retention.ms": "3600000"}, partitions=8)
+        Example:
+            client.change_settings("orders", {"retention.ms": "3600000"}, partitions=8)
         """
         body = {"settings": dict(settings or {}), "partitions": partitions, "create": create}
         return await self._transport.ask("PATCH", topic_path(name, "settings"), Settings, body)
@@ -144,7 +151,8 @@ class TopicCalls(Calls):
     async def delete_topic(self, name: str, *, if_empty: bool = False) -> bool:
         """Delete a topic and its records. False: there was none. Raises TopicNotEmpty for `if_empty`.
 
-        client.delete_topic("orders")
+        Example:
+            client.delete_topic("orders")
         """
         query = {"if_empty": if_empty}
         return (await self._transport.ask("DELETE", topic_path(name), _Deleted, query=query)).deleted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
+Verify = bool | str | ssl.SSLContext
 
 URL_ENV = "MAINSTEM_URL"
 KEY_ENV = "MAINSTEM_API_KEY"
@@ -55,7 +57,7 @@ class Transport:
         api_key: str | None = None,
         timeout_s: float = TIMEOUT_S,
         retries: bool = True,
-        verify: bool | str = True,
+        verify: Verify = True,
     ) -> None:
         self.url = _checked(url or os.environ.get(URL_ENV) or URL_DEFAULT)
         self.timeout_s = timeout_s
@@ -206,11 +208,21 @@ class Transport:
             self._client = httpx.AsyncClient(
                 base_url=self.url,
                 headers=self._headers,
-                verify=self._verify,
+                verify=_trust(self._verify) if self.url.startswith("https:") else False,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
                 trust_env=False,  # a log on this machine is not behind a proxy that happens to be set
             )
         return self._client
+
+
+def _trust(verify: Verify) -> ssl.SSLContext | bool:
+    """What the system trusts (and SSL_CERT_FILE), or an authority's file, or a context of the caller's."""
+    if verify is True or isinstance(verify, str):
+        try:
+            return ssl.create_default_context(cafile=None if verify is True else verify)
+        except OSError as wrong:
+            raise InvalidInput(f"verify={verify!r} is no file with certificates: {wrong}") from None
+    return verify
 
 
 def decoded(body: bytes, kind: type[T]) -> T:

@@ -92,6 +92,8 @@ class AsyncJob:
 
     async def extend(self, lease_ms: int) -> None:
         """Keep it for so long from now on. Raises LeaseLost if somebody else has it by now."""
+        if self.settled:
+            raise LeaseLost(self._worker.queue, [self.seq])
         await self._worker.extend([self.body], lease_ms)
 
     async def __aenter__(self) -> AsyncJob:
@@ -116,7 +118,7 @@ class AsyncWorker:
 
     def __init__(self, transport: Transport, queue: str, options: WorkerOptions) -> None:
         self._transport = transport
-        self._queue = queue
+        self.queue = queue
         self.options = options
         self._held: dict[str, JobBody] = {}  # by lease
         self._jobs: asyncio.Queue[AsyncJob | Exception | None] = asyncio.Queue()
@@ -169,21 +171,22 @@ class AsyncWorker:
 
     async def settle(self, verb: str, job: JobBody, **more: int) -> None:
         if self._held.pop(job.lease_id, None) is None:
-            raise LeaseLost(self._queue, [job.seq])
+            raise LeaseLost(self.queue, [job.seq])
         answer = await self._send(verb, [job], **more)
         if answer[0].skipped and not answer[1]:
-            raise LeaseLost(self._queue, [job.seq])
+            raise LeaseLost(self.queue, [job.seq])
 
     async def extend(self, jobs: list[JobBody], lease_ms: int) -> None:
+        """Raises LeaseLost for those that are lost; one that was settled meanwhile is not."""
         settled, _ = await self._send("extend", jobs, lease_ms=lease_ms)
-        lost = set(settled.skipped)
+        lost = []
         for job in jobs:
-            if job.seq in lost:
-                self._held.pop(job.lease_id, None)
-            else:
+            if job.seq not in settled.skipped:
                 job.deadline_ms = settled.deadlines.get(str(job.seq), job.deadline_ms)
+            elif self._held.pop(job.lease_id, None) is not None:
+                lost.append(job.seq)
         if lost:
-            raise LeaseLost(self._queue, sorted(lost))
+            raise LeaseLost(self.queue, lost)
 
     async def _send(self, verb: str, jobs: list[JobBody], **more: int) -> tuple[Settled, bool]:
         """What became of them, and whether a lost answer may have been the one that settled them."""
@@ -195,7 +198,7 @@ class AsyncWorker:
         }
         answer = await self._transport.send(
             "POST",
-            topic_path(self._queue, verb),
+            topic_path(self.queue, verb),
             msgspec.json.encode(body),
             query={"partition": self.options.partition or None},
         )
@@ -230,7 +233,7 @@ class AsyncWorker:
             "partition": self.options.partition or None,
         }
         async with (
-            self._transport.stream(topic_path(self._queue, "work"), query=query) as chunks,
+            self._transport.stream(topic_path(self.queue, "work"), query=query) as chunks,
             aclosing(sse.events(chunks)) as events,
         ):
             async for event in events:
@@ -249,7 +252,7 @@ class AsyncWorker:
         while lease_ms is None:
             try:
                 topic = await self._transport.ask(
-                    "GET", topic_path(self._queue), Topic, query={"touch": False}
+                    "GET", topic_path(self.queue), Topic, query={"touch": False}
                 )
                 lease_ms = topic.config.lease_ms
             except Unavailable:

@@ -13,7 +13,8 @@ from mainstem.broker.lake_reports import DriverReport
 from mainstem.broker.plans import Plan, PlanRequest, Publication, Sources
 from mainstem.broker.table_work import TableCommitRequest, TableCommitted, TableWorks
 from mainstem.client.loop import LoopThread
-from mainstem.client.transport import Transport
+from mainstem.client.transport import Transport, topic_path
+from mainstem.errors import RecordsLost
 
 T = TypeVar("T")
 
@@ -89,6 +90,15 @@ class LakeBroker:
     def status(self) -> LakeStatus:
         """How far every topic is."""
         return self._ask("GET", "/v0/lake/status", LakeStatus)
+
+    def meets_loss(self, topic: str, partition: int, offset: int) -> bool:
+        """Have the broker read at an offset. True if it finds there that records are lost."""
+        query = {"partition": partition, "from": offset, "max_bytes": 1}
+        try:
+            self._thread.call(self._transport.send("GET", topic_path(topic, "batches"), query=query))
+        except RecordsLost:
+            return True
+        return False
 
     def tables(self) -> TableWorks:
         """Every topic's tables, and what is left to publish of each."""

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.broker.plans import Sources, WalExtents
-from mainstem.errors import LogDamaged
+from mainstem.errors import LogDamaged, SliceDamaged
 from mainstem.lake.places import Place, open_place, open_seekable, url_of
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT
@@ -21,7 +21,7 @@ from mainstem.ports.objectstore.open import shown
 from mainstem.records.header import stamp
 from mainstem.records.merging import Run, merged_rows
 from mainstem.records.parquet import RowFile
-from mainstem.records.rewrite import in_ranges
+from mainstem.records.rewrite import Ranges, in_ranges
 from mainstem.records.rows import decode_rows
 
 if TYPE_CHECKING:
@@ -40,25 +40,53 @@ def source_rows(
     Parts come before the log. Raises LogDamaged, naming the offsets, and NotFound if an object is gone."""
     name = f"topic {topic!r}, partition {partition}"
     parts = (_part_rows(part, sources, name, typed) for part in sources.parts)
-    wal = (_wal_rows(extents, partition, name) for extents in sources.wal)
-    for rows in chain.from_iterable(chain(parts, wal)):
-        kept = _kept(rows, sources)
-        if kept.num_rows:
-            yield kept
+    with _LastPlace() as places:
+        lost = [(start, end) for start, end, _ in sources.lost]
+        wal = (_wal_rows(extents, lost, places, partition, name) for extents in sources.wal)
+        for rows in chain.from_iterable(chain(parts, wal)):
+            kept = _kept(rows, sources)
+            if kept.num_rows:
+                yield kept
 
 
 # The log's objects
 
 
-def _wal_rows(extents: WalExtents, partition: int, name: str) -> Iterator[pa.RecordBatch]:
+class _LastPlace:
+    """The object read last, left open: a stream of copies names the same few objects over and over."""
+
+    def __init__(self) -> None:
+        self._url = ""
+        self._place: Place | None = None
+
+    def __enter__(self) -> _LastPlace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._place is not None:
+            self._place.close()
+
+    def at(self, url: str) -> Place:
+        if self._place is None or url != self._url:
+            fresh = open_place(url)
+            if self._place is not None:
+                self._place.close()
+            self._url, self._place = url, fresh
+        return self._place
+
+
+def _wal_rows(
+    extents: WalExtents, lost: Ranges, places: _LastPlace, partition: int, name: str
+) -> Iterator[pa.RecordBatch]:
     rows = np.frombuffer(extents.rows, EXTENT)
-    place = open_place(extents.url)
-    try:
-        for first, last in _reads(rows):
-            batches = _read_slices(place, rows[first:last], extents, name)
-            yield from decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms)
-    finally:
-        place.close()
+    bases = rows["base"] + extents.shift
+    rows = rows[~(in_ranges(bases, lost) & in_ranges(bases + rows["count"] - 1, lost))]  # known to be damaged
+    place = places.at(extents.url)
+    for first, last in _reads(rows):
+        batches = _read_slices(place, rows[first:last], extents, name)
+        for decoded in decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms):
+            low, high = decoded.column("_offset").to_numpy().searchsorted((extents.first, extents.last))
+            yield decoded.slice(int(low), int(high - low))
 
 
 def _reads(rows: Rows) -> Iterator[tuple[int, int]]:
@@ -88,9 +116,11 @@ def _read_slices(place: Place, rows: Rows, extents: WalExtents, name: str) -> by
         slice = block[start - origin : start - origin + length]
         if len(slice) != length or crc32c(slice) != crc:
             base += extents.shift
-            raise LogDamaged(
+            raise SliceDamaged(
                 f"{name}: the bytes of offsets [{base}, {base + count}) in {shown(extents.url)} "
-                "do not match their checksum"
+                "do not match their checksum",
+                base,
+                base + count,
             )
         slices.append(slice)
     joined = bytearray().join(slices)
@@ -129,5 +159,5 @@ def _kept(rows: pa.RecordBatch, sources: Sources) -> pa.RecordBatch:
     offsets = rows.column("_offset").to_numpy()
     first, last = (int(at) for at in np.searchsorted(offsets, [sources.base, sources.end]))
     inside, offsets = rows.slice(first, last - first), offsets[first:last]
-    gone = in_ranges(offsets, sources.leave_out)
+    gone = in_ranges(offsets, sources.leave_out) | in_ranges(offsets, [(a, b) for a, b, _ in sources.lost])
     return inside.filter(pa.array(~gone)) if gone.any() else inside

@@ -10,13 +10,14 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from heapq import merge
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from mainstem.ledger.digest import MASK, mix
-from mainstem.ledger.feeds import GAP, Feed, FeedState, Segment
+from mainstem.ledger.feeds import GAP, Feed, FeedState, Int64s, Segment
 
 _TAG = 1 << 43  # beside a number, so that segments hash like nothing else
 
@@ -91,7 +92,7 @@ class Aliases:
         self._next_feed = 1
         self._over: dict[int, Segments] = {}
         self._growing: dict[int, list[int]] = {}  # stream → feeds it is a member of
-        self._reached: dict[int, tuple[array[int], array[int]]] | None = None
+        self._reached: dict[int, tuple[Int64s, Int64s]] | None = None
 
     # Reads
 
@@ -126,10 +127,23 @@ class Aliases:
 
     def first_at_time(self, stream: int, start: int, time_ms: int) -> int | None:
         """The first copy at or after `start` whose time is `time_ms` or later."""
-        for run in self.between(stream, start, 1 << 62):
-            if run.time_ms >= time_ms:
-                return run.base
+        for segment in self.segments(stream, start, 1 << 62):
+            feed, shift = self.feeds[segment.feed], segment.base - segment.position
+            first = max(start, segment.base, feed.start + shift)
+            found = feed.first_at_time(first - shift, segment.end - shift, time_ms)
+            if found is not None:
+                return found + shift
         return None
+
+    def latest_time(self, stream: int, start: int, end: int) -> int | None:
+        """The latest time of the copies at [start, end)."""
+        latest: int | None = None
+        for segment in self.segments(stream, start, end):
+            feed, shift = self.feeds[segment.feed], segment.base - segment.position
+            first, last = max(start, segment.base, feed.start + shift), min(end, segment.end)
+            found = feed.latest_time(first - shift, last - shift)
+            latest = found if latest is None or (found is not None and found > latest) else latest
+        return latest
 
     def resolve(self, stream: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Where the bytes of [start, end) are: (origin, base, count), in order. No gap may lie in it."""
@@ -150,24 +164,37 @@ class Aliases:
         if self._reached is None:
             self._reached = self._origins()
         starts, ends = self._reached.get(stream, _NOWHERE)
-        at = bisect_right(ends, start)
-        return at < len(starts) and starts[at] < end
+        at = int(np.searchsorted(ends, start, side="right"))
+        return at < len(starts) and bool(starts[at] < end)
 
-    def _origins(self) -> dict[int, tuple[array[int], array[int]]]:
-        ranges: dict[int, list[tuple[int, int]]] = {}
-        for feed in self.feeds.values():
-            for run in feed.all_runs():
-                if run.origin != GAP:
-                    ranges.setdefault(run.origin, []).append((run.base, run.base + run.count))
-        merged: dict[int, tuple[array[int], array[int]]] = {}
-        for origin, found in ranges.items():
-            starts, ends = merged[origin] = array("q"), array("q")
-            for start, end in sorted(found):
-                if ends and start <= ends[-1]:
-                    ends[-1] = max(ends[-1], end)
-                else:
-                    starts.append(start)
-                    ends.append(end)
+    def copies_of(self, origin: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The copies that are read from [start, end) of a stream: (stream, first, last). Looks at all there are."""
+        if not self.reaching(origin, start, end):
+            return
+        for stream in sorted({*self._over, *self._growing}):
+            for run in self.runs(stream):
+                first = max(start, run.origin_base)
+                last = min(end, run.origin_base + run.count)
+                if run.origin == origin and first < last:
+                    shift = run.base - run.origin_base
+                    yield stream, first + shift, last + shift
+
+    def _origins(self) -> dict[int, tuple[Int64s, Int64s]]:
+        """By stream, the ranges that copies are read from: starts and ends, merged where they touch."""
+        columns = [feed.origins() for feed in self.feeds.values()]
+        origins, starts, ends = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        order = np.lexsort((starts, origins))
+        origins, starts, ends = origins[order], starts[order], ends[order]
+        cuts = np.flatnonzero(np.diff(origins)) + 1
+        merged: dict[int, tuple[Int64s, Int64s]] = {}
+        for first, last in pairwise([0, *cuts.tolist(), len(origins)]):
+            if first < last:
+                reached = np.maximum.accumulate(ends[first:last])
+                apart = np.flatnonzero(starts[first + 1 : last] > reached[:-1])
+                merged[int(origins[first])] = (
+                    starts[first:last][np.concatenate(([0], apart + 1))],
+                    reached[np.concatenate((apart, [last - first - 1]))],
+                )
         return merged
 
     # Changes
@@ -193,7 +220,7 @@ class Aliases:
     def extend(
         self,
         feed: Feed,
-        ends: np.ndarray[tuple[int], np.dtype[np.int64]],
+        ends: Int64s,
         pieces: list[tuple[int, int, int]],
         time_ms: int,
     ) -> None:
@@ -264,4 +291,4 @@ class Aliases:
         return aliases
 
 
-_NOWHERE: tuple[array[int], array[int]] = (array("q"), array("q"))
+_NOWHERE: tuple[Int64s, Int64s] = (np.empty(0, np.int64), np.empty(0, np.int64))

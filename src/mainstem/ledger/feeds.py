@@ -9,7 +9,7 @@ stream, and the next forward begins another one.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -155,6 +155,28 @@ class Feed:
 
     def all_runs(self) -> Iterator[FeedRun]:
         return self.runs(self.start, self.end)
+
+    def origins(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Streams, starts and ends of all that the runs read."""
+        counts = np.diff(np.append(np.frombuffer(self._positions, np.int64), self.end))
+        origins, bases = np.frombuffer(self._origins, np.int64), np.frombuffer(self._bases, np.int64)
+        kept = origins != GAP
+        return origins[kept], bases[kept], bases[kept] + counts[kept]
+
+    def first_at_time(self, start: int, end: int, time_ms: int) -> int | None:
+        """The first position in [start, end) that is no gap, of this time or later."""
+        low = max(bisect_right(self._positions, start) - 1, 0)
+        times, origins = np.frombuffer(self._times, np.int64), np.frombuffer(self._origins, np.int64)
+        late = np.flatnonzero((times[low:] >= time_ms) & (origins[low:] != GAP))
+        position = max(start, self._positions[low + int(late[0])]) if len(late) else end
+        return position if position < end else None
+
+    def latest_time(self, start: int, end: int) -> int | None:
+        """Of the positions in [start, end) that are no gap."""
+        low, high = max(bisect_right(self._positions, start) - 1, 0), bisect_left(self._positions, end)
+        times, origins = np.frombuffer(self._times, np.int64), np.frombuffer(self._origins, np.int64)
+        copied = times[low:high][origins[low:high] != GAP]
+        return int(copied.max()) if len(copied) else None
 
     def prune(self, floor: int) -> None:
         """Forget runs that end at or below a position."""

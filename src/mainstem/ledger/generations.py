@@ -206,9 +206,9 @@ class Generations:
         for first, end in ranges:
             if lease is not None:
                 token, low, high = self._deleted.get(stream, (lease.token, first, end))
-                if token == lease.token:
-                    first, end = min(first, low), max(end, high)
-                self._note_deleted(stream, lease.token, first, end)
+                if token != lease.token:
+                    low, high = first, end
+                self._note_deleted(stream, lease.token, min(first, low), max(end, high))
             self._mark_stale(stream, first, end)
 
     def take_absent(self, stream: int, start: int, floor: int) -> int:
@@ -304,7 +304,7 @@ class Generations:
         fresh = [
             Served(
                 part,
-                self._holds_deleted(stream, part, lease.token),
+                self._holds_deleted(stream, part, lease.token, sparse),
                 max(0, self._live(stream, part) - part.records) if sparse else 0,
                 compacted or all(file.max_timestamp < lease.compacts_before_ms for file in part.files),
             )
@@ -322,10 +322,12 @@ class Generations:
             low = 0  # the start has passed them all, and left a gap behind them
         self._discard(self._replace(stream, low, high, fresh), topic_id, position)
 
-    def _holds_deleted(self, stream: int, part: Part, token: int) -> bool:
-        """Whether records of the part were deleted while the token's holder made it."""
+    def _holds_deleted(self, stream: int, part: Part, token: int, sparse: bool) -> bool:
+        """Whether records of the part may have been deleted while the token's holder made it."""
         noted, first, end = self._deleted.get(stream, (0, 0, 0))
-        return noted == token and part.records > 0 and part.base < end and part.end > first
+        touched = noted == token and part.base < end and part.end > first
+        # A part that lacks none of the live ones and has no more records than those holds no others.
+        return touched and part.records > (0 if sparse else self._live(stream, part))
 
     def _live(self, stream: int, part: Part) -> int:
         """Offsets of a part's range that are no holes."""

@@ -114,9 +114,9 @@ class Ledger:
             commands.NoteCopies: lambda command: self.queues.note_copies(command, self._before),
             router_commands.PutRouter: lambda command: self.routers.put(command),
             router_commands.DeleteRouter: lambda command: self.routers.delete(command),
-            router_commands.Forward: lambda command: self.routers.forward(command),
-            router_commands.NoteForwarded: lambda command: self.routers.note(command, self._before),
-            router_commands.PassOver: lambda command: self.routers.pass_over(command),
+            router_commands.Forward: lambda command: self.routers.legs.forward(command),
+            router_commands.NoteForwarded: lambda command: self.routers.legs.note(command, self._before),
+            router_commands.PassOver: lambda command: self.routers.legs.pass_over(command),
             commands.BeginSinkTask: lambda command: self.sinks.begin(command, self.time_ms),
             commands.CommitSinkBatch: lambda command: self.sinks.commit(command, self.time_ms),
             commands.AbortSinkBatch: lambda command: self.sinks.abort(command, self.time_ms),
@@ -250,7 +250,7 @@ class Ledger:
     @property
     def aliases(self) -> Aliases:
         """Which records of which streams are stored as those of another stream."""
-        return self.routers.aliases
+        return self.routers.legs.aliases
 
     def _trim(self, command: commands.Trim) -> Outcome:
         if not self.streams.exists(command.stream):
@@ -275,7 +275,10 @@ class Ledger:
     def _mark_lost(self, command: commands.MarkLost) -> Outcome:
         if not is_loss(command.reason):
             return InvalidInput("a loss needs a reason")
-        return self._punch(command.stream, ((command.start, command.end),), command.reason, 0)
+        outcome = self._punch(command.stream, ((command.start, command.end),), command.reason, 0)
+        if isinstance(outcome, RecordsRemoved) and outcome.records:
+            self.routers.legs.lost(command.stream, command.start, command.end)
+        return outcome
 
     def _punch(self, stream: int, ranges: tuple[tuple[int, int], ...], reason: str, size: int) -> Outcome:
         if not self.streams.exists(stream):

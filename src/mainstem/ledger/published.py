@@ -27,12 +27,13 @@ class PublishedState(msgspec.Struct, frozen=True, array_like=True):
 class Published:
     """The parts of one stream that a table shows, contiguous but for what left the topic unseen."""
 
-    __slots__ = ("parts", "stream", "to")
+    __slots__ = ("_sum", "parts", "stream", "to")
 
     def __init__(self, stream: int, to: int = 0, parts: list[PartName] | None = None) -> None:
         self.stream = stream
         self.to = to  # everything before it is shown, or was, or left the topic before it could be
         self.parts: list[PartName] = parts or []
+        self._sum = sum(self._hash(part) for part in self.parts)
 
     def refusal(self, change: PartChange, serving: Sequence[Part]) -> str | None:
         """Why the change cannot be made now, if it cannot."""
@@ -70,8 +71,10 @@ class Published:
         if change.old:
             at = self._find(change.old) or 0
             self.parts[at : at + len(change.old)] = change.new
+            self._sum -= sum(map(self._hash, change.old))
         else:
             self.parts.extend(change.new)
+        self._sum += sum(map(self._hash, change.new))
         if change.new:
             self.to = max(self.to, change.new[-1][1])
 
@@ -111,10 +114,10 @@ class Published:
 
     @property
     def digest(self) -> int:
-        total = mix(self.stream, self.to, 0, 1 << 42)
-        for base, end, generation in self.parts:
-            total += mix(self.stream, base, end, generation)
-        return total & MASK
+        return (mix(self.stream, self.to, 0, 1 << 42) + self._sum) & MASK
+
+    def _hash(self, part: PartName) -> int:
+        return mix(self.stream, *part)
 
     def encode(self) -> PublishedState:
         return PublishedState(self.stream, self.to, array("q", chain.from_iterable(self.parts)).tobytes())

@@ -27,8 +27,9 @@ from mainstem.errors import (
     TopicNotFound,
 )
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.published import PartsOf, Published, PublishedState
+from mainstem.ledger.published import PartsOf, Published
 from mainstem.ledger.results import NamespaceChanged, TableDeclared, TablesCommitted, TableSettled
+from mainstem.ledger.table import Declaration, Table, TableState
 from mainstem.ledger.table_commands import (
     CommitTables,
     CreateNamespace,
@@ -55,104 +56,10 @@ class Owners(Protocol):
         ...
 
 
-class TableState(msgspec.Struct, frozen=True, array_like=True):
-    """One table, as a checkpoint holds it."""
-
-    namespace: str
-    name: str
-    table_id: bytes
-    location: str
-    topic_id: bytes
-    kind: TableKind
-    published: list[PublishedState]
-    snapshots: list[tuple[int, int]]  # (id, ledger position it reflects)
-    reflected: int
-
-
-class Declaration(msgspec.Struct, frozen=True, array_like=True):
-    """What a topic's tables hold beside the raw columns."""
-
-    revision: int
-    columns: str
-    delta: str
-
-
 class TablesState(msgspec.Struct, frozen=True, array_like=True):
     namespaces: list[tuple[str, Properties]] = []
     tables: list[TableState] = []
     declarations: list[tuple[bytes, Declaration]] = []
-
-
-class Table:
-    """One table: a name, and the metadata it stands at."""
-
-    __slots__ = (
-        "kind",
-        "location",
-        "name",
-        "namespace",
-        "published",
-        "reflected",
-        "snapshots",
-        "table_id",
-        "topic_id",
-    )
-
-    def __init__(self, command: CreateTable) -> None:
-        self.namespace = command.namespace
-        self.name = command.name
-        self.table_id = command.table_id
-        self.topic_id = command.topic_id
-        self.kind: TableKind = command.kind
-        self.location = command.location
-        self.published: dict[int, Published] = {}
-        self.snapshots: dict[int, int] = {}  # id → position of the ledger that it reflects
-        self.reflected = -1  # no part that was replaced or retired before this position is shown
-
-    def stream(self, stream: int) -> Published:
-        """What is shown of a stream, to be read only."""
-        return self.published.get(stream) or Published(stream)
-
-    @property
-    def digest(self) -> int:
-        own = hash_fields(
-            "table",
-            self.namespace,
-            self.name,
-            self.table_id,
-            self.topic_id,
-            self.kind,
-            self.location,
-            sorted(self.snapshots),
-        )
-        # Multiplied by the table's own hash, so that two tables cannot trade what they show.
-        shown = sum(published.digest for published in self.published.values())
-        return (own + shown * (own | 1)) & MASK
-
-    def encode(self) -> TableState:
-        return TableState(
-            self.namespace,
-            self.name,
-            self.table_id,
-            self.location,
-            self.topic_id,
-            self.kind,
-            [self.published[stream].encode() for stream in sorted(self.published)],
-            sorted(self.snapshots.items()),
-            self.reflected,
-        )
-
-    @classmethod
-    def decode(cls, state: TableState) -> Table:
-        table = cls(
-            CreateTable(
-                state.namespace, state.name, state.table_id, state.location, state.topic_id, state.kind
-            )
-        )
-        table.published = {each.stream: Published.decode(each) for each in state.published}
-        table.snapshots = dict(state.snapshots)
-        table.reflected = state.reflected
-        return table
 
 
 class Tables:
@@ -165,6 +72,7 @@ class Tables:
         self._tables: dict[TableName, Table] = {}
         self._of_topics: dict[bytes, dict[TableKind, Table]] = {}
         self._declarations: dict[bytes, Declaration] = {}
+        self._sum = 0  # of the tables' digests
 
     # Reads
 
@@ -265,9 +173,9 @@ class Tables:
         refusal = self._bad_new_name(command.new_namespace, command.new_name)
         if refusal:
             return refusal
-        del self._tables[table.namespace, table.name]
+        self._remove(table)
         table.namespace, table.name = command.new_namespace, command.new_name
-        self._tables[table.namespace, table.name] = table
+        self._put(table)
         return TableSettled(table.namespace, table.name)
 
     def declare(self, command: DeclareTable) -> TableDeclared | MainstemError:
@@ -334,9 +242,13 @@ class Tables:
         return None
 
     def _step(self, table: Table, commit: TableCommit, position: int) -> None:
+        self._sum -= table.digest
         table.location = commit.location
-        if not table.topic_id:
-            return
+        if table.topic_id:
+            self._show(table, commit, position)
+        self._sum += table.digest
+
+    def _show(self, table: Table, commit: TableCommit, position: int) -> None:
         for change in commit.changes:
             table.published.setdefault(change.stream, Published(change.stream)).change(change)
         if all(shown.current(self._parts_of(shown.stream)) for shown in table.published.values()):
@@ -372,11 +284,13 @@ class Tables:
 
     def _put(self, table: Table) -> None:
         self._tables[table.namespace, table.name] = table
+        self._sum += table.digest
         if table.topic_id:
             self._of_topics.setdefault(table.topic_id, {})[table.kind] = table
 
     def _remove(self, table: Table) -> None:
         del self._tables[table.namespace, table.name]
+        self._sum -= table.digest
         if table.topic_id:
             kinds = self._of_topics[table.topic_id]
             del kinds[table.kind]
@@ -387,13 +301,16 @@ class Tables:
 
     @property
     def digest(self) -> int:
-        total = sum(hash_fields("namespace", *row) for row in self._namespaces.items())
-        total += sum(table.digest for table in self._tables.values())
-        total += sum(
+        namespaces = sum(hash_fields("namespace", *row) for row in self._namespaces.items())
+        return (self._sum + namespaces + self.declarations_digest) & MASK
+
+    @property
+    def declarations_digest(self) -> int:
+        """Equal as long as no table is declared anew."""
+        return sum(
             hash_fields("declaration", topic_id, declared.revision, declared.columns, declared.delta)
             for topic_id, declared in self._declarations.items()
         )
-        return total & MASK
 
     def encode(self) -> TablesState:
         return TablesState(

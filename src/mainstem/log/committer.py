@@ -35,13 +35,14 @@ from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.delivery import Delivery
 from mainstem.log.extents import SealedExtents
+from mainstem.log.following import Following
 from mainstem.log.group import Group, Placed, Run
 from mainstem.log.index import ExtentIndex
 from mainstem.log.syncs import Syncs
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
-from mainstem.ports.commitlog.port import CommitLog
+from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.header import SliceFacts
 
 
@@ -81,10 +82,18 @@ class Committer:
 
         self._syncs = Syncs(port, self._stop_writing)
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
+        self._following: Following | None = None
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._digest_sent = 0
         self.written_bytes = 0
+
+    def share(self, port: SharedCommitLog) -> Following:
+        """Others write to the log as well. Before `start`."""
+        self._following = Following(
+            port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
+        )
+        return self._following
 
     def start(self) -> None:
         self._tasks = [
@@ -283,15 +292,26 @@ class Committer:
             parts=[part.part() if type(part) is Run else part.command for part in group.parts],  # type: ignore[union-attr]
             digest=self._digest_to_send(),
         )
-        encoded = entry.encode()
-        placement = await self._port.append(encoded, group.slices())
-        self._commit_id += 1
-        self.written_bytes += group.payload_bytes + 2 * len(encoded)
+        placement = await self._write(entry, group)
         if self._index.open_number not in (None, placement.object):
             # Before the apply: now the ledger stands exactly at the end of the finished object.
             self.finish_object()
         self._index.open_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
+        if self._following is not None:
+            self._following.applied()
+
+    async def _write(self, entry: Entry, group: Group) -> Placement:
+        if self._following is not None:
+            # Whatever becomes of it the number is used up: a write whose answer is lost may show up later.
+            self._commit_id += 1
+            self.written_bytes += group.payload_bytes
+            return await self._following.append(entry, group.slices())
+        encoded = entry.encode()
+        placement = await self._port.append(encoded, group.slices())
+        self._commit_id += 1
+        self.written_bytes += group.payload_bytes + 2 * len(encoded)
+        return placement
 
     def finish_object(self) -> None:
         """Close the index of the object that took commits so far."""
@@ -328,6 +348,10 @@ class Committer:
             written: asyncio.Future[None] = self._loop.create_future()
             last.written.append(written)
             await written
+        await self._syncs.all_written()
+
+    async def shown(self) -> None:
+        """Wait until readers see what was applied so far."""
         await self._syncs.all_written()
 
     # Ending

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from mainstem.errors import (
     BrokerFenced,
     InvalidTransaction,
@@ -15,7 +17,7 @@ from mainstem.errors import (
     ProducerFenced,
     TopicFull,
 )
-from mainstem.ledger.appends import SLICE_PACK, AppendCode, AppendOutcome
+from mainstem.ledger.appends import SLICE_PACK, AppendCode, AppendOutcome, AppendRun
 from mainstem.ledger.commands import (
     AddPartitions,
     AlterTopic,
@@ -24,6 +26,7 @@ from mainstem.ledger.commands import (
     RaiseCeilings,
     Trim,
 )
+from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.results import (
     Claimed,
@@ -38,6 +41,7 @@ from mainstem.ledger.results import (
     TransactionEnded,
     TransactionsExpired,
 )
+from mainstem.log.extents import extents_of
 from mainstem.log.group import Group, Placed, Run, Single
 from mainstem.log.index import ExtentIndex
 from mainstem.log.syncs import Answer, EndedTransactions, Publication, RaisedCeilings, Syncs
@@ -109,6 +113,28 @@ class Delivery:
                 start = self._deliver_run(part, outcome, placement, start)
             else:
                 self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
+
+    def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
+        """Make known what another broker committed: nobody here waits for an answer."""
+        start = placement.start
+        for part, outcome in zip(entry.parts, outcomes, strict=True):
+            if isinstance(part, AppendRun):
+                if isinstance(outcome, AppendOutcome):  # else it repeats a commit, whose slices are known
+                    self._observe_run(part, outcome, placement, start)
+                start += int(part.slices["length"].sum(dtype=np.int64))
+            elif not isinstance(outcome, MainstemError):
+                self._take_note(part, outcome, placement.position)
+                if isinstance(outcome, Forwarded):
+                    self._syncs.after(placement.position, Publication(self._visibility, outcome.ends, []))
+
+    def _observe_run(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> None:
+        lengths = run.slices["length"].astype(np.int64)
+        extents = extents_of(run.slices, outcome, start + np.cumsum(lengths) - lengths)
+        self._index.open_object(placement.object).extend(extents)
+        ends = dict(
+            zip(extents["stream"].tolist(), (extents["base"] + extents["count"]).tolist(), strict=True)
+        )
+        self._syncs.after(placement.position, Publication(self._visibility, ends, []))
 
     def _deliver_run(self, run: Run, outcome: AppendOutcome, placement: Placement, start: int) -> int:
         """Index and stamp the slices, publish what may be seen now, leave the rest to the next sync."""
@@ -187,19 +213,7 @@ class Delivery:
         if isinstance(outcome, MainstemError):
             self._syncs.after(position, Answer(single.waiter, outcome))
             return
-        if isinstance(command, (CreateTopic, AddPartitions)):
-            self._visibility.grow(self._ledger)
-        elif isinstance(command, AlterTopic):
-            self._visibility.reclassify(self._ledger, outcome.streams)
-        elif isinstance(command, DeleteTopic):
-            for stream in outcome.streams:
-                self._visibility.wake(stream)
-        elif isinstance(command, Trim):
-            self._visibility.wake(command.stream)
-        elif isinstance(command, RaiseCeilings):
-            self._syncs.after(position, RaisedCeilings(self._visibility, command))
-        elif isinstance(outcome, _ENDING):
-            self._syncs.after(position, EndedTransactions(self._visibility, outcome.marked))
+        self._take_note(command, outcome, position)
         answer = Answer(single.waiter, outcome)
         if isinstance(outcome, Forwarded):
             late = self._publish_relaxed(outcome.ends)
@@ -213,6 +227,22 @@ class Delivery:
             answer()
         else:
             self._syncs.after(position, answer)
+
+    def _take_note(self, command: Any, outcome: Any, position: int) -> None:
+        """What a command changes for readers."""
+        if isinstance(command, (CreateTopic, AddPartitions)):
+            self._visibility.grow(self._ledger)
+        elif isinstance(command, AlterTopic):
+            self._visibility.reclassify(self._ledger, outcome.streams)
+        elif isinstance(command, DeleteTopic):
+            for stream in outcome.streams:
+                self._visibility.wake(stream)
+        elif isinstance(command, Trim):
+            self._visibility.wake(command.stream)
+        elif isinstance(command, RaiseCeilings):
+            self._syncs.after(position, RaisedCeilings(self._visibility, command))
+        elif isinstance(outcome, _ENDING):
+            self._syncs.after(position, EndedTransactions(self._visibility, outcome.marked))
 
     def _needs_no_sync(self, command: Any, outcome: Claimed | JobsChanged | LeasesExpired) -> bool:
         """Leases that are not durable anyway are answered once written, if readers can see the jobs."""

@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.errors import LogDamaged, NewerVersion
+from mainstem.ledger.appends import AppendOutcome
 
 EXTENT = np.dtype(
     [
@@ -213,6 +214,18 @@ def _within(rows: Rows, start: int, end: int) -> Rows:
     """Of one stream's rows in order: those with an offset in [start, end)."""
     ends = rows["base"] + rows["count"]
     return rows[int(np.searchsorted(ends, start, side="right")) : int(np.searchsorted(rows["base"], end))]
+
+
+def extents_of(slices: Rows, outcome: AppendOutcome, starts: npt.NDArray[np.int64]) -> Rows:
+    """The extents of the slices that were taken, in log order. `starts`: where each slice begins in its object."""
+    accepted = outcome.code == 0
+    rows = slices[accepted]
+    extents = np.empty(len(rows), EXTENT)
+    for name in ("stream", "count", "length", "crc", "max_timestamp"):
+        extents[name] = rows[name]
+    extents["base"] = outcome.base[accepted]
+    extents["start"] = starts[accepted]
+    return extents
 
 
 def _spans(rows: Rows) -> Rows:

@@ -60,4 +60,4 @@ def _fitting(rows: Rows, max_bytes: int, max_extents: int, at_least_one: bool) -
     """How many of the first rows are within the bounds."""
     sizes = rows["length"].cumsum(dtype=np.int64)
     fitting = min(int(np.searchsorted(sizes, max_bytes, side="right")), max_extents, len(rows))
-    return max(fitting, 1) if at_least_one else max(fitting, 0)
+    return max(fitting, 1 if at_least_one else 0)

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ from mainstem.log.tail import TailCache
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
-from mainstem.ports.commitlog.port import CommitLog
+from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts, walk
@@ -55,6 +55,7 @@ class LogOptions:
     checkpoint_every_bytes: int = limits.CHECKPOINT_EVERY_BYTES
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
+    shared: bool = False  # other brokers write to the same log: its port is a SharedCommitLog
 
 
 class Log:
@@ -97,6 +98,7 @@ class Log:
             self._object_finished,
         )
         self._parts = PartReader(objects)
+        self._following = self._committer.share(cast(SharedCommitLog, port)) if options.shared else None
         self._reader = Reader(
             port, self.ledger, self._index, tail, self.visibility, self._committer, self._parts
         )
@@ -130,7 +132,8 @@ class Log:
         broker = self._options.broker
         before = brokers.get(broker)
         same_boot = before is not None and before.boot_id == self._options.boot_id != ""
-        jump = self._port.suspect or not (brokers.clean(broker) or same_boot)
+        # What was written to a shared log is durable, whatever became of who wrote it.
+        jump = self._following is None and (self._port.suspect or not (brokers.clean(broker) or same_boot))
         self._committer.start()
         boot = Boot(broker, self._options.boot_id, jump, self._options.node)
         try:
@@ -157,6 +160,8 @@ class Log:
 
     async def _booted(self, booted: Booted, recovered: Recovered) -> None:
         self._committer.take_epoch(booted.broker_epoch)
+        if self._following is not None:
+            self._start(self._following.run(), self._chores)
         if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
@@ -258,6 +263,12 @@ class Log:
     async def sync(self) -> None:
         """Make everything appended so far durable, whatever its class."""
         await self._committer.sync()
+
+    async def barrier(self) -> None:
+        """Know all that any broker had committed when this was called, and show it to readers."""
+        if self._following is not None:
+            await self._following.barrier()
+            await self._committer.shown()
 
     # Reading
 
@@ -383,8 +394,7 @@ class Log:
                 extent.max_timestamp for extent in extents.from_offset(stream, start) if extent.base < end
             ]
             latest = max(times, default=latest) if latest is None else max([latest, *times])
-        copies = (run.time_ms for run in self.ledger.aliases.between(stream, start, end))
-        copied = max(copies, default=None)
+        copied = self.ledger.aliases.latest_time(stream, start, end)
         return latest if copied is None else copied if latest is None else max(latest, copied)
 
     def held_bytes(self, stream: int) -> int:
@@ -491,7 +501,7 @@ class Log:
         Replay may have to start at the oldest checkpoint kept, should the newer ones be damaged."""
         known = len(self._checkpoints_kept) == limits.CHECKPOINTS_KEPT
         replayable_from = self._checkpoints_kept[0] if known else 0
-        self.ledger.aliases.prune(self.ledger.streams.start)
+        self.ledger.aliases.prune(self.ledger.generations.frontier)
         async with self._collecting:
             ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
             dead = [
@@ -540,7 +550,7 @@ class Log:
         """Write and sync what was proposed, leave a checkpoint, release the port."""
         try:
             if self._committer.refusal is None:
-                await self._leave_cleanly()
+                await (self._leave_cleanly() if self._following is None else self._leave_shared())
         finally:
             await self._stop_tasks()
             self._parts.close()
@@ -550,6 +560,13 @@ class Log:
         await _end(self._chores | self._seals)
         self.visibility.close()
         await self._committer.stop()
+
+    async def _leave_shared(self) -> None:
+        """The others go on: nothing is finished here but what this broker proposed."""
+        halted = asyncio.ensure_future(self._committer.propose(Halt(self._options.broker)))
+        await asyncio.sleep(0)  # let it be proposed before new proposals are refused
+        await self._committer.drain()
+        await halted
 
     async def _leave_cleanly(self) -> None:
         halted = asyncio.ensure_future(self._committer.propose(Halt(self._options.broker)))

@@ -145,9 +145,7 @@ class Reader:
             return self._cached_copies(stream, offset, max_bytes, end)
         return self._cached_extents(stream, offset, max_bytes, end, view)
 
-    def _cached_extents(
-        self, stream: int, offset: int, max_bytes: int, end: int, view: View
-    ) -> Chunk | None:
+    def _cached_extents(self, stream: int, offset: int, max_bytes: int, end: int, view: View) -> Chunk | None:
         """What the tail cache has of the log's own bytes; None if a file has to be asked."""
         try:
             found = extents = self._index.find(stream, offset, max_bytes, end)

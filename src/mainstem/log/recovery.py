@@ -19,7 +19,7 @@ from mainstem.ledger.appends import SLICE, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import PlainRun, merge_plain
-from mainstem.log.extents import EXTENT, SealedExtents
+from mainstem.log.extents import SealedExtents, extents_of
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, Committed
 
@@ -88,18 +88,6 @@ def apply_commits(commits: list[Committed], ledger: Ledger) -> Iterator[Replayed
     """Apply commits that continue the ledger's position, and tell where their slices are."""
     for run in _by_object(commits):
         yield from _apply(run, ledger)
-
-
-def extents_of(replayed: Replayed) -> Rows:
-    """The extents of the slices that were taken, in log order."""
-    accepted = replayed.outcome.code == 0
-    rows = replayed.rows[accepted]
-    extents = np.empty(len(rows), EXTENT)
-    for name in ("stream", "count", "length", "crc", "max_timestamp"):
-        extents[name] = rows[name]
-    extents["base"] = replayed.outcome.base[accepted]
-    extents["start"] = replayed.starts[accepted]
-    return extents
 
 
 def _by_object(commits: list[Committed]) -> list[list[Committed]]:
@@ -199,7 +187,7 @@ def _finish(recovered: Recovered, sealed: set[int]) -> None:
 
 
 def _take_extents(port: CommitLog, recovered: Recovered, replayed: Replayed) -> None:
-    extents = extents_of(replayed)
+    extents = extents_of(replayed.rows, replayed.outcome, replayed.starts)
     recovered.index.open_object(replayed.object).extend(extents)
     if not replayed.intact:
         recovered.damaged += _damaged(port, replayed.object, extents)

@@ -149,7 +149,7 @@ class Driver:
     def _publish_stream(self, outcomes: list[Outcome]) -> int:
         """Publish the tasks of one stream in order. Returns how many were."""
         published = 0
-        for task, publication, error, seconds in outcomes:
+        for task, publication, error, seconds, damaged_at in outcomes:
             if publication is not None:
                 try:
                     self._publish(publication)
@@ -160,6 +160,8 @@ class Driver:
                     published += 1
             if error:
                 self._failed(task, error)
+            if damaged_at is not None:
+                self._have_read(task, damaged_at)
             ended_early = publication is None or publication.parts[-1].end < task.sources.end
             if task.kind == "materialise" and (error or ended_early):
                 break  # what follows would leave a gap; it is planned anew
@@ -207,12 +209,16 @@ class Driver:
             failures=failures,
         )
 
+    def _have_read(self, task: Task, offset: int) -> None:
+        """Have the broker meet the damage itself: it then knows what is lost, and plans around it."""
+        try:
+            self._broker.meets_loss(task.topic, task.partition, offset)
+        except MainstemError as error:
+            self._progress.event("not read", topic=task.topic, offset=offset, error=str(error))
+
     def _finish_round(self, *, collect: bool) -> None:
         """Tables and garbage, and a word about how it goes."""
-        if self._publish_tables is not None:
-            commits = self._publish_tables(self._broker)
-            if commits:
-                self._progress.event("tables", commits=commits)
+        self._update_tables()
         if collect:
             self._collected_at = time.monotonic()
             wal_objects, files = self._broker.collect()
@@ -220,6 +226,17 @@ class Driver:
                 self._progress.event("collected", wal_objects=wal_objects, files=files)
         self._progress.status(self._broker.status())
         self._report("idle")
+
+    def _update_tables(self) -> None:
+        if self._publish_tables is None:
+            return
+        try:
+            commits = self._publish_tables(self._broker)
+        except Exception as error:  # noqa: BLE001 - records go on becoming files, whatever is wrong with a table
+            self._progress.event("tables failed", error=f"{type(error).__name__}: {error}")
+            return
+        if commits:
+            self._progress.event("tables", commits=commits)
 
     def _release(self, tasks: Iterable[Task]) -> None:
         for stream, token in sorted({(task.stream, task.token) for task in tasks}):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mainstem.broker.plans import Publication, Task
+from mainstem.errors import SliceDamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-_RESULT = "number long, publication binary, error string, seconds double"
+_RESULT = "number long, publication binary, error string, seconds double, damaged_at long"
 
 
 class Outcome(NamedTuple):
@@ -24,6 +25,7 @@ class Outcome(NamedTuple):
     publication: Publication | None
     error: str  # why there is none
     seconds: float
+    damaged_at: int | None = None  # the offset at which stored bytes were found damaged
 
 
 class SparkLost(Exception):
@@ -63,8 +65,9 @@ class SparkRunner:
                 None if made is None else msgspec.msgpack.decode(bytes(made), type=Publication),
                 error or "",
                 seconds,
+                damaged_at,
             )
-            for number, made, error, seconds in sorted(results.collect(), key=lambda row: row[0])
+            for number, made, error, seconds, damaged_at in sorted(results.collect(), key=lambda row: row[0])
         ]
 
     def _alive(self) -> bool:
@@ -90,19 +93,29 @@ class _Worker:
 
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                publication, error, seconds = run_task(self._tasks[number])
+                done = run_task(self._tasks[number])
                 yield pa.RecordBatch.from_pydict(
                     {
                         "number": pa.array([number], pa.int64()),
-                        "publication": pa.array([publication], pa.binary()),
-                        "error": pa.array([error], pa.string()),
-                        "seconds": pa.array([seconds], pa.float64()),
+                        "publication": pa.array([done.publication], pa.binary()),
+                        "error": pa.array([done.error], pa.string()),
+                        "seconds": pa.array([done.seconds], pa.float64()),
+                        "damaged_at": pa.array([done.damaged_at], pa.int64()),
                     }
                 )
 
 
-def run_task(encoded: bytes) -> tuple[bytes | None, str | None, float]:
-    """(what to publish, why there is nothing, seconds)."""
+class Done(NamedTuple):
+    """What a worker sends back of a task."""
+
+    publication: bytes | None
+    error: str | None
+    seconds: float
+    damaged_at: int | None = None
+
+
+def run_task(encoded: bytes) -> Done:
+    """Do one task, in this process."""
     from mainstem.lake.materialise import materialise
 
     started = time.monotonic()
@@ -110,5 +123,6 @@ def run_task(encoded: bytes) -> tuple[bytes | None, str | None, float]:
     try:
         publication = msgspec.msgpack.encode(materialise(task))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's own failure
-        return None, f"{type(error).__name__}: {error}", time.monotonic() - started
-    return publication, None, time.monotonic() - started
+        damaged_at = error.start if isinstance(error, SliceDamaged) else None
+        return Done(None, f"{type(error).__name__}: {error}", time.monotonic() - started, damaged_at)
+    return Done(publication, None, time.monotonic() - started)

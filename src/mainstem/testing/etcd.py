@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -42,8 +43,9 @@ def etcd_program() -> Path:
 class EtcdMember:
     """One etcd process, which keeps its ports and its data when it is started again."""
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, flags: Sequence[str] = ()) -> None:
         self.name = name
+        self._flags = flags
         self._directory = directory
         self._client_port, self._peer_port = _free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,6 +73,7 @@ class EtcdMember:
                     *("--listen-client-urls", url, "--advertise-client-urls", url),
                     *("--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url),
                     *("--initial-cluster", cluster, "--log-level", "warn"),
+                    *self._flags,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -134,8 +137,9 @@ class EtcdMember:
 class EtcdCluster:
     """One member or several. Leaving the block kills them."""
 
-    def __init__(self, directory: Path, members: int = 1) -> None:
-        self.members = [EtcdMember(directory / f"m{number}", f"m{number}") for number in range(members)]
+    def __init__(self, directory: Path, members: int = 1, *flags: str) -> None:
+        names = [f"m{number}" for number in range(members)]
+        self.members = [EtcdMember(directory / name, name, flags) for name in names]
         self._layout = ",".join(f"{member.name}={member.peer_url}" for member in self.members)
 
     def __enter__(self) -> EtcdCluster:

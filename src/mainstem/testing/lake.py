@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,7 @@ class Worker:
         if task.kind == "compact":
             rows = _newest(rows, task.compact_before_ms)
         edges = [task.sources.base, *sorted(split_at), task.sources.end]
-        parts = [await self._part(task, rows, base, end) for base, end in zip(edges, edges[1:], strict=False)]
+        parts = [await self._part(task, rows, base, end) for base, end in pairwise(edges)]
         return Publication(
             task.stream, task.token, tuple(name_of(part) for part in task.sources.parts), tuple(parts)
         )
@@ -60,7 +61,9 @@ class Worker:
             for row in np.frombuffer(extents.rows, EXTENT).tolist():
                 slice = self._port.read(number, row[3], row[4])
                 stamp(slice, row[2] + extents.shift, 0)
-                batches += decode_rows([slice], partition, timestamp_ms=extents.timestamp_ms)
+                for rows in decode_rows([slice], partition, timestamp_ms=extents.timestamp_ms):
+                    low, high = rows.column("_offset").to_numpy().searchsorted((extents.first, extents.last))
+                    batches.append(rows.slice(int(low), int(high - low)))
         for part in sources.parts:
             for file in part.files:
                 stored = RowFile(io.BytesIO(await self._broker.objects.get(file.key)))

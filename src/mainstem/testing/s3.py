@@ -46,7 +46,10 @@ class S3Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        ended = self._process is not None and self._process.poll() is not None
         self.kill()
+        if ended:  # whatever failed meanwhile, this is why
+            raise RuntimeError(f"the S3 server ended by itself: {self._log().read_text()[-2000:]}")
 
     @property
     def endpoint(self) -> str:
@@ -88,7 +91,7 @@ class S3Server:
             self._process.kill()
             self._process.wait(_START_S)
             self._process = None
-        for port in self._ports.values():  # seaweedfs leaves its sockets behind
+        for port in self._ports.values():  # seaweedfs leaves its sockets behind, always in this folder
             for stale in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 stale.unlink(missing_ok=True)
 

@@ -19,11 +19,10 @@ from mainstem.testing.s3 import S3Server
 
 
 def s3_store(request: pytest.FixtureRequest) -> ObjectStore:
-    """A new bucket of the S3 server."""
+    """A new place in a bucket that these tests share."""
     server: S3Server = request.getfixturevalue("s3_server")
-    bucket = f"log-{os.urandom(4).hex()}"
-    server.make_bucket(bucket)
-    return open_store(server.url(bucket, "cell"))
+    server.make_bucket("logs")
+    return open_store(server.url("logs", f"log-{os.urandom(4).hex()}"))
 
 
 def bucket_log_opener(

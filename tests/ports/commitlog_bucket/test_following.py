@@ -149,6 +149,27 @@ async def test_a_cut_entry_stops_the_log(length: int) -> None:
         await open_bucket_log(store)
 
 
+@pytest.mark.parametrize(
+    "key", ["seals/README", "seals/1-2-3", "seals/1-2-x-4.gone", "floor/7", "floor/-1-2", "seals/²-1-1-1"]
+)
+async def test_objects_that_are_not_the_logs_are_named(key: str) -> None:
+    store = MemoryObjectStore()
+    await (await open_bucket_log(store)).close()
+    await store.put(f"log/{key}", b"")
+    with pytest.raises(LogDamaged, match=f"log/{key}"):
+        await open_bucket_log(store)
+
+
+@pytest.mark.parametrize("key", ["checkpoints/1-zz", "checkpoints/x-" + "0" * 32, "checkpoints/1"])
+async def test_a_checkpoint_that_is_not_the_logs_is_named(key: str) -> None:
+    store = MemoryObjectStore()
+    log = await open_bucket_log(store)
+    await store.put(f"log/{key}", b"")
+    with pytest.raises(LogDamaged, match=f"log/{key}"):
+        log.load_checkpoint()
+    await log.close()
+
+
 async def test_an_entry_of_another_log_is_not_taken_for_ours() -> None:
     ours, theirs = MemoryObjectStore(), MemoryObjectStore()
     for store in (ours, theirs):

@@ -75,6 +75,29 @@ def _sample(number: int) -> tuple[bytes, list[bytes]]:
     return entry, [payload]
 
 
+@pytest.mark.parametrize("dropped", [False, True])
+async def test_an_object_that_grows_after_it_was_sealed_is_followed_by_who_knew_only_its_seal(
+    dropped: bool,
+) -> None:
+    store = MemoryObjectStore()
+    one, other = await open_bucket_log(store), await open_bucket_log(store)
+    await append_samples(one, 5)
+    await followed(other)
+    await one.roll()
+    await one.seal(1, b"index of five")
+    if dropped:
+        await one.drop(1)
+    late = await open_bucket_log(store)
+    assert [found.sealed for found in late.objects()] == ([] if dropped else [True])
+    await other.append(*_sample(5))
+    for log in (one, late):
+        await followed(log)
+        assert log.objects() == other.objects()
+        assert await contents(log) == [sample_content(number) for number in range(6)]
+    for log in (one, other, late):
+        await log.close()
+
+
 async def test_a_sealed_object_is_read_from_few_large_objects_through_the_cache() -> None:
     store = MemoryObjectStore()
     cached = CachedObjectStore(store)

@@ -1,4 +1,4 @@
-"""A broker whose log is in a bucket: written, sealed, truncated, killed, opened again, and all records are there."""
+"""A broker whose log is in a bucket: written, sealed, truncated, opened again, and all is there."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.errors import Unavailable
+from mainstem.errors import NoSpace, Unavailable
 from mainstem.ports.commitlog.etcd.log import EtcdOptions
 from mainstem.testing.etcd import EtcdCluster
 from mainstem.testing.proxy import LossyProxy
@@ -111,6 +111,23 @@ async def test_an_append_given_up_on_that_was_written_is_told_before_the_next(et
     assert await contents(await ground.open(None)) == expected
     await ground.close()
     await proxy.close()
+
+
+async def test_an_etcd_at_its_quota_refuses_commits_and_still_gives_those_it_has(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path, 1, "--quota-backend-bytes", "1000000") as cluster:
+        ground = Ground(cluster)
+        log = await ground.open(object_bytes=1 << 24)
+        written = 0
+        with pytest.raises(NoSpace, match="quota"):  # noqa: PT012 - how many fit is etcd's affair
+            for written in range(200):
+                await log.append(b"%60000d" % written, [])
+        assert 0 < written < 200
+        assert log.end == written
+        found = [int(entry) for _, entry, _ in await contents(log)]
+        assert found == list(range(written))
+        with pytest.raises(NoSpace):
+            await log.append(b"still full", [])
+        await ground.close()
 
 
 @pytest.mark.slow

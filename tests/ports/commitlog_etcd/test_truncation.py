@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from mainstem import limits
 from mainstem.errors import BehindCheckpoint
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.etcd.client import EtcdClient
 from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
+from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.testing.etcd import EtcdCluster
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import Ground, Tail, append_after_all, stored_keys
@@ -243,3 +249,22 @@ async def test_a_damaged_checkpoint_gives_way_to_the_one_before(ground: Ground) 
     newest = [key for key in await stored_keys(ground.store) if "/checkpoints/" in key][-1]
     await ground.store.put(newest, b"something else")
     assert log.load_checkpoint() == Checkpoint(5, b"five")
+
+
+async def test_a_log_lives_its_whole_life_over_a_store_on_disk(etcd: EtcdCluster, tmp_path: Path) -> None:
+    ground = Ground(etcd, LocalObjectStore(tmp_path))
+    log = await ground.open(retention_ms=0)
+    await append_samples(log, 40)
+    await log.append(b"e" * (limits.ETCD_ENTRY_BYTES_MAX + 1), [b"behind its payload"])
+    before = await contents(log)
+    await seal_all(log)
+    again = await ground.open(retention_ms=0)
+    assert await contents(again) == before
+    first, *others = again.objects()
+    assert await asyncio.to_thread(again.read_index, first.number) == b"index of %d" % first.number
+    await again.drop(first.number)
+    await checkpoint_all(again)
+    last = await ground.open()
+    assert last.load_checkpoint() == Checkpoint(42, b"later state")
+    assert [one.number for one in last.objects()][: len(others)] == [one.number for one in others]
+    await ground.close()

@@ -153,6 +153,21 @@ async def test_an_object_that_has_grown_is_not_sealed_with_the_old_index(ground:
     assert await contents(one) == [(0, b"a", b"1"), (1, b"b", b"2")]
 
 
+async def test_commits_met_while_sealing_are_told_by_the_next_append(ground: Ground) -> None:
+    one, two = await ground.open("one"), await ground.open("two")
+    place = await one.append(b"a", [b"1"])
+    async for _ in two.follow(0):
+        pass
+    await two.roll()
+    await two.append(b"b, in the next object", [])
+    await one.roll()
+    await one.seal(place.object, b"index")
+    with pytest.raises(Overtaken) as caught:
+        await one.append(b"c", [])
+    assert [bytes(commit.entry) for commit in caught.value.commits] == [b"b, in the next object"]
+    assert (await one.append(b"c", [])).position == 2
+
+
 async def test_two_brokers_that_seal_one_object_agree(ground: Ground) -> None:
     one, two = await ground.open("one"), await ground.open("two")
     place = await one.append(b"a", [b"1"])

@@ -17,7 +17,8 @@ from mainstem.doors.http.errors import WIRE, Refusal
 from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import JSON, Response, reply
 from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
-from mainstem.ledger.tables import Table, TableName
+from mainstem.ledger.table import Table
+from mainstem.ledger.tables import TableName
 
 PREFIX = "/iceberg/"
 LEVELS = "\x1f"  # what joins the levels of a namespace, in paths and in the ledger

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
+    from pyiceberg.types import PrimitiveType
 
 BOUND_CHARS = 16  # of the bounds of texts
 
@@ -31,6 +32,31 @@ class _Facts:
     nulls: int | None = 0
     bounds: Any = None  # pyiceberg's StatsAggregator
     bounded: bool = True  # every row group says its bounds
+
+    def add(self, chunk: Any, kind: PrimitiveType) -> None:
+        """Count a row group's chunk of the column."""
+        self.size += chunk.total_compressed_size
+        self.values += chunk.num_values
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_null_count:
+            self.nulls, self.bounded = None, False
+            return
+        if self.nulls is not None:
+            self.nulls += statistics.null_count
+        if statistics.has_min_max:
+            self._widen(statistics, kind)
+        elif statistics.null_count < chunk.num_values:
+            self.bounded = False
+
+    def _widen(self, statistics: Any, kind: PrimitiveType) -> None:
+        from pyiceberg.io.pyarrow import StatsAggregator
+        from pyiceberg.types import BinaryType, StringType
+
+        if self.bounds is None:
+            texts = isinstance(kind, StringType | BinaryType)
+            self.bounds = StatsAggregator(kind, statistics.physical_type, BOUND_CHARS if texts else None)
+        self.bounds.update_min(statistics.min)
+        self.bounds.update_max(statistics.max)
 
 
 @dataclass
@@ -76,8 +102,7 @@ def data_file(metadata: pq.FileMetaData, schema: Schema, location: str, size: in
 
 def _read(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
     """What the footer says about the columns of the schema, but for lists and structs."""
-    from pyiceberg.io.pyarrow import StatsAggregator
-    from pyiceberg.types import BinaryType, PrimitiveType, StringType
+    from pyiceberg.types import PrimitiveType
 
     shown = {
         column.name: (column.field_id, column.field_type)
@@ -90,29 +115,9 @@ def _read(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
         footer.splits.append(_start(group.column(0)))
         for at in range(group.num_columns):
             chunk = group.column(at)
-            if chunk.path_in_schema not in shown:
-                continue
-            field_id, kind = shown[chunk.path_in_schema]
-            facts = footer.columns.setdefault(field_id, _Facts())
-            facts.size += chunk.total_compressed_size
-            facts.values += chunk.num_values
-            statistics = chunk.statistics
-            if statistics is None or not statistics.has_null_count:
-                facts.nulls = None
-            elif facts.nulls is not None:
-                facts.nulls += statistics.null_count
-            if statistics is None or not (
-                statistics.has_min_max or statistics.null_count == chunk.num_values
-            ):
-                facts.bounded = False
-            elif statistics.has_min_max and facts.bounded:
-                if facts.bounds is None:
-                    texts = isinstance(kind, StringType | BinaryType)
-                    facts.bounds = StatsAggregator(
-                        kind, statistics.physical_type, BOUND_CHARS if texts else None
-                    )
-                facts.bounds.update_min(statistics.min)
-                facts.bounds.update_max(statistics.max)
+            if chunk.path_in_schema in shown:
+                field_id, kind = shown[chunk.path_in_schema]
+                footer.columns.setdefault(field_id, _Facts()).add(chunk, kind)
     footer.splits.sort()
     return footer
 

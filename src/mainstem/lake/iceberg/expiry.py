@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 
 from mainstem import limits
 from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.ledger.table_commands import TableKind
 
 
 def expired(metadata: TableMetadata, now_ms: int, *, coming: int = 0) -> list[int]:
@@ -31,29 +33,28 @@ def removal(snapshot_ids: list[int]) -> list[dict[str, Any]]:
     return [{"action": "remove-snapshots", "snapshot-ids": snapshot_ids}] if snapshot_ids else []
 
 
-def sweep(metadata: TableMetadata, location: str, files: StoreIO, now_ms: int, grace_ms: int) -> int:
-    """Delete files of the table's own folder that nothing names. Returns how many.
+def sweep(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO, before_ms: int) -> int:
+    """Delete files of the table's own folder that nothing names and that are older. Returns how many.
 
-    `metadata` must be the current one, at `location`. What is younger than the grace may be of a commit under way."""
-    named = _named(metadata, location, files)
+    `metadata` must be the current one, at `location`. What is young may belong to a commit under way."""
+    named = _named(metadata, location, kind, files)
     deleted = 0
     for found in files.listed(f"{metadata.location}/"):
-        if files.location(found.key) not in named and found.modified_ms < now_ms - grace_ms:
+        if files.location(found.key) not in named and found.modified_ms < before_ms:
             files.delete(files.location(found.key))
             deleted += 1
     return deleted
 
 
-def _named(metadata: TableMetadata, location: str, files: StoreIO) -> set[str]:
-    """Every file that the metadata leads to."""
+def _named(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO) -> set[str]:
+    """Every file of the table's own that the metadata leads to."""
     named = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
-    read: set[str] = set()
+    manifests: dict[str, ManifestFile] = {}
     for snapshot in metadata.snapshots:
         named.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(files):
-            if manifest.manifest_path in read:
-                continue
-            read.add(manifest.manifest_path)
-            entries = manifest.fetch_manifest_entry(files, discard_deleted=False)
+        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(files)}
+    if kind == "errors":  # its rows are its own; records are the log's
+        for manifest in manifests.values():
+            entries = manifest.fetch_manifest_entry(files, discard_deleted=True)
             named |= {entry.data_file.file_path for entry in entries}
-    return named | read
+    return named | manifests.keys()

@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
 from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
-from mainstem.errors import NotFound, TableChanged, TableNotFound, invariant
+from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, TableNotFound, Unreachable
+from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
 from mainstem.lake.iceberg.error_rows import any_errors, write_errors
 from mainstem.lake.iceberg.expiry import expired, removal, sweep
@@ -50,15 +52,23 @@ class PublishReport:
     parts: int = 0  # published, or taken from the table
     refused: int = 0  # commits that came second: what was left of them is seen to next time
     swept: int = 0  # files deleted that nothing named
-    problems: dict[str, str] = field(default_factory=dict)  # topic → why it has no table though it should
+    problems: dict[str, str] = field(default_factory=dict)  # topic → why its table is not what it should be
+    deliveries: list[TableWork] = field(default_factory=list)  # tables that go elsewhere as well
 
 
 Step = Callable[[str], None]
 
 
-def publish_tables(broker: TableBroker) -> int:
-    """Publish all there is. Returns how many commits it took."""
-    return Publisher(broker).run().commits
+def publish_tables(broker: LakeBroker) -> int:
+    """Publish all there is, and deliver what is to be delivered elsewhere. Returns how many commits it took."""
+    report = Publisher(broker).run()
+    for topic, problem in report.problems.items():
+        _log.warning("a table is behind", extra={"topic": topic, "reason": problem})
+    if not report.deliveries:
+        return report.commits
+    from mainstem.lake.delta import deliver  # another 60 MB, for those who want it
+
+    return report.commits + deliver(broker, report.deliveries)
 
 
 class Publisher:
@@ -84,13 +94,14 @@ class Publisher:
         report = PublishReport()
         while True:
             works = self._broker.tables()
-            report.problems = works.problems
+            report.problems = dict(works.problems)
+            report.deliveries = [work for work in works.tables if work.delta]
             progress = [self._publish(work, report) for work in works.tables]
             if not any(progress):
                 return report
 
     def _publish(self, work: TableWork, report: PublishReport) -> bool:
-        """One table. True: there may be more to do."""
+        """One table. True: there is more to do. What is wrong with it does not hold up the others."""
 
         files = StoreIO.open(work.store_url, work.store)
         try:
@@ -103,6 +114,11 @@ class Publisher:
             # Someone else publishes too, or a part was replaced meanwhile.
             report.refused += 1
             _log.info("a commit came second", extra={"table": work.name, "reason": str(refusal)})
+            return False
+        except Unreachable:
+            raise
+        except MainstemError as error:
+            report.problems[work.topic] = f"table {work.name!r}: {error}"
             return False
         finally:
             files.close()
@@ -216,7 +232,8 @@ class _TableRun:
     def sweep(self, grace_ms: int) -> int:
 
         try:
-            return sweep(self._loaded(), self._location, self._files, self._now_ms(), grace_ms)
+            before_ms = self._now_ms() - grace_ms
+            return sweep(self._loaded(), self._location, self._work.kind, self._files, before_ms)
         except NotFound:
             return 0  # the table moved on meanwhile, or was dropped
 
@@ -238,7 +255,8 @@ class _TableRun:
         for part in change.new:
             for file in part.files:
                 footer = self._footer(file.key, file.bytes)
-                invariant(footer.num_rows == file.records, "a file holds the records that the ledger says")
+                if footer.num_rows != file.records:
+                    raise LogDamaged(f"{file.key} holds {footer.num_rows} records, not {file.records}")
                 if self._work.kind == "records":
                     location = self._files.location(file.key)
                     found.append(data_file(footer, schema, location, file.bytes, file.day))
@@ -259,6 +277,8 @@ class _TableRun:
         return [data_file(metadata, self._loaded().schema(), location, len(data), file.day)]
 
     def _footer(self, key: str, size: int) -> pq.FileMetaData:
-
         with self._files.ranged(key, size) as source:
-            return pq.read_metadata(source)
+            try:
+                return pq.read_metadata(source)
+            except pa.ArrowInvalid as error:
+                raise LogDamaged(f"{key} is no Parquet file: {error}") from error

@@ -38,7 +38,7 @@ class Coverage:
         for stream in range(streams.count):
             reached, before = self._reached.get(stream, (0, 0))
             end = int(streams.end[stream])
-            if reached < end and streams.exists(stream):
+            if reached < end and (streams.exists(stream) or ledger.aliases.reaching(stream, reached, end)):
                 self._note(Lost(stream, reached, end), before, after)
         for (before, after), gaps in sorted(self._gaps.items()):
             missed = [part for gap in gaps for part in _unexplained(gap, ledger)]
@@ -48,9 +48,10 @@ class Coverage:
     def _note(self, gap: Lost, before: int, after: int) -> None:
         streams = self._known.streams
         if gap.stream < streams.count and (
-            not streams.exists(gap.stream) or gap.end <= streams.start(gap.stream)
+            not streams.exists(gap.stream) or gap.end <= self._known.generations.frontier(gap.stream)
         ):
-            return
+            if not self._known.aliases.reaching(*gap):
+                return
         self._gaps[before, after].append(gap)
 
     def _problem(self, before: int, after: int, missed: list[Lost]) -> Problem:
@@ -77,4 +78,6 @@ def _unexplained(gap: Lost, ledger: Ledger) -> list[Lost]:
     streams = ledger.streams
     if gap.stream < streams.count and streams.ephemeral(gap.stream):
         return []
-    return readable(gap, ledger, [(start, end) for start, end, _ in streams.holes(gap.stream)])
+    elsewhere = [(run.base, run.end) for run in ledger.aliases.between(*gap)]
+    holes = [(start, end) for start, end, _ in streams.holes(gap.stream)]
+    return readable(gap, ledger, sorted(holes + elsewhere))

@@ -10,6 +10,7 @@ from mainstem.errors import DirectoryUnusable
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.verification.chain import Chain, Durable
 from mainstem.log.verification.coverage import Coverage
+from mainstem.log.verification.parts import PartsCheck
 from mainstem.log.verification.problems import Problem, Problems, Severity
 from mainstem.log.verification.segment import SegmentCheck
 from mainstem.log.verification.state import StateCheck, StoredStates
@@ -34,6 +35,7 @@ class Report:
     records: int = 0  # in the commits that were read, refused ones included
     bytes: int = 0
     topics: int = 0
+    part_files: int = 0
     problems: list[Problem] = field(default_factory=list)
     counts: dict[Severity, int] = field(default_factory=dict)  # of all problems, listed or not
     notes: list[str] = field(default_factory=list)
@@ -80,6 +82,10 @@ class DirectoryCheck:
             kept = chain.check(found, unread)
             self._check_segments(log, kept, unread, state, stored, progress)
         final = state.final()
+        parts = PartsCheck(
+            self._files, self._directory, self._problems, owned=self._owned, quick=self._report.quick
+        )
+        self._report.part_files = parts.run(final)
         self._problems.settle(final)
         self._finish(final)
         return self._report

@@ -42,6 +42,7 @@ class Problem:
     advice: str = ""
     lost: list[Lost] = field(default_factory=list)
     certain: bool = False  # stays as bad whether or not the records could still be read
+    in_parts: bool = False  # of a file that serves records in place of the log's own bytes
     topics: list[str | None] = field(
         default_factory=list
     )  # of each lost range, "topic/partition" if it is known
@@ -80,7 +81,11 @@ class Problems:
 
 def _settle(problem: Problem, ledger: Ledger) -> None:
     deleted = ledger.streams.deleted
-    problem.lost = [part for lost in problem.lost for part in readable(lost, ledger, deleted(lost.stream))]
+    look = _readable_in_parts if problem.in_parts else readable
+    parts = [part for lost in problem.lost for part in look(lost, ledger, deleted(lost.stream))]
+    problem.lost = list(
+        dict.fromkeys(parts)
+    )  # copies are named with what they are read from, and by themselves
     problem.topics = [stream_name(lost.stream, ledger) for lost in problem.lost]
     if problem.lost:
         problem.meaning = "; ".join(filter(None, (problem.meaning, _told(problem))))
@@ -91,14 +96,30 @@ def _settle(problem: Problem, ledger: Ledger) -> None:
 
 
 def readable(lost: Lost, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[Lost]:
-    """The part a reader could ask for: at or above the start of a stream that exists, outside its holes."""
+    """The part a reader could ask the log for: at or above the frontier of a stream that exists, outside its
+    holes; and the copies that are read from it, of whatever stream."""
+    parts = _readable_itself(lost, ledger, holes)
+    for stream, start, end in ledger.aliases.copies_of(*lost):
+        gone = [(first, last) for first, last, _ in ledger.streams.holes(stream)]
+        parts += _readable_itself(Lost(stream, start, end), ledger, gone)
+    return parts
+
+
+def _readable_in_parts(lost: Lost, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[Lost]:
+    return _readable_itself(lost, ledger, holes, ledger.streams.start(lost.stream))
+
+
+def _readable_itself(
+    lost: Lost, ledger: Ledger, holes: Sequence[tuple[int, int]], floor: int | None = None
+) -> list[Lost]:
+    """What lies outside the holes, from `floor` on: without one, what the log's own bytes serve."""
     streams = ledger.streams
     if lost.stream >= streams.count:  # made after the last state that is known
         return [lost]
     if not streams.exists(lost.stream):
         return []
     parts = []
-    at = max(lost.start, streams.start(lost.stream))
+    at = max(lost.start, ledger.generations.frontier(lost.stream) if floor is None else floor)
     for start, end in holes:
         if start >= lost.end or end <= at:
             continue

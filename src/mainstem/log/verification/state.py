@@ -9,8 +9,8 @@ from pathlib import Path
 from mainstem import limits
 from mainstem.errors import LedgerDiverged, LogDamaged, MainstemError
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.extents import Rows
-from mainstem.log.recovery import apply_commits, extents_of
+from mainstem.log.extents import Rows, extents_of
+from mainstem.log.recovery import apply_commits
 from mainstem.log.verification.problems import Problem, Problems, Severity
 from mainstem.log.verification.scan import Found
 from mainstem.ports.commitlog.checkpoints import Checkpoints
@@ -174,7 +174,7 @@ class StateCheck:
         ]
         try:
             for replayed in apply_commits(commits, ledger):
-                replay.extents.append(extents_of(replayed))
+                replay.extents.append(extents_of(replayed.rows, replayed.outcome, replayed.starts))
         except (LogDamaged, LedgerDiverged) as error:
             self._report_failure(file, piece[ledger.position - first], error)
             return False

@@ -148,8 +148,11 @@ class CommitLog(Protocol):
 class SharedCommitLog(CommitLog, Protocol):
     """A commit log that several brokers write to.
 
-    Its `append` also raises Overtaken, BrokerFenced (a newer life of this broker writes, or it was expelled)
-    and Unavailable (bounded retries did not tell whether it was written: the next call settles it first)."""
+    Its `append` also raises Overtaken, BrokerFenced (a newer life of this broker writes, or it was expelled),
+    Stale (too long without news of the tail: rejoin, with a new epoch), BehindCheckpoint (the position was truncated:
+    load the newest checkpoint) and Unavailable (bounded retries did not tell whether it was written: the next call
+    settles it first). It comes after all that `follow` and Overtaken gave to the caller: after opening, follow up
+    to `end` before the first one."""
 
     def follow(self, position: int, *, wait: bool = False) -> AsyncIterator[list[Committed]]:
         """The commits from `position` on, in chunks: up to the tail, or with `wait` past it, without an end.

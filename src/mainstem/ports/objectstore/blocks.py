@@ -53,15 +53,20 @@ class BlockFolder:
         self._survey()
 
     def load(self, key: str, number: int) -> bytes | None:
-        """The block, if it is there and whole."""
+        """The block, if it is there, can be read and is whole."""
         name = _name(key, number)
         with self._lock:
             if name not in self._sizes:
                 return None
             self._sizes.move_to_end(name)
-        content = self._read(name, key, number)
+        try:
+            content = self._read(name, key, number)
+        except (MainstemError, OSError) as error:
+            _log.warning("a cached block cannot be read", file=str(self._folder / name), error=str(error))
+            content = None
         if content is None:
-            self._drop(name)
+            with self._lock:
+                self._remove(name)
         return content
 
     def store(self, key: str, number: int, content: bytes) -> None:
@@ -145,10 +150,6 @@ class BlockFolder:
         finally:
             file.close()
         self._files.rename(temporary, self._folder / name)
-
-    def _drop(self, name: str) -> None:
-        with self._lock:
-            self._remove(name)
 
     def _remove(self, name: str) -> None:
         if name in self._sizes:

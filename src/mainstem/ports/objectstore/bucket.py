@@ -7,6 +7,7 @@ by the store. A put whose answer was lost is settled by reading the object: ours
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar
@@ -41,6 +42,7 @@ class BucketObjectStore:
         self._name = name
         self._retries = retries or Retries()
         self._requests_max = requests_max
+        self._lock = threading.Lock()
         self._turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
         )
@@ -65,7 +67,9 @@ class BucketObjectStore:
                 await self._ask(
                     key, lambda: obstore.put_async(self._store, key, content, mode=mode, use_multipart=False)
                 )
-            except exceptions.AlreadyExistsError:
+            except exceptions.AlreadyExistsError as error:
+                if not if_absent:  # two puts of one key met in the store
+                    raise explained(error, f"{self._name}/{key}") from None
                 return doubt and await self.get(key) == content
             except StoreUnreachable:
                 doubt = True
@@ -142,7 +146,8 @@ class BucketObjectStore:
 
     def _turn(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
-        turn = self._turns.get(loop)
-        if turn is None:
-            turn = self._turns[loop] = asyncio.Semaphore(self._requests_max)
-        return turn
+        with self._lock:
+            turn = self._turns.get(loop)
+            if turn is None:
+                turn = self._turns[loop] = asyncio.Semaphore(self._requests_max)
+            return turn

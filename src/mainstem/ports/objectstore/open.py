@@ -104,15 +104,13 @@ def _made(scheme: str, bucket: str, prefix: str, options: dict[str, Any]) -> Any
     from obstore.store import AzureStore, GCSStore, S3Store
 
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
-    secured = not str(options.get("endpoint", "")).startswith("http://")
+    client: dict[str, Any] = {
+        "timeout": timedelta(seconds=limits.STORE_REQUEST_S),
+        "connect_timeout": timedelta(seconds=limits.STORE_CONNECT_S),
+    }
+    if str(options.get("endpoint", "")).startswith("http://") or options.get("use_emulator"):
+        client["allow_http"] = True  # else the environment may still say so
+    # Requests are tried again by us, within one budget.
     return kind(
-        bucket,
-        prefix=prefix or None,
-        client_options={
-            "timeout": timedelta(seconds=limits.STORE_REQUEST_S),
-            "connect_timeout": timedelta(seconds=limits.STORE_CONNECT_S),
-            "allow_http": not secured or bool(options.get("use_emulator")),
-        },
-        retry_config={"max_retries": 0},  # tried again by us, within one budget
-        **options,
+        bucket, prefix=prefix or None, client_options=client, retry_config={"max_retries": 0}, **options
     )

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.plans import Sources, WalExtents
+from mainstem.broker.plans import Sources
 from mainstem.errors import InvalidConfig, LogDamaged, NotFound, OffsetOutOfRange, RecordsLost
 from mainstem.lake.objects import source_rows
 from mainstem.log.extents import EXTENT
@@ -135,6 +135,6 @@ def _before(sources: Sources, end: int) -> Sources:
         rows = np.frombuffer(extents.rows, EXTENT)
         kept = rows[rows["base"] + extents.shift < end]
         if len(kept):
-            wal.append(WalExtents(extents.url, kept.tobytes(), extents.shift, extents.timestamp_ms))
+            wal.append(msgspec.structs.replace(extents, rows=kept.tobytes()))
     parts = tuple(part for part in sources.parts if part.base < end)
     return msgspec.structs.replace(sources, end=end, wal=tuple(wal), parts=parts)

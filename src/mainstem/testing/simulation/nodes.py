@@ -30,17 +30,24 @@ class Node:
         self.name = name
         self.cut_off = False  # from everything shared
         self.skew_ms = 0  # of its clock
+        self.failures: list[BaseException] = []  # what ended its work, crashes apart: the world tells of it
         self._trace = trace
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order they were started
         self.life = Life(self, 1)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Work of the node's present life. A crash ends it where it stands."""
+        """Work of the node's present life. A crash ends it where it stands; if it fails, so does the world."""
         invariant(self.life.alive, "a crashed node does nothing until it is restarted")
         task = asyncio.get_running_loop().create_task(work, name=self.life.name)
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._trace.note(task.get_name(), f"fails: {error!r}")
+            self.failures.append(error)
 
     async def crash(self) -> None:
         """As kill -9: nothing that it still does has any effect. Its clean-up code runs, but reaches nobody."""

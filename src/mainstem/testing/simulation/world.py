@@ -41,10 +41,16 @@ class World:
         self._nodes: dict[str, Node] = {}
 
     def run(self, scenario: Coroutine[Any, Any, T]) -> T:
-        """Run the scenario to its end, then end what is left of every node. Once a world."""
+        """Run the scenario to its end, then end what is left of every node. Once a world.
+
+        Raises what the scenario raises, or else the first failure of a node's work."""
         try:
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-                return runner.run(scenario)
+                result = runner.run(scenario)
+            for node in self._nodes.values():
+                for failure in node.failures:
+                    raise failure
+            return result
         except BaseException as error:
             error.add_note(f"seed {self.seed}; the last of {self.trace.count} events:\n{self.trace}")
             raise

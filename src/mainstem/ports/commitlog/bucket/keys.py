@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mainstem.errors import LogDamaged
 from mainstem.ports.commitlog.port import LogObject
 
 DIGITS = 20
@@ -37,10 +38,6 @@ class SealName:
 
     def __str__(self) -> str:
         return f"{self.number:0{DIGITS}d}-{self.first:0{DIGITS}d}-{self.end:0{DIGITS}d}-{self.size}"
-
-    @classmethod
-    def parse(cls, text: str) -> SealName:
-        return cls(*map(int, text.split("-")))
 
     def described(self) -> LogObject:
         return LogObject(self.number, self.first, self.end, self.size, sealed=True)
@@ -120,26 +117,49 @@ def last_part(key: str) -> str:
 
 
 def position_in(key: str) -> int:
-    """Of an entry's key."""
-    return int(last_part(key))
+    """Of an entry's key. Raises LogDamaged, as all of these do, for a key that no log writes."""
+    (position,) = _numbers(key, last_part(key), 1)
+    return position
 
 
 def wal_in(key: str) -> bytes:
     """The commit id in a WAL object's key."""
-    return bytes.fromhex(last_part(key).partition("-")[0])
+    return _token(key, last_part(key).partition("-")[0])
 
 
 def seal_in(key: str) -> tuple[SealName, bool]:
     """Of a seal's key, and whether it says that the object is gone."""
     name = last_part(key)
-    return SealName.parse(name.removesuffix(_GONE)), name.endswith(_GONE)
+    return SealName(*_numbers(key, name.removesuffix(_GONE), 4)), name.endswith(_GONE)
 
 
 def floor_in(key: str) -> Floor:
-    return Floor(*map(int, last_part(key).split("-")))
+    return Floor(*_numbers(key, last_part(key), 2))
 
 
 def checkpoint_in(key: str) -> tuple[int, bytes]:
     """Position and token in a checkpoint's key."""
-    position, token = last_part(key).split("-")
-    return int(position), bytes.fromhex(token)
+    number, _, token = last_part(key).partition("-")
+    (position,) = _numbers(key, number, 1)
+    return position, _token(key, token)
+
+
+def _numbers(key: str, text: str, count: int) -> list[int]:
+    parts = text.split("-")
+    if len(parts) != count or not all(part.isascii() and part.isdigit() for part in parts):
+        raise _foreign(key)
+    return [int(part) for part in parts]
+
+
+def _token(key: str, text: str) -> bytes:
+    try:
+        token = bytes.fromhex(text)
+    except ValueError:
+        token = b""
+    if len(token) != TOKEN_BYTES:
+        raise _foreign(key)
+    return token
+
+
+def _foreign(key: str) -> LogDamaged:
+    return LogDamaged(f"object {key!r} stands among the log's own and is none of them: move it away")

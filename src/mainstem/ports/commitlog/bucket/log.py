@@ -301,12 +301,12 @@ class BucketCommitLog:
         floor = await self._refresh()
         self._table.skip_to(floor.position, floor.object)
         settled = self._table.settled(floor)
-        while settled:
-            after = await self._reader.head(settled[-1].end)
-            if after is None or after.object != settled[-1].number:
-                self._table.skip_to(settled[-1].end, settled[-1].number)
-                break
-            settled.pop()  # another writer went on with it: its commits say how far
+        after = await self._reader.head(settled[-1].end) if settled else None
+        if settled and (after is None or after.object == settled[-1].number):
+            # The last one may still grow, or has grown, under another writer: its commits say how far.
+            settled.pop()
+        if settled:
+            self._table.skip_to(settled[-1].end, settled[-1].number)
         async for _ in self.follow(self._table.end):
             pass
         self._synced = self._table.end

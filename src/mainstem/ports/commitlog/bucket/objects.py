@@ -90,9 +90,8 @@ class ObjectTable:
 
     def learn_drop(self, seal: SealName) -> None:
         self._seals.pop(seal.number, None)
-        self._runs.pop(seal.number, None)
         self._gone[seal.number] = seal
-        self._last_number = max(self._last_number, seal.number)
+        self._let_go()
 
     def forget_drop(self, seal: SealName) -> None:
         self._gone.pop(seal.number, None)
@@ -111,19 +110,15 @@ class ObjectTable:
             return
         invariant(commit.position == self.end, "commits are learnt in order")
         run = self._runs.get(commit.object)
-        if run is None and commit.position != commit.first:
-            # Its seal made us skip the start of the object, and then it grew.
-            raise LogDamaged(f"object {commit.object} went on after it was sealed: open the log anew")
         if run is None:
-            run = self._runs[commit.object] = Run(commit.object, commit.first, commit.first)
-            if commit.object > self._last_number:
-                self.rolled = False
+            run = self._runs[commit.object] = Run(commit.object, commit.position, commit.position)
+            self.rolled = False
         run.add(commit)
         self._last_number = max(self._last_number, commit.object)
         self.end += 1
-        seal = self._seals.get(commit.object)
-        if seal is not None and seal.end < run.end:
-            del self._seals[commit.object]
+        for known in (self._seals, self._gone):
+            if commit.object in known and known[commit.object].end < run.end:
+                del known[commit.object]  # it grew, so what was said of it was said too early
         self._let_go()
 
     def _let_go(self) -> None:
@@ -144,18 +139,20 @@ class ObjectTable:
     def current(self) -> Run | None:
         """The object that takes the next commit, None if a new one will."""
         last = self._runs.get(self._last_number)
-        if last is None or self.rolled or last.number in self._seals or last.weight >= self._object_bytes:
+        if last is None or self.rolled or last.weight >= self._object_bytes:
+            return None
+        if self.seal(last.number) is not None or last.number in self._gone:
             return None
         return last if last.end - last.first < limits.BUCKET_OBJECT_COMMITS_MAX else None
 
     def run(self, number: int) -> Run | None:
-        return self._runs.get(number)
+        """The object's commits, unless it is dropped or its seal is all there is to know."""
+        return self._runs.get(number) if number not in self._gone else None
 
     def seal(self, number: int) -> SealName | None:
-        return self._seals.get(number)
-
-    def is_last(self, number: int) -> bool:
-        return number == self._last_number
+        """The object's seal. One that others made ahead of what is known here comes later."""
+        seal = self._seals.get(number)
+        return seal if seal is not None and seal.end <= self.end else None
 
     def gone(self) -> list[SealName]:
         return sorted(self._gone.copy().values(), key=lambda seal: seal.number)
@@ -171,10 +168,12 @@ class ObjectTable:
         return found
 
     def described(self) -> list[LogObject]:
-        listed = [seal.described() for seal in self._seals.copy().values()]
+        sealed = [seal for seal in self._seals.copy().values() if seal.end <= self.end]
+        known = {seal.number for seal in sealed} | self._gone.keys()
+        listed = [seal.described() for seal in sealed]
         listed += [
             LogObject(one.number, one.first, one.end, one.size, sealed=False)
             for one in self._runs.copy().values()
-            if one.number not in self._seals
+            if one.number not in known
         ]
         return sorted(listed, key=lambda one: one.number)

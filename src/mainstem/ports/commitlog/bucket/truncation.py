@@ -39,11 +39,12 @@ class Truncation:
         """Move the floor up to the end of the last settled object before `behind` that is old enough.
 
         First the floor, so that whoever misses an entry learns why; then the entries below it."""
-        old = await self._old_enough()
-        for seal in settled:
-            if seal.end > min(behind, old):
-                break
-            floor = Floor(seal.end, seal.number)
+        behind_it = [seal for seal in settled if seal.end <= behind]
+        if behind_it:
+            old = await self._old_enough()
+            for seal in behind_it:
+                if seal.end <= old:
+                    floor = Floor(seal.end, seal.number)
         if floor.position:
             await self._store.put(self._keys.floor(floor), b"")
             await self._forget_floors(floor)

@@ -35,6 +35,10 @@ class StoredCheckpoints:
         """What is before it is in every checkpoint that may be loaded; 0 if there are fewer than shall be kept."""
         return self._pointers[0].position if len(self._pointers) >= self._keep else 0
 
+    @property
+    def newest_position(self) -> int:
+        return self._pointers[-1].position if self._pointers else 0
+
     async def refresh(self) -> None:
         """Look again: others save checkpoints as well."""
         found = await self._client.range(self._keys.checkpoint(0), self._keys.checkpoints_end)

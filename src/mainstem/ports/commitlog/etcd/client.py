@@ -69,6 +69,14 @@ class Connection(NamedTuple):
 Connect = Callable[[str, EtcdOptions], Connection]  # the first is the member's endpoint
 
 
+class Done(NamedTuple):
+    """What a transaction came to."""
+
+    succeeded: bool
+    responses: Sequence[Any]  # one a step, of the branch that was taken
+    repeated: bool  # it was sent more than once, so a refusal does not mean that it was never applied
+
+
 class Compacted(Exception):
     """The history asked for is gone; what the keys hold now is not."""
 
@@ -89,13 +97,21 @@ class EtcdClient:
         conditions: Sequence[Condition],
         success: Sequence[Operation],
         failure: Sequence[Operation] = (),
-    ) -> Any:
+    ) -> Done:
         """One atomic step. May be sent more than once: it must come to the same if it is applied again.
 
         It has to write something: etcd before 3.5.5 dies of a read-only one whose caller goes away.
         Raises NoSpace or Unavailable; after Unavailable it may have been applied, or yet be."""
         request = rpc.TxnRequest(compare=conditions, success=success, failure=failure)
-        return await self._call(lambda stub: stub.Txn(request, timeout=self._options.call_s))
+        sent = 0
+
+        async def attempt(stub: Any) -> Any:
+            nonlocal sent
+            sent += 1
+            return await stub.Txn(request, timeout=self._options.call_s)
+
+        found = await self._call(attempt)
+        return Done(found.succeeded, found.responses, sent > 1)
 
     async def range(self, start: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> Any:
         """What the keys hold, as of now for the whole cluster. Without `end`: one key."""

@@ -40,7 +40,10 @@ __all__ = ["EtcdCommitLog", "EtcdOptions"]
 
 
 class EtcdCommitLog:
-    """One broker's view of a log in etcd. Owned by one event loop; reads may come from any thread."""
+    """One broker's view of a log in etcd. Owned by one event loop; reads may come from any thread.
+
+    An append comes after all that `follow` and Overtaken gave to the caller. So after opening, follow up to `end`
+    before the first one."""
 
     def __init__(
         self,
@@ -72,7 +75,10 @@ class EtcdCommitLog:
         self._payloads = Payloads(store, names)
         self._reader = CommitReader(client, keys, self._payloads, log)
         self._checkpoints = StoredCheckpoints(client, keys, store, names, checkpoints_kept)
-        self._sealing = Sealing(client, keys, self._payloads, self._reader, self._table, tokens)
+        self._undelivered: list[Committed] = []  # that were learnt while nobody was there to be told
+        self._sealing = Sealing(
+            client, keys, self._payloads, self._reader, self._table, tokens, self._undelivered
+        )
         self._writer = CommitWriter(
             client,
             keys,
@@ -80,6 +86,7 @@ class EtcdCommitLog:
             self._reader,
             self._table,
             tokens,
+            self._undelivered,
             broker=broker,
             guard=guard,
             log=log,
@@ -87,7 +94,6 @@ class EtcdCommitLog:
         self._blocking = blocking
         self._synced = 0
         self._appending: asyncio.Task[Placement] | None = None
-        self._undelivered: list[Committed] = []  # of an append that was cancelled and then overtaken
         self._closed = False
 
     @classmethod
@@ -172,9 +178,6 @@ class EtcdCommitLog:
         self._check_open()
         if self._appending is not None:
             await asyncio.wait([self._appending])
-        if self._undelivered:
-            commits, self._undelivered = self._undelivered, []
-            raise Overtaken(commits)
         task = self._appending = asyncio.ensure_future(self._writer.append(entry, slices))
         try:
             return await asyncio.shield(task)
@@ -189,9 +192,9 @@ class EtcdCommitLog:
             self._undelivered += error.commits
 
     async def sync(self) -> int:
-        """All that is written is durable already."""
+        """All that is written is durable already, and so is what a checkpoint of another broker holds."""
         self._check_open()
-        self._synced = self._table.end
+        self._synced = max(self._table.end, self._checkpoints.newest_position)
         return self._synced
 
     async def follow(self, position: int, *, wait: bool = False) -> AsyncIterator[list[Committed]]:
@@ -206,7 +209,8 @@ class EtcdCommitLog:
                 await self._refresh()
                 if chunk.floor.position > position:
                     raise BehindCheckpoint(f"commits before {chunk.floor.position} are in a checkpoint only")
-                at = chunk.floor.position
+                at = chunk.floor.position  # the caller has a state that holds what is truncated
+                self._table.skip_to(at, chunk.floor.object)
                 continue
             at += len(chunk.known)
             if wanted := self._learn(chunk.known, position):
@@ -309,8 +313,8 @@ class EtcdCommitLog:
         """Delete uploads that never became commits. Returns how many."""
         self._check_open()
         before_ms = self._tokens.now_ms() - older_than_ms
-        async for _ in self.follow(self._table.end):
-            pass  # so that every commit made of an upload that old is known
+        async for commits in self.follow(self._table.end):  # so that all that uploads became is known
+            self._undelivered += commits
         await self._refresh()
         named: set[bytes] = set()
         for one in self._table.described():
@@ -346,15 +350,12 @@ class EtcdCommitLog:
 
     async def _refresh(self) -> None:
         """Learn what other brokers sealed, dropped, truncated and saved."""
-        floor = await self._reader.floor()  # before the seals: they hold at least what is truncated by it
         seals = await self._client.range(self._keys.object(0), self._keys.objects_end)
         there = [Seal.unpack(pair.value) for pair in seals.kvs]
         for gone in {seal.number for seal in self._table.seals()} - {seal.number for seal in there}:
             self._table.forget(gone)
         for seal in there:
             self._table.learn_seal(seal)
-        if floor.position > self._table.end:
-            self._table.skip_to(floor.position, floor.object)
         await self._checkpoints.refresh()
 
     def _learn(self, known: Sequence[Known], position: int) -> list[Committed]:

@@ -13,7 +13,7 @@ from mainstem.ports.commitlog.etcd.payloads import Payloads
 from mainstem.ports.commitlog.etcd.reading import CommitReader
 from mainstem.ports.commitlog.etcd.records import DROPPED, Seal
 from mainstem.ports.commitlog.etcd.writing import Tokens
-from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.port import Committed, Overtaken
 
 
 class Sealing:
@@ -25,6 +25,7 @@ class Sealing:
         reader: CommitReader,
         table: ObjectTable,
         tokens: Tokens,
+        undelivered: list[Committed],
     ) -> None:
         self._client = client
         self._keys = keys
@@ -32,6 +33,7 @@ class Sealing:
         self._reader = reader
         self._table = table
         self._tokens = tokens
+        self._undelivered = undelivered  # commits learnt on the way, for the next append to tell of
 
     async def seal(self, number: int, index: bytes) -> None:
         """Raises Overtaken if the object has grown, FileNotFoundError if there is none."""
@@ -91,11 +93,15 @@ class Sealing:
             self._table.learn_seal(Seal.unpack(seals[0].value))
             return True
         known = await self._reader.decode(commits)
+        grown = known[0].record.object == seal.number
+        if grown:
+            await self._payloads.drop_seal(seal)
+        # No await from here on: what the table has learnt, an append that runs beside this counts as told.
         for one in known:
             self._table.learn_commit(one.record)
-        if known[0].record.object == seal.number:
-            await self._payloads.drop_seal(seal)
+        if grown:
             raise Overtaken([one.commit for one in known])
+        self._undelivered += [one.commit for one in known]
         return False
 
     async def _check_same(self, number: int, index: bytes) -> None:

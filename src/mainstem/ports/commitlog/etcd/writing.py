@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import BehindCheckpoint, BrokerFenced, ReadOnly, TooLarge, invariant
+from mainstem.errors import BehindCheckpoint, BrokerFenced, ReadOnly, TooLarge, Unavailable, invariant
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.etcd.client import EtcdClient, absent, below, get, holds, put
+from mainstem.ports.commitlog.etcd.client import Done, EtcdClient, absent, below, get, holds, put
 from mainstem.ports.commitlog.etcd.keys import EtcdKeys, new_token
 from mainstem.ports.commitlog.etcd.objects import ObjectTable
 from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
@@ -24,7 +23,7 @@ from mainstem.ports.commitlog.etcd.records import (
     floor_bound,
     pack_commit,
 )
-from mainstem.ports.commitlog.port import Buffer, Overtaken, Placement
+from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement
 
 _U4_MAX = (1 << 32) - 1
 
@@ -54,6 +53,7 @@ class CommitWriter:
         reader: CommitReader,
         table: ObjectTable,
         tokens: Tokens,
+        undelivered: list[Committed],
         *,
         broker: str | None,
         guard: Guard | None,
@@ -65,6 +65,7 @@ class CommitWriter:
         self._reader = reader
         self._table = table
         self._tokens = tokens
+        self._undelivered = undelivered  # commits that the table knows and the caller does not
         self._broker = broker
         self._guard = guard
         self._log = log
@@ -78,6 +79,7 @@ class CommitWriter:
             raise ReadOnly("the log was opened to be read: name a broker to write to it")
         upload = await self._upload(entry, slices)
         while True:
+            self._tell_undelivered(upload)
             record = self._next_record(len(entry), upload)
             key = self._keys.commit(record.position)
             conditions = [
@@ -96,6 +98,14 @@ class CommitWriter:
             if done.succeeded or await self._was_written(record, done, upload):
                 self._table.learn_commit(record)
                 return Placement(record.position, record.object, record.start)
+
+    def _tell_undelivered(self, upload: Upload) -> None:
+        """Right before a position is chosen: something may have been learnt while the payload went out."""
+        if self._undelivered:
+            commits = self._undelivered.copy()
+            self._undelivered.clear()
+            self._kept = upload
+            raise Overtaken(commits)
 
     async def _upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
         """Put what does not go into etcd, unless the append before this one did and then lost its race."""
@@ -131,7 +141,7 @@ class CommitWriter:
             upload.id,
         )
 
-    async def _was_written(self, record: CommitRecord, done: Any, upload: Upload) -> bool:
+    async def _was_written(self, record: CommitRecord, done: Done, upload: Upload) -> bool:
         """Why the transaction was refused. True: an earlier attempt had gone through, its answer was lost.
 
         False: only its object is taken, so it is tried with the next one. Raises all other reasons."""
@@ -139,11 +149,15 @@ class CommitWriter:
         known = await self._reader.decode(commits)
         if known and known[0].record.id == record.id:
             return True
+        truncated = bool(floor) and Floor.unpack(floor[0].value).position > record.position
+        if truncated and done.repeated:
+            # An attempt whose answer was lost may have been written and truncated since: retention is for that.
+            raise Unavailable(f"whether a commit was written at {record.position} cannot be told any more")
         if not guard or Guard.unpack(guard[0].value) != self._guard:
             raise BrokerFenced(
                 f"broker {self._broker!r} was started again or expelled: this one writes no more"
             )
-        if floor and Floor.unpack(floor[0].value).position > record.position:
+        if truncated:
             raise BehindCheckpoint(f"position {record.position} was truncated: load the newest checkpoint")
         if known:
             for one in known:

@@ -1,0 +1,158 @@
+"""Materialising on Spark, end to end, against two processes that do nothing but write the same rows with pyarrow.
+
+20 M records of 100 bytes; MAINSTEM_BENCH_LAKE_RECORDS chooses another number. The server runs as a process, its
+records are in the log before the clock starts, and the session is warm: it costs its 10 to 20 seconds once. What is
+measured is one pass: plan, read and check the log, decode, write Parquet with fsync, publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from mainstem.bench.report import Figure, Report
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.lake.broker import LakeBroker
+from mainstem.ledger.config import TopicConfig
+from mainstem.records.building import build_batch
+from mainstem.spark.driver import Driver, DriverOptions
+from mainstem.spark.jobs import SparkRunner
+from mainstem.spark.session import open_session
+from mainstem.testing.server import ServerProcess
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RECORDS_ENV = "MAINSTEM_BENCH_LAKE_RECORDS"
+RECORDS = 20_000_000
+PARTITIONS = 4
+WRITERS = 2  # as many as Spark has workers on two cores
+_BATCH = 1000
+_BATCHES_MADE = 64  # different ones, written over and over
+_ROWS_AT_ONCE = 500_000
+
+
+class _Silent:
+    def event(self, name: str, **fields: object) -> None:
+        if "error" in fields:
+            raise RuntimeError(f"{name}: {fields['error']}")
+
+    def status(self, status: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def run(scratch: Path, report: Report) -> None:
+    records = int(os.environ.get(RECORDS_ENV) or RECORDS)
+    batches = [_batch(number) for number in range(_BATCHES_MADE)]
+    bare = _bare_rate(scratch, batches, records)
+    report.add(Figure(f"bare pyarrow, {WRITERS} writers of rows in memory", bare, "rec/s"))
+    uvloop.run(_fill(scratch / "data", batches, records))
+    wal_bytes = sum(path.stat().st_size for path in (scratch / "data").rglob("*") if path.is_file())
+    spark = open_session("mainstem bench")
+    flags = ("--text", "off", "--kafka", "off", "--lake-topics", "all")
+    try:
+        with (
+            ServerProcess(scratch / "data", *flags) as server,
+            LakeBroker(f"http://{server.address('http')}", timeout_s=60.0) as broker,
+        ):
+            _pass(broker, spark, "warm")
+            seconds, done = _pass(broker, spark, "records")
+    finally:
+        spark.stop()
+    rate = done.records / seconds
+    if done.records != records // _BATCH // PARTITIONS * PARTITIONS * _BATCH:
+        raise RuntimeError(f"{done.records} records came out of {records}")
+    report.add(Figure("materialise 100 B records on Spark", rate, "rec/s", 1e6, cpu_s=done.seconds))
+    report.add(Figure("… as a share of bare pyarrow", rate / bare * 100, "%", 50))
+    size = done.bytes / wal_bytes * 100
+    report.add(Figure("… Parquet as a share of the log's bytes", size, "%", note=f"{wal_bytes / 1e9:.2f} GB"))
+
+
+def _batch(number: int) -> bytearray:
+    """Values as people write them: JSON with names that repeat and numbers that do not."""
+    values = []
+    for i in range(_BATCH):
+        order = int.from_bytes(os.urandom(5), "big")
+        text = b'{"order":%d,"customer":"c-%05d","amount":%d.%02d,"state":"%s","note":"' % (
+            order,
+            order % 99_991,
+            order % 900,
+            i % 100,
+            (b"open", b"paid", b"sent")[order % 3],
+        )
+        values.append(text.ljust(97, b"x") + b'"}')
+    return build_batch(values, timestamps_ms=[1_700_000_000_000 + number * _BATCH + i for i in range(_BATCH)])
+
+
+async def _fill(directory: Path, batches: list[bytearray], records: int) -> None:
+    options = BrokerOptions(data_dir=directory, default_config=TopicConfig(durability="disk"))
+    broker = await Broker.open(options)
+    try:
+        for topic, count in (("warm", 4 * PARTITIONS), ("records", records // _BATCH)):
+            await broker.create_topic(topic, partitions=PARTITIONS, config=options.default_config)
+            for number in range(count // PARTITIONS):
+                batch = batches[number % len(batches)]
+                await asyncio.gather(
+                    *(broker.append(topic, bytearray(batch), partition) for partition in range(PARTITIONS))
+                )
+    finally:
+        await broker.close()
+
+
+def _pass(broker: LakeBroker, spark: Any, topic: str) -> tuple[float, Any]:
+    options = DriverOptions(holder="bench", topics=(topic,), tasks_max=16)
+    started = time.perf_counter()
+    done = Driver(broker, SparkRunner(spark), options, _Silent()).run_once()
+    return time.perf_counter() - started, done
+
+
+# The baseline
+
+
+def _bare_rate(scratch: Path, batches: list[bytearray], records: int) -> float:
+    rounds = max(1, records // WRITERS // _ROWS_AT_ONCE)
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Barrier(WRITERS + 1), context.Barrier(WRITERS + 1)
+    writers = [
+        context.Process(target=_write, args=(scratch / f"bare-{n}.parquet", batches, rounds, ready, go))
+        for n in range(WRITERS)
+    ]
+    for writer in writers:
+        writer.start()
+    ready.wait()
+    started = time.perf_counter()
+    go.wait()
+    for writer in writers:
+        writer.join()
+    return rounds * _ROWS_AT_ONCE * WRITERS / (time.perf_counter() - started)
+
+
+def _write(path: Path, batches: list[bytearray], rounds: int, ready: Any, go: Any) -> None:
+    import pyarrow.parquet as pq
+
+    rows = _rows(batches)
+    ready.wait()
+    go.wait()
+    with path.open("wb") as sink:
+        with pq.ParquetWriter(sink, rows.schema, compression="zstd", use_dictionary=False) as writer:
+            for _ in range(rounds):
+                writer.write_table(rows, row_group_size=_ROWS_AT_ONCE)
+        sink.flush()
+        os.fsync(sink.fileno())
+
+
+def _rows(batches: list[bytearray]) -> pa.Table:
+    import pyarrow as pa
+
+    from mainstem.records.rows import decode_rows, table_schema
+
+    copies = [bytes(batches[n % len(batches)]) for n in range(_ROWS_AT_ONCE // _BATCH)]
+    rows = pa.Table.from_batches(decode_rows(copies, 0))
+    return rows.select(table_schema().names).combine_chunks()

@@ -1,0 +1,98 @@
+"""`mainstem replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstem.cli.pipeline import key_option, server, url_option
+from mainstem.cli.places import Place, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command()
+@url_option
+@key_option
+@click.argument("topic")
+@click.option(
+    "--from", "begin", metavar="start|N|-N|@TIME", callback=place, help="First record.  [default: start]"
+)
+@click.option(
+    "--to", "end", metavar="end|N|-N|@TIME", callback=place, help="One past the last.  [default: end]"
+)
+@click.option(
+    "--into", required=True, help="Topic that takes them; with --through, put before each output's name."
+)
+@click.option(
+    "--through",
+    type=click.Path(path_type=Path),
+    help="A pipeline's file: its outputs, of this stretch of TOPIC.",
+)
+def replay(
+    url: str | None,
+    api_key: str | None,
+    topic: str,
+    begin: Place | None,
+    end: Place | None,
+    into: str,
+    through: Path | None,
+) -> None:
+    """Write a stretch of TOPIC again: into another topic, or through a pipeline.
+
+    All of it or nothing. Keys, values, headers and times stay; offsets are new.
+    """
+    from mainstem.errors import InvalidInput
+    from mainstem.spark.broker import RemoteBroker
+    from mainstem.spark.pipelines.watching import QueryLines
+    from mainstem.spark.session import open_session
+    from mainstem.spark.stretches import topic_bound
+
+    if through is None and into == topic:
+        raise InvalidInput(f"topic {topic!r} cannot be replayed into itself")
+    address, key = server(url, api_key)
+    with RemoteBroker(address, key) as broker:
+        bounds = {
+            **topic_bound(broker, topic, "starting", begin),
+            **topic_bound(broker, topic, "ending", end),
+        }
+    lines = QueryLines()
+    lines.event("starting", topic=topic, into=into)
+    spark = open_session("mainstem replay")
+    try:
+        if through is None:
+            rows = _copy(spark, address, key, topic, bounds, into)
+            lines.event("done", topic=topic, into=into, rows=rows)
+        else:
+            for output, count in _through(spark, address, key, topic, bounds, into, through).items():
+                lines.event("done", output=output, rows=count)
+    finally:
+        spark.stop()
+
+
+def _copy(spark: SparkSession, url: str, key: str, topic: str, bounds: dict[str, str], into: str) -> int:
+    reader = spark.read.format("mainstem").options(
+        url=url, apiKey=key, subscribe=topic, includeHeaders="true"
+    )
+    frame = reader.options(**bounds).load().drop("topic", "partition").cache()
+    rows = int(frame.count())
+    options = {"url": url, "apiKey": key, "topic": into, "keepTimestamps": "true"}
+    frame.write.format("mainstem").mode("append").options(**options).save()
+    return rows
+
+
+def _through(
+    spark: SparkSession, url: str, key: str, topic: str, bounds: dict[str, str], into: str, file: Path
+) -> dict[str, int]:
+    from mainstem.errors import InvalidInput
+    from mainstem.spark.pipelines.loading import load
+    from mainstem.spark.pipelines.running import PipelineRun, Settings
+
+    declared = load(file)
+    if topic not in {source.topic for source in declared.sources.values()}:
+        raise InvalidInput(f"pipeline {declared.name!r} does not read topic {topic!r}")
+    settings = Settings(url, Path(), key)
+    return PipelineRun(spark, declared, settings).replay(topic, bounds, into)

@@ -1,0 +1,127 @@
+"""Delivery of a topic as a Delta table: a copy of its records, appended in offset order, each exactly once.
+
+A commit carries an application transaction: the stream's name, and the next offset as its version. Where the table
+stands is read from the table itself, and of two deliveries at once Delta lets one commit. What is deleted from the
+topic later stays in the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from mainstem.broker.lake import LakeStatus, PartitionProgress
+from mainstem.broker.plans import Sources
+from mainstem.broker.table_columns import Column, decode_columns
+from mainstem.broker.table_work import TableWork
+from mainstem.errors import Unavailable
+from mainstem.lake.columns import ERROR_COLUMN, typed_fields, with_columns
+from mainstem.lake.objects import source_rows
+from mainstem.records.rows import table_schema
+
+
+class DeltaBroker(Protocol):
+    """What delivery asks of a broker; see LakeBroker."""
+
+    def status(self) -> LakeStatus: ...
+
+    def sources(self, topic: str, partition: int, start: int, end: int) -> Sources: ...
+
+
+def deliver(broker: DeltaBroker, works: Sequence[TableWork]) -> int:
+    """Bring the Delta tables of these topics up to date. Returns how many commits that took.
+
+    Raises Unavailable where a table cannot be written to."""
+    wanted = [work for work in works if work.delta]
+    if not wanted:
+        return 0
+    progress = {topic.topic: topic for topic in broker.status().topics}
+    commits = 0
+    for work in wanted:
+        found = progress.get(work.topic)
+        for partition in found.partitions if found else ():
+            commits += _Delivery(broker, work, found.topic_id if found else "", partition).run()
+    return commits
+
+
+class _Delivery:
+    """One partition of a topic to its Delta table."""
+
+    def __init__(
+        self, broker: DeltaBroker, work: TableWork, topic_id: str, partition: PartitionProgress
+    ) -> None:
+        self._broker = broker
+        self._work = work
+        self._partition = partition
+        self._columns = decode_columns(work.columns)
+        # Of the topic's id: a topic of the same name later is another topic, which begins at 0.
+        self._application = f"mainstem/{topic_id}/{partition.partition}"
+
+    def run(self) -> int:
+        commits = 0
+        while True:
+            table = self._table()
+            start = max(table.transaction_version(self._application) or 0, self._partition.start)
+            if start >= self._partition.end:
+                return commits
+            sources = self._broker.sources(
+                self._work.topic, self._partition.partition, start, self._partition.end
+            )
+            end = sources.unreachable[0][0] if sources.unreachable else sources.end
+            if end <= start or not self._append(table, sources, end):
+                return commits
+            commits += 1
+
+    def _table(self) -> DeltaTable:
+        """As it stands now, made if it is not there."""
+        try:
+            if not DeltaTable.is_deltatable(self._work.delta):
+                DeltaTable.create(self._work.delta, _schema(self._columns), mode="ignore")
+            return DeltaTable(self._work.delta)
+        except (DeltaError, OSError) as error:
+            raise Unavailable(f"the Delta table at {self._work.delta!r} cannot be read: {error}") from error
+
+    def _append(self, table: DeltaTable, sources: Sources, end: int) -> bool:
+        """Commit the records of a range. False: someone else has, since the table was as it is given."""
+        schema = _schema(self._columns)
+        rows = pa.RecordBatchReader.from_batches(schema, self._rows(sources, end, schema))
+        properties = CommitProperties(
+            app_transactions=[Transaction(self._application, end)], max_commit_retries=0
+        )
+        try:
+            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
+        except CommitFailedError:
+            return False
+        except (DeltaError, OSError) as error:
+            raise Unavailable(
+                f"the Delta table at {self._work.delta!r} cannot be written: {error}"
+            ) from error
+        return True
+
+    def _rows(self, sources: Sources, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
+
+        for batch in source_rows(sources, self._work.topic, self._partition.partition):
+            rows = batch.filter(pc.less(batch.column("_offset"), end))
+            shown = _typed(rows, self._columns).select(schema.names)
+            yield pa.RecordBatch.from_arrays(
+                [column.cast(kind) for column, kind in zip(shown.columns, schema.types, strict=True)],
+                schema=schema,
+            )
+
+
+def _typed(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    return with_columns(rows, columns) if columns else rows
+
+
+def _schema(columns: Sequence[Column]) -> pa.Schema:
+    """Without the numbers of fields, which Delta has no use for, and all of it nullable: columns may come later."""
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    kinds = {field.name: field.type for field in table_schema()} | {"_headers": pa.list_(header)}
+    if columns:
+        kinds |= {field.name: field.type for field in typed_fields(columns) if field.name != ERROR_COLUMN}
+    return pa.schema(list(kinds.items()))

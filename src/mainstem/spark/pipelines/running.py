@@ -1,0 +1,165 @@
+"""A pipeline at work: its sources as frames, each output as a query with a checkpoint of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mainstem.errors import InvalidInput
+from mainstem.spark.pipelines.pipeline import Output, Pipeline, Source, Step
+from mainstem.spark.pipelines.tables import TableSink, open_catalog, table_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Bounds = Mapping[str, Mapping[str, str]]  # by topic: options that say from where to where
+
+_FIRST_START = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a pipeline runs, and from where on."""
+
+    url: str
+    state: Path  # checkpoints are below it
+    api_key: str = ""
+    begin: Mapping[str, str] = field(default_factory=dict)  # options that say where streams start
+    label: str = ""  # of a start from elsewhere than where the pipeline stands: it has its own checkpoints
+
+
+class PipelineRun:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, settings: Settings) -> None:
+        pipeline.check()
+        self._spark = spark
+        self._pipeline = pipeline
+        self._settings = settings
+
+    # Streams
+
+    def start(self, *, once: bool = False) -> list[StreamingQuery]:
+        """Start every output. `once`: it ends when all that is there now is done."""
+        return [self._start(output, once) for output in self._pipeline.outputs.values()]
+
+    def _start(self, output: Output, once: bool) -> StreamingQuery:
+        frame = self._frame(output.step, streaming=True)
+        if not frame.isStreaming:
+            raise InvalidInput(
+                f"output {output.step.name!r} is made of static sources only: replay it, or make one of them a stream"
+            )
+        checkpoint = self.checkpoint(output)
+        if output.topic:
+            writer = self._topic_rows(frame, output).writeStream.format("mainstem")
+            writer = writer.options(**self._sink_options(output))
+        else:
+            writer = frame.writeStream.foreachBatch(self._table_writer(output, checkpoint))
+        writer = writer.outputMode(output.mode).option("checkpointLocation", str(checkpoint))
+        writer = writer.queryName(f"{self._pipeline.name}:{output.step.name}")
+        return (writer.trigger(availableNow=True) if once else writer).start()
+
+    def checkpoint(self, output: Output) -> Path:
+        """Where an output's query keeps how far it is."""
+        folder = self._settings.state / self._pipeline.name / _file_name(output.step.name)
+        return folder / _file_name(self._settings.label) if self._settings.label else folder / _FIRST_START
+
+    def _table_writer(self, output: Output, checkpoint: Path) -> Any:
+        # The checkpoint names the query: started anew elsewhere, its batches are counted anew as well.
+        query = f"{self._pipeline.name}/{output.step.name}/{checkpoint.name}"
+        sink = TableSink(open_catalog(self._settings.url, self._settings.api_key), output.table)
+
+        def add(frame: DataFrame, batch: int) -> None:
+            sink.add(frame.toArrow(), query, batch)
+
+        return add
+
+    # Batches
+
+    def replay(self, topic: str, bounds: Mapping[str, str], into: str = "") -> dict[str, int]:
+        """Run a stretch of a topic through every output that reads it, once. Returns the rows of each.
+
+        Other sources are read as they stand. `into` is put before the name of every output, so that a replay does
+        not mix with what was there."""
+        done: dict[str, int] = {}
+        for output in self._pipeline.outputs.values():
+            frame = self._frame(output.step, streaming=False, bounds={topic: bounds})
+            rows = frame.toArrow() if output.table else None
+            if rows is None:
+                written = self._topic_rows(frame, output).cache()
+                done[output.step.name] = written.count()
+                writer = written.write.format("mainstem").mode("append")
+                writer.options(**{**self._sink_options(output), "topic": into + output.topic}).save()
+                written.unpersist()
+            else:
+                sink = TableSink(
+                    open_catalog(self._settings.url, self._settings.api_key), _table(into, output)
+                )
+                sink.add(rows, f"replay/{self._pipeline.name}/{self._spark.sparkContext.applicationId}", 0)
+                done[output.step.name] = rows.num_rows
+        return done
+
+    # Frames
+
+    def _frame(self, step: Step, *, streaming: bool, bounds: Bounds | None = None) -> DataFrame:
+        frames: dict[str, DataFrame] = {}
+        for name in self._pipeline.needed(step):
+            if name in self._pipeline.sources:
+                frames[name] = self._source(self._pipeline.sources[name], streaming, bounds or {})
+            else:
+                view = self._pipeline.views[name]
+                frames[name] = view.transform(self._spark, {one: frames[one] for one in view.inputs})
+        return step.transform(self._spark, {one: frames[one] for one in step.inputs})
+
+    def _source(self, source: Source, streaming: bool, bounds: Bounds) -> DataFrame:
+        settings = self._settings
+        if source.table:
+            catalog = open_catalog(settings.url, settings.api_key)
+            return table_frame(self._spark, catalog, source.table, source.snapshot)
+        options = {
+            "url": settings.url,
+            "apiKey": settings.api_key,
+            "subscribe": source.topic,
+            **source.options,
+        }
+        if source.schema:
+            options["valueFormat"] = "json"
+        if streaming and not source.static:
+            begin = settings.begin or {"startingOffsets": "earliest"}
+            stream = self._spark.readStream.format("mainstem").options(**{**begin, **options})
+            return (stream.schema(source.schema) if source.schema else stream).load()
+        options |= bounds.get(source.topic, {})
+        reader = self._spark.read.format("mainstem").options(**options)
+        return (reader.schema(source.schema) if source.schema else reader).load()
+
+    def _topic_rows(self, frame: DataFrame, output: Output) -> DataFrame:
+        from pyspark.sql import functions
+
+        if output.key and output.key not in frame.columns:
+            raise InvalidInput(
+                f"output {output.step.name!r} has no column {output.key!r} for the key: {', '.join(frame.columns)}"
+            )
+        if "value" in frame.columns:
+            rows = frame
+            if output.key and output.key != "key":
+                rows = frame.withColumn("key", functions.col(output.key).cast("string"))
+            return rows
+        columns = [functions.to_json(functions.struct(*frame.columns)).alias("value")]
+        if output.key:
+            columns.append(functions.col(output.key).cast("string").alias("key"))
+        return frame.select(*columns)
+
+    def _sink_options(self, output: Output) -> dict[str, str]:
+        settings = self._settings
+        return {"url": settings.url, "apiKey": settings.api_key, **output.options, "topic": output.topic}
+
+
+def _table(prefix: str, output: Output) -> str:
+    namespace, _, name = output.table.rpartition(".")
+    return f"{namespace}.{re.sub(r'[^A-Za-z0-9_]', '_', prefix)}{name}"
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)

@@ -1,0 +1,66 @@
+"""Iceberg tables of a broker's catalog as sources and sinks of pipelines, through Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainstem.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import DataFrame, SparkSession
+
+_BATCH_PROPERTY = "mainstem.batch."  # with the query's id: the last batch of it that is in the table
+
+
+def open_catalog(url: str, api_key: str = "") -> Catalog:
+    """The Iceberg catalog that a broker serves."""
+    from pyiceberg.catalog import load_catalog
+
+    properties = {"type": "rest", "uri": f"{url.rstrip('/')}/iceberg"}
+    if api_key:
+        properties["token"] = api_key
+    return load_catalog("mainstem", **properties)
+
+
+def table_frame(spark: SparkSession, catalog: Catalog, name: str, snapshot: int | None = None) -> DataFrame:
+    """A table as it is now, or was at a snapshot. Raises InvalidInput if there is none."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        table = catalog.load_table(name)
+    except NoSuchTableError:
+        raise InvalidInput(f"there is no table {name!r}") from None
+    if snapshot is not None and table.snapshot_by_id(snapshot) is None:
+        raise InvalidInput(f"table {name!r} has no snapshot {snapshot}: it expired, or never was")
+    return spark.createDataFrame(table.scan(snapshot_id=snapshot).to_arrow())
+
+
+class TableSink:
+    """Adds a query's batches to a table, each once: a batch's number is committed together with its rows."""
+
+    def __init__(self, catalog: Catalog, name: str) -> None:
+        self._catalog = catalog
+        self._name = name
+
+    def add(self, rows: pa.Table, query: str, batch: int) -> bool:
+        """False if the batch was there already."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            table = self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            table = self._made(rows.schema)
+        known = f"{_BATCH_PROPERTY}{query}"
+        if batch <= int(table.properties.get(known, "-1")):
+            return False
+        with table.transaction() as transaction:
+            if rows.num_rows:
+                transaction.append(rows)
+            transaction.set_properties({known: str(batch)})
+        return True
+
+    def _made(self, schema: pa.Schema) -> Any:
+        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        return self._catalog.create_table_if_not_exists(self._name, schema)

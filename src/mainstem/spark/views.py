@@ -1,0 +1,87 @@
+"""Topics and tables as names in Spark's SQL, found when a query asks for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mainstem.errors import InvalidInput, TopicNotFound
+from mainstem.spark.broker import RemoteBroker
+from mainstem.spark.pipelines.tables import open_catalog, table_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAMES_MAX = 100  # in one query
+_PARTS = re.compile(r"`([^`]+)`")
+
+
+class TopicViews:
+    """`orders` is a topic as it is now, `default.orders` a table of the broker's catalog.
+
+    A topic whose columns are given is read as JSON; the others have the source's own columns."""
+
+    def __init__(
+        self, spark: SparkSession, url: str, api_key: str = "", schemas: Mapping[str, str] | None = None
+    ) -> None:
+        self._spark = spark
+        self._url = url
+        self._api_key = api_key
+        self._schemas = dict(schemas or {})
+
+    def query(self, text: str) -> DataFrame:
+        """A query whose names are looked up one by one. Raises InvalidInput for what is neither topic nor table."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        for _ in range(_NAMES_MAX):
+            try:
+                return self._spark.sql(text)
+            except ParseException as error:
+                raise InvalidInput(f"this is no SQL: {_first_line(error)}") from None
+            except AnalysisException as error:
+                name = _missing(error)
+                if name is None:
+                    raise InvalidInput(_first_line(error)) from None
+                text = self._define(name, text)
+        raise InvalidInput(f"a query names at most {_NAMES_MAX} topics and tables")
+
+    def _define(self, name: tuple[str, ...], text: str) -> str:
+        """Make a view of what a query calls so; gives back the query that reads it."""
+        if len(name) == 1:
+            self._topic_frame(name[0]).createOrReplaceTempView(f"`{name[0]}`")
+            return text
+        # A view of Spark's has no namespace: the query reads one of a name that nobody else uses.
+        view = "__".join(("mainstem", *(re.sub(r"\W", "_", part) for part in name)))
+        catalog = open_catalog(self._url, self._api_key)
+        table_frame(self._spark, catalog, ".".join(name)).createOrReplaceTempView(view)
+        pattern = r"\s*\.\s*".join(rf"`?{re.escape(part)}`?" for part in name)
+        return re.sub(rf"(?<![\w.]){pattern}(?!\w)", view, text)
+
+    def _topic_frame(self, topic: str) -> DataFrame:
+        with RemoteBroker(self._url, self._api_key) as broker:
+            try:
+                broker.places(topic)
+            except TopicNotFound:
+                raise InvalidInput(f"there is no topic {topic!r}") from None
+        reader = self._spark.read.format("mainstem").options(
+            url=self._url, apiKey=self._api_key, subscribe=topic
+        )
+        schema = self._schemas.get(topic)
+        if schema is not None:
+            reader = reader.option("valueFormat", "json").schema(schema)
+        return reader.load()
+
+
+def _missing(error: Exception) -> tuple[str, ...] | None:
+    """The name that a query uses and nobody knows."""
+    condition = getattr(error, "getCondition", lambda: None)() or ""
+    if not condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        return None
+    found = getattr(error, "getMessageParameters", lambda: None)() or {}
+    parts = tuple(_PARTS.findall(found.get("relationName", "")))
+    return parts or None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from mainstem.broker.plans import Sources
+from mainstem.errors import Unavailable
+from mainstem.lake.broker import LakeBroker
+from mainstem.lake.delta import deliver
+from mainstem.lake.iceberg.outbox import publish_tables
+
+from .tabling import Tabling, numbers, tabling
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabling]:
+    with tabling(tmp_path_factory.mktemp("delta") / "data") as started:
+        yield started
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: row["_offset"])
+
+
+def values(path: Path) -> list[object]:
+    return [json.loads(str(row["_value"], "utf-8")) for row in rows(path)]  # type: ignore[call-overload]
+
+
+def test_a_topic_is_delivered_once_and_goes_on(lake: Tabling, tmp_path: Path) -> None:
+    path = tmp_path / "delivered"
+    lake.topic("out")
+    lake.enable("out", delta=str(path))
+    assert publish_tables(lake.broker) == 0
+    lake.write("out", *numbers(0, 5))
+    assert publish_tables(lake.broker) == 1  # straight from the log: no part is made yet
+    lake.work()
+    publish_tables(lake.broker)
+    assert values(path) == numbers(0, 5)
+    lake.write("out", *numbers(5, 8))
+    lake.work()
+    publish_tables(lake.broker)
+    publish_tables(lake.broker)
+    assert values(path) == numbers(0, 8)
+    assert list(rows(path)[0]) == ["_partition", "_offset", "_timestamp", "_key", "_value", "_headers"]
+
+
+def test_columns_come_along_and_are_added(lake: Tabling, tmp_path: Path) -> None:
+    path = tmp_path / "typed"
+    lake.topic("outtyped")
+    lake.write("outtyped", {"a": 1, "b": "x"}, {"a": "wrong"})
+    lake.enable("outtyped", delta=str(path), schema=[{"name": "a", "type": "long"}])
+    publish_tables(lake.broker)
+    lake.enable("outtyped", schema=[{"name": "a", "type": "long"}, {"name": "b", "type": "string"}])
+    lake.write("outtyped", {"a": 2, "b": "y"})
+    publish_tables(lake.broker)
+    assert [(row["a"], row["b"]) for row in rows(path)] == [(1, None), (None, None), (2, "y")]
+
+
+class Racing:
+    """A broker that lets another delivery finish once the sources of this one are known."""
+
+    def __init__(self, broker: LakeBroker) -> None:
+        self._broker = broker
+        self.raced = 0
+        self.status = broker.status
+
+    def sources(self, topic: str, partition: int, start: int, end: int) -> Sources:
+        found = self._broker.sources(topic, partition, start, end)
+        self.raced += deliver(self._broker, self._broker.tables().tables)
+        return found
+
+
+def test_of_two_deliveries_at_once_neither_doubles_a_record(lake: Tabling, tmp_path: Path) -> None:
+    path = tmp_path / "raced"
+    lake.topic("outraced")
+    lake.enable("outraced", delta=str(path))
+    lake.write("outraced", *numbers(0, 2))
+    publish_tables(lake.broker)
+    lake.write("outraced", *numbers(2, 4))
+    racing = Racing(lake.broker)
+    works = [work for work in lake.broker.tables().tables if work.name == "outraced"]
+    deliver(racing, works)
+    assert racing.raced == 1
+    assert values(path) == numbers(0, 4)
+
+
+def test_what_the_topic_lost_first_is_passed_over(lake: Tabling, tmp_path: Path) -> None:
+    path = tmp_path / "short"
+    lake.topic("outshort")
+    lake.write("outshort", *numbers(0, 6))
+    lake.ask("POST", "/v0/topics/outshort/delete", {"before_seq": 3})
+    lake.enable("outshort", delta=str(path))
+    publish_tables(lake.broker)
+    assert values(path) == numbers(2, 6)
+
+
+def test_a_place_that_cannot_be_written_says_so(lake: Tabling, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    lake.topic("outnowhere")
+    lake.write("outnowhere", *numbers(0, 1))
+    lake.enable("outnowhere", delta=str(tmp_path / "file"))
+    with pytest.raises(Unavailable, match="Delta table"):
+        publish_tables(lake.broker)
+    lake.enable("outnowhere", delta="")
+    publish_tables(lake.broker)

@@ -1,0 +1,177 @@
+"""Files leave the store once neither the topic nor a snapshot needs them, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from pyiceberg.table import StaticTable
+
+from mainstem import limits
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.plans import PlanRequest, TaskKind
+from mainstem.broker.table_work import TableCommitRequest, TableWorks
+from mainstem.lake.iceberg.outbox import Publisher, PublishReport
+from mainstem.lake.materialise import materialise
+from mainstem.ledger.commands import DeleteRecords
+from mainstem.ports.clock import ManualClock
+
+T = TypeVar("T")
+
+
+class Inside:
+    """A broker in this process, published from a thread, by a clock that stands still until told."""
+
+    def __init__(self, broker: Broker, clock: ManualClock) -> None:
+        self.broker = broker
+        self.clock = clock
+        self._loop = asyncio.get_running_loop()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def tables(self) -> TableWorks:
+        return self._call(self.broker.topic_tables.works())
+
+    def commit_table(self, commit: TableCommitRequest) -> str:
+        return self._call(self.broker.topic_tables.commit(commit))
+
+    async def work(self, *kinds: TaskKind) -> int:
+        plan = await self.broker.lake.plan(PlanRequest("tests", kinds=kinds))
+        for task in plan.tasks:
+            await self.broker.lake.publish(await asyncio.to_thread(materialise, task))
+        return len(plan.tasks)
+
+    async def publish(self) -> PublishReport:
+        return await asyncio.to_thread(Publisher(self, now_ms=self.clock.now_ms).run)
+
+    async def collect(self) -> int:
+        """What is garbage is noted, stays for its grace, and is collected."""
+        before = await self.broker.lake.collect()
+        self.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+        return before.files + (await self.broker.lake.collect()).files
+
+    async def snapshots(self) -> dict[int, list[int]]:
+        """What each snapshot reads as, all of its files being there."""
+        table = self.broker.log.ledger.tables.get("default", "t")
+        assert table is not None
+        return await asyncio.to_thread(_read, table.location)
+
+    def files(self) -> set[str]:
+        folder = self.broker.options.data_dir / "objects" / "parts"
+        return {str(path) for path in folder.rglob("*.parquet")}
+
+
+def _read(location: str) -> dict[int, list[int]]:
+    table = StaticTable.from_metadata(location)
+    found = {}
+    for number, snapshot in enumerate(table.metadata.snapshots):
+        rows = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+        found[number] = sorted(json.loads(row["_value"]) for row in rows)
+    return found
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    clock = ManualClock()
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20), clock=clock)
+    await broker.create_topic("t")
+    await broker.topic_tables.put("t", enabled=True, schema=None, delta=None)
+    yield Inside(broker, clock)
+    await broker.close()
+
+
+async def append(broker: Broker, *values: int) -> None:
+    await broker.append_values("t", [b"%d" % value for value in values])
+
+
+async def rewritten(inside: Inside, offset: int) -> None:
+    """Delete a record, and make its part anew."""
+    stream = inside.broker.topic("t").streams[0]
+    await inside.broker.log.propose(DeleteRecords(stream, ((offset, offset + 1),)))
+    assert await inside.work("rewrite") == 1
+
+
+async def test_a_file_is_kept_while_the_table_has_not_followed_and_while_a_snapshot_names_it(
+    inside: Inside,
+) -> None:
+    await append(inside.broker, 0, 1, 2)
+    await inside.work("materialise")
+    await inside.publish()
+    (first,) = inside.files()
+    await rewritten(inside, 1)
+    assert await inside.collect() == 0  # the table shows it still
+    await inside.publish()
+    assert await inside.collect() == 0  # its first snapshot does
+    assert first in inside.files()
+    assert await inside.snapshots() == {0: [0, 1, 2], 1: [0, 2]}
+    inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS + 1)
+    assert (await inside.publish()).commits == 1
+    assert await inside.collect() == 1
+    assert first not in inside.files()
+    assert await inside.snapshots() == {0: [0, 2]}
+
+
+async def test_a_table_that_is_switched_off_keeps_nothing(inside: Inside) -> None:
+    await append(inside.broker, 0, 1, 2)
+    await inside.work("materialise")
+    await inside.publish()
+    await rewritten(inside, 1)
+    await inside.broker.topic_tables.put("t", enabled=False, schema=None, delta=None)
+    assert await inside.collect() == 1
+    await inside.broker.topic_tables.put("t", enabled=True, schema=None, delta=None)
+    await inside.publish()
+    assert await inside.snapshots() == {0: [0, 2]}
+
+
+async def test_what_was_never_shown_is_not_kept(inside: Inside) -> None:
+    await append(inside.broker, 0, 1, 2)
+    await inside.work("materialise")
+    await rewritten(inside, 1)
+    await inside.publish()
+    assert await inside.collect() == 1
+    assert await inside.snapshots() == {0: [0, 2]}
+
+
+async def test_the_switch_by_a_topics_setting_is_followed_in_time(inside: Inside) -> None:
+    broker = inside.broker
+    await broker.change_topic("t", lambda config: msgspec.structs.replace(config, table=False))
+    assert (await inside.publish()).commits == 0
+    assert broker.log.ledger.tables.get("default", "t") is None
+
+
+async def test_no_order_of_events_loses_a_file_that_a_snapshot_names(inside: Inside) -> None:
+    """Whatever happens in between, every snapshot that is kept can be read, and nothing else is kept for long."""
+    rng = random.Random(7)
+    written = 0
+    live: list[int] = []
+    for _ in range(40):
+        match rng.choice(["append", "append", "delete", "publish", "publish", "collect", "age"]):
+            case "append":
+                values = range(written, written + rng.randrange(1, 4))
+                await append(inside.broker, *values)
+                written, live = values.stop, [*live, *values]
+                await inside.work("materialise")
+            case "delete" if len(live) > 4:
+                await rewritten(inside, live.pop(rng.randrange(1, len(live) - 1)))
+            case "publish":
+                await inside.publish()
+            case "collect":
+                await inside.collect()
+            case "age":
+                inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS // 2)
+        await inside.snapshots()
+    await inside.publish()
+    inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS + 1)
+    await inside.publish()
+    await inside.collect()
+    assert await inside.snapshots() == {0: live}
+    stream = inside.broker.topic("t").streams[0]
+    parts = inside.broker.log.ledger.generations.parts(stream)
+    assert len(inside.files()) == sum(len(part.files) for part in parts)

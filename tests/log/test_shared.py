@@ -1,0 +1,112 @@
+"""Several logs over one bucket: each applies what all of them commit, in one order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.errors import BrokerFenced
+from mainstem.log.log import Log, LogOptions
+from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.bucket.log import BucketCommitLog
+from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.testing.history import scan
+from mainstem.testing.machine import DIRECTORY, CountingRandom
+
+
+class Cell:
+    """One bucket and the brokers on it."""
+
+    def __init__(self) -> None:
+        self.store = MemoryObjectStore()
+        self.clock = ManualClock()
+        self.random = CountingRandom()
+        self.brokers: list[Broker] = []
+
+    async def join(self, number: int) -> Broker:
+        port = await BucketCommitLog.open(self.store, clock=self.clock, random=self.random)
+        options = LogOptions(broker=number, shared=True)
+        broker = Broker(
+            await Log.open(port, self.clock, options), BrokerOptions(DIRECTORY), self.clock, self.random
+        )
+        self.brokers.append(broker)
+        return broker
+
+    async def leave(self, broker: Broker) -> None:
+        self.brokers.remove(broker)
+        await broker.close()
+
+
+@pytest.fixture
+async def cell() -> AsyncIterator[Cell]:
+    made = Cell()
+    yield made
+    for broker in list(made.brokers):
+        await made.leave(broker)
+
+
+async def test_what_one_broker_writes_another_reads(cell: Cell) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("t")
+    await one.append_values("t", [b"a", b"b"])
+    await two.log.barrier()
+    assert (await two.append_values("t", [b"c"])).base_offset == 2
+    await one.log.barrier()
+    for broker in (one, two):
+        assert await scan(broker, "t") == ({0: b"a", 1: b"b", 2: b"c"}, [])
+    assert one.log.ledger.digest() == two.log.ledger.digest()
+
+
+async def test_brokers_that_write_at_once_agree_on_every_offset(cell: Cell) -> None:
+    brokers = [await cell.join(number) for number in (1, 2, 3)]
+    await brokers[0].create_topic("t")
+    acked: dict[int, bytes] = {}
+
+    async def write(broker: Broker, number: int) -> None:
+        await broker.log.barrier()
+        for turn in range(20):
+            value = b"%d.%d" % (number, turn)
+            base = (await broker.append_values("t", [value])).base_offset
+            assert base not in acked
+            acked[base] = value
+
+    await asyncio.gather(*(write(broker, n) for n, broker in enumerate(brokers)))
+    assert sorted(acked) == list(range(60))
+    for broker in brokers:
+        await broker.log.barrier()
+        assert await scan(broker, "t") == (acked, [])
+    assert len({broker.log.ledger.digest() for broker in brokers}) == 1
+
+
+async def test_a_reader_that_waits_is_woken_by_another_brokers_append(cell: Cell) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("t")
+    await two.log.barrier()
+    waiting = asyncio.ensure_future(two.read("t", 0, max_wait_ms=10_000))
+    await one.append_values("t", [b"news"])
+    assert [record.value for record in await asyncio.wait_for(waiting, 5)] == [b"news"]
+
+
+async def test_a_broker_that_joins_later_finds_everything(cell: Cell) -> None:
+    one = await cell.join(1)
+    await one.create_topic("t")
+    for number in range(10):
+        await one.append_values("t", [b"%d" % number])
+    await cell.leave(one)
+    two = await cell.join(2)
+    assert len((await scan(two, "t"))[0]) == 10
+
+
+async def test_a_broker_that_was_replaced_writes_nothing_more(cell: Cell) -> None:
+    one = await cell.join(1)
+    await one.create_topic("t")
+    again = await cell.join(1)
+    with pytest.raises(BrokerFenced):
+        await one.append_values("t", [b"late"])
+    assert (await again.append_values("t", [b"new"])).base_offset == 0
+    cell.brokers.remove(one)
+    with pytest.raises(BrokerFenced):
+        await one.close()
