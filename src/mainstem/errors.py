@@ -44,8 +44,10 @@
     │   ├── TableIncompatible       a table cannot become what is declared
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or not one that this is a part of
+    │   ├── BrokerNumberTaken       a broker without a number tried one that another has
     │   └── BrokerFenced            this broker's membership was replaced by a newer one
     ├── GroupRefused                a group's coordinator refused a member's or an administrator's call
+    │   ├── NotCoordinator          another broker looks after the group: find it
     │   ├── UnknownMember           nobody of that id is in the group: join again
     │   ├── IllegalGeneration       the member speaks of another generation than the current one
     │   ├── RebalanceInProgress     the group is being rebalanced: join again
@@ -317,12 +319,23 @@ class InvalidTransaction(Rejected):
     """No transaction is open, or not one that this is a part of."""
 
 
+class BrokerNumberTaken(Rejected):
+    def __init__(self, broker: int) -> None:
+        super().__init__(f"broker number {broker} is taken: try another")
+
+
 class BrokerFenced(Rejected):
     """This broker's membership was replaced by a newer one."""
 
 
 class GroupRefused(MainstemError):
     """A group's coordinator refused a member's or an administrator's call."""
+
+
+class NotCoordinator(GroupRefused):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"another broker looks after group {group!r}: find the coordinator again")
+        self.group = group
 
 
 class UnknownMember(GroupRefused):

@@ -73,6 +73,7 @@ ETCD_ENTRY_BYTES_MAX = 64 * KIB  # a larger entry goes to the object store, behi
 ETCD_CALL_S = 5.0  # one attempt of a call
 ETCD_RETRY_S = 15.0  # all attempts of a call: an election takes a second or two
 ETCD_WATCH_PAUSE_S = 0.1  # before a watch that was lost is started again
+ETCD_WATCH_IDLE_S = 5.0  # a watch that brings nothing for so long is started again
 ETCD_RANGE_COMMITS = 256  # commits read at a time
 ETCD_RANGE_BYTES_MAX = 64 * MIB  # one answer
 ETCD_OBJECT_COMMITS_MAX = 16 * KIB  # commits in one object, which bounds what is kept of an open one
@@ -309,6 +310,20 @@ WEBSOCKET_TOPICS_MAX = 1_024  # subscribed to through one socket
 
 # Retention
 RETENTION_EVERY_S = 30.0
+
+# Brokers of one log
+MEMBERS_MAX = 256
+MEMBER_ADDRESSES_MAX = 16
+MEMBER_HEARTBEAT_S = 1.0  # a broker commits at least this often
+MEMBER_SILENT_S = 3.5  # one that did not for this long is expired by the others
+MEMBER_REJOIN_S = 0.2  # between two attempts of a broker that was expired
+FOLLOW_RETRY_S = 0.5  # between two attempts to read what others commit, while the store is away
+UPKEEP_EVERY_S = 2.0  # the objects of a shared log are looked at: sealed, checkpointed, dropped
+POSITION_WAIT_S = 5.0  # a reader that names a position waits for it no longer than this
+CLOCK_SKEW_MS_MAX = 500  # against the store's; a broker beyond it proposes nothing that depends on the time
+CLOCK_CHECK_S = 30.0
+LINGER_MS_BUCKET = 100  # how long records wait for others before they are put into a bucket together
+UPLOADS_IN_FLIGHT_MAX = 4  # payloads on their way to the store at once
 
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted

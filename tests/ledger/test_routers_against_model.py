@@ -61,6 +61,8 @@ class RouterModel(RuleBasedStateMachine):
             self.writer.create(name)
         self.routers: dict[str, ModelRouter] = {}
         self.clock = 0
+        for source, dest, name in ((0, 1, "r"), (0, 2, "r"), (0, 2, "s"), (1, 3, "r")):
+            self.put(source, dest, name)
 
     def _id(self, stream: int) -> bytes:
         return NAMES[stream].encode().ljust(16, b"\0")
@@ -139,6 +141,15 @@ class RouterModel(RuleBasedStateMachine):
             self.model[stream].alive = False
             self.routers = {n: r for n, r in self.routers.items() if stream not in (r.source, r.dest)}
 
+    @rule(moves=st.lists(st.tuples(streams, st.integers(0, 3)), min_size=3, max_size=9))
+    def write_and_forward(self, moves: list[tuple[int, int]]) -> None:
+        """Streams that are in use get something every so often, and are forwarded as often."""
+        for stream, count in moves:
+            if count and self.model[stream].alive:
+                self.append(stream, count)
+            else:
+                self.forward(stream, 0)
+
     @rule(stream=streams, short=st.integers(0, 2))
     def forward(self, stream: int, short: int) -> None:
         self.clock += 1
@@ -214,5 +225,5 @@ class RouterModel(RuleBasedStateMachine):
 
 TestRouterModel = RouterModel.TestCase
 TestRouterModel.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -6,7 +6,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Appended, Broker
-from mainstem.errors import NotFound, TooLarge
+from mainstem.errors import InvalidInput, NotFound, TooLarge
 from mainstem.ledger.commands import AllocateProducer, CommitOffsets, DeleteTopic
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
@@ -206,3 +206,14 @@ async def test_results_of_commands_come_back_to_their_own_callers(machine: Machi
     await settle()
     port.append_gate.set()
     assert [one.producer for one in await asyncio.gather(*tasks)] == list(range(20))
+
+
+@pytest.mark.parametrize("metadata", ["\ud800", "fine"])
+async def test_a_command_that_cannot_be_stored_fails_alone(machine: Machine, metadata: str) -> None:
+    broker = await machine.open()
+    await broker.create_topic("t")
+    offset = 2**70 if metadata == "fine" else 1
+    with pytest.raises(InvalidInput):
+        await broker.commit_offset("g", "t", offset, metadata=metadata)
+    assert (await broker.append_values("t", [b"0"])).base_offset == 0
+    assert broker.committed("g", "t") is None

@@ -250,6 +250,25 @@ def test_a_damaged_topic_fails_alone_and_says_where(
 
 
 @pytest.mark.slow
+def test_a_driver_whose_java_dies_begins_again(lake: Broker, topic: str) -> None:
+    lake.create(topic)
+    with DriverProcess(lake.url) as driver:
+        driver.wait_for("ready")
+        (java,) = [
+            process
+            for process in psutil.Process(driver.process.pid).children(recursive=True)
+            if process.name() == "java"
+        ]
+        java.kill()
+        _fill(lake, topic, 5)
+        driver.wait_for("spark lost")
+        assert driver.wait_for("published")["records"] == 5000
+        assert [event["event"] for event in driver.events].count("ready") == 2
+        driver.process.send_signal(signal.SIGTERM)
+        assert driver.wait() == 0
+
+
+@pytest.mark.slow
 def test_a_driver_ends_politely_in_the_middle_of_its_work(lake: Broker, topic: str) -> None:
     lake.create(topic)
     _fill(lake, topic, 100)

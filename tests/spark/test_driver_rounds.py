@@ -256,6 +256,24 @@ def test_work_whose_lease_another_driver_took_is_refused_and_nothing_is_there_tw
     assert _progress(broker_calls, topic).partitions[0].records == len(before)
 
 
+def test_a_topic_deleted_meanwhile_fails_alone(lake: Broker, broker_calls: LakeBroker, topic: str) -> None:
+    gone, kept = f"{topic}-a", f"{topic}-b"
+    for name in (gone, kept):
+        lake.create(name)
+        _fill(lake, name)
+
+    def deleted(tasks: Sequence[Task]) -> list[Outcome]:
+        outcomes = done_here(tasks)
+        assert lake.client.delete(f"/v0/topics/{gone}").is_success
+        return outcomes
+
+    progress = Watched()
+    options = DriverOptions(holder=topic, topics=(gone, kept), wait_for_bytes=0, wait_for_ms=0)
+    Driver(broker_calls, deleted, options, progress).round()
+    assert [f["topic"] for f in progress.named("failed")] == [gone]
+    assert [f["topic"] for f in progress.named("published")] == [kept]
+
+
 def test_publishing_twice_is_publishing_once(lake: Broker, broker_calls: LakeBroker, topic: str) -> None:
     lake.create(topic)
     _fill(lake, topic)

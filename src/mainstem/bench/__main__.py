@@ -29,6 +29,7 @@ NAMES = (
     "watch",
     "queues",
     "routers",
+    "parts",
     "lake",
     "spark",
     "etcd",

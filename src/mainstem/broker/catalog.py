@@ -45,6 +45,10 @@ from mainstem.ports.objectstore.port import ObjectStore
 
 FOLDER = "tables"  # keys of all tables' own objects start with it
 
+ID_DIGITS = 16  # of a table's id, in the name of its folder
+TOPIC_SUFFIX = ".topic"  # of a folder that belongs to a topic's table: nobody else's to keep
+
+_TOPIC_FOLDER = re.compile(rf"-([0-9a-f]{{{ID_DIGITS}}}){re.escape(TOPIC_SUFFIX)}/")
 _VERSION = re.compile(r"/metadata/(\d{1,12})-[0-9a-f-]{36}\.metadata\.json$")
 
 
@@ -228,7 +232,7 @@ class Catalog:
         if table.topic_id and not change.owner:
             table_metadata.check_harmless(change.asked)
         if change.asked.updates:
-            after = await self._changed(before, change.asked)
+            after = await self._changed(before, change)
             self._own_folder(after.metadata.location)
             loaded = await self._written(after.metadata, after.metadata.location, _version(before) + 1)
         else:
@@ -278,12 +282,14 @@ class Catalog:
             self._parsed.move_to_end(location)
         return found
 
-    async def _changed(self, location: str, asked: TableUpdates) -> Changed:
+    async def _changed(self, location: str, change: TableChange) -> Changed:
         try:
             metadata = await self.metadata_at(location)
         except NotFound:
             raise TableChanged("the table moved on while it was read: load it again") from None
-        return await asyncio.to_thread(table_metadata.changed, metadata, location, asked)
+        return await asyncio.to_thread(
+            table_metadata.changed, metadata, location, change.asked, trusted=change.owner
+        )
 
     async def _written(self, metadata: Any, folder: str, version: int, *, store: bool = True) -> LoadedTable:
         name = uuid.UUID(bytes=self._random.token(16))
@@ -301,10 +307,23 @@ class Catalog:
 
     # Locations
 
-    def folder_of(self, namespace: str, name: str, table_id: bytes) -> str:
+    def folder_of(self, namespace: str, name: str, table_id: bytes, suffix: str = "") -> str:
         """Where a table's own objects go. Its id is in it: a table of the same name later is another table."""
-        parts = (sanitised(namespace), f"{sanitised(name)[:200]}-{table_id.hex()[:16]}")
-        return f"{self.store_url}/{FOLDER}/{'/'.join(parts)}"
+        own = f"{sanitised(name)[:200]}-{table_id.hex()[:ID_DIGITS]}{suffix}"
+        return f"{self.store_url}/{FOLDER}/{sanitised(namespace)[:200]}/{own}"
+
+    async def sweep_topics(self, before_ms: int) -> int:
+        """Delete older objects of topics' tables that are gone. Returns how many.
+
+        A topic takes its tables along in the ledger, at once; what they leave in the store is found here."""
+        known = {table.table_id.hex()[:ID_DIGITS] for table in self._log.ledger.tables}
+        deleted = 0
+        async for found in self._store.list(f"{FOLDER}/"):
+            named = _TOPIC_FOLDER.search(found.key)
+            if named and named[1] not in known and found.modified_ms < before_ms:
+                await self._store.delete(found.key)
+                deleted += 1
+        return deleted
 
     def key_of(self, location: str) -> str:
         return location.removeprefix(f"{self.store_url}/")

@@ -1,8 +1,8 @@
 """Copying: legs of routers whose copies are appended, a bounded number of records a commit.
 
 What is appended and how far the leg has come stand in one entry: both or neither. Should a crash damage the appended
-bytes of an entry that is otherwise whole, recovery marks those offsets of the destination as lost, and the leg goes back
-to make these copies again.
+bytes of an entry that is otherwise whole, recovery marks those offsets of the destination as lost, and the leg goes
+back to make these copies again.
 """
 
 from __future__ import annotations

@@ -28,6 +28,17 @@ OWN_PROPERTIES = ("gc.", "mainstem.", "write.", "commit.", "history.", "format-v
 PARTITION_FIELD_ID = 1000
 TIMESTAMP_FIELD_ID = 3  # in both kinds of table
 
+# What PyIceberg raises at input that makes no sense, beside errors of its own.
+_SENSELESS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    StopIteration,
+    ArithmeticError,
+    RecursionError,
+)
+
 _KEPT_METADATA = "10"  # older metadata files, named by the newest; each commit writes one
 
 
@@ -64,7 +75,7 @@ def parsed(data: bytes) -> TableMetadata:
 
     try:
         return TableMetadataUtil.parse_raw(data.decode())
-    except (ValidationError, IcebergValidationError, ValueError) as wrong:
+    except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
         raise InvalidInput(f"this is no metadata of an Iceberg table: {_first_line(wrong)}") from None
 
 
@@ -92,12 +103,14 @@ def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetada
             dict(body.get("properties") or {}),
             uuid.UUID(bytes=table_id),
         )
-    except (ValidationError, IcebergValidationError, ValueError, TypeError, KeyError) as wrong:
+    except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
         raise InvalidInput(f"this is no table that can be made: {_first_line(wrong)}") from None
 
 
-def changed(metadata: TableMetadata | None, location: str | None, asked: TableUpdates) -> Changed:
-    """The metadata after the updates. None: the table does not exist yet.
+def changed(
+    metadata: TableMetadata | None, location: str | None, asked: TableUpdates, *, trusted: bool = False
+) -> Changed:
+    """The metadata after the updates. None: the table does not exist yet. What is trusted is not read again.
 
     Raises TableChanged where a requirement does not hold, InvalidInput where an update makes no sense."""
     _needed()
@@ -105,7 +118,7 @@ def changed(metadata: TableMetadata | None, location: str | None, asked: TableUp
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
     from pyiceberg.schema import Schema
-    from pyiceberg.table.metadata import TableMetadataV1
+    from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV1
     from pyiceberg.table.update import (
         AddSnapshotUpdate,
         RemoveSnapshotsUpdate,
@@ -122,9 +135,11 @@ def changed(metadata: TableMetadata | None, location: str | None, asked: TableUp
         # Not validated yet: the updates bring what a table must have.
         base = metadata or TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
         result = update_table_metadata(base, updates, metadata is None, location)
+        if not trusted:
+            result = TableMetadataUtil.parse_raw(written(result).decode())
     except CommitFailedException as wrong:
         raise TableChanged(_first_line(wrong)) from None
-    except (ValidationError, IcebergValidationError, ValueError, TypeError, KeyError) as wrong:
+    except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
         raise InvalidInput(f"these updates cannot be made: {_first_line(wrong)}") from None
     except NotImplementedError as wrong:
         raise InvalidInput(f"an update that is not supported: {_first_line(wrong)}") from None

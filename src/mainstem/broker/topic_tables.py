@@ -13,7 +13,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.broker import table_metadata
-from mainstem.broker.catalog import TableChange, sanitised
+from mainstem.broker.catalog import TOPIC_SUFFIX, TableChange, sanitised
 from mainstem.broker.table_columns import Column, declared, decode_columns, encode_columns
 from mainstem.broker.table_metadata import TableUpdates
 from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
@@ -68,6 +68,7 @@ class TopicTables:
         self._broker = broker
         self._settling = asyncio.Lock()
         self._settled: tuple[int, int] | None = None  # what topics and declarations were when all was well
+        self._swept_ms = broker.clock.now_ms()
         self._widened: dict[bytes, str] = {}  # table id → columns that it was seen to have
 
     # The switch
@@ -149,7 +150,7 @@ class TopicTables:
         catalog = self._broker.catalog
         name = table_name(topic.name, kind)
         table_id = self._broker.random.token(16)
-        folder = catalog.folder_of(topic.namespace, name, table_id)
+        folder = catalog.folder_of(topic.namespace, name, table_id, TOPIC_SUFFIX)
         metadata = await asyncio.to_thread(
             table_metadata.of_topic, kind, columns, table_id, folder, topic.name
         )
@@ -173,6 +174,10 @@ class TopicTables:
     async def works(self) -> TableWorks:
         """Every topic's tables, and what is left to publish of each."""
         problems = await self.settle()
+        now = self._broker.clock.now_ms()
+        if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
+            self._swept_ms = now
+            await self._broker.catalog.sweep_topics(now - limits.TABLE_ORPHAN_MS)
         found = []
         for table in self._broker.log.ledger.tables:
             topic = self._broker.streams.get_by_id(table.topic_id) if table.topic_id else None

@@ -40,6 +40,13 @@ def pipeline() -> None:
     help="Begin there, whatever was done before; the same place again goes on where that stopped.",
 )
 @click.option(
+    "--snapshot",
+    "snapshots",
+    multiple=True,
+    metavar="SOURCE=ID",
+    help="Read a table as it was at this snapshot. May be repeated.",
+)
+@click.option(
     "--state",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("pipeline-state"),
@@ -47,7 +54,13 @@ def pipeline() -> None:
     help="Where checkpoints are kept.",
 )
 def run(
-    url: str | None, api_key: str | None, file: Path, once: bool, begin: Place | None, state: Path
+    url: str | None,
+    api_key: str | None,
+    file: Path,
+    once: bool,
+    begin: Place | None,
+    snapshots: tuple[str, ...],
+    state: Path,
 ) -> None:
     """Run the pipeline declared in FILE, Python or SQL, until SIGINT or SIGTERM.
 
@@ -60,6 +73,11 @@ def run(
     from mainstem.spark.stretches import bound
 
     declared = load(file)
+    for text in snapshots:
+        source, _, number = text.partition("=")
+        if not number.isdigit():
+            raise click.BadParameter(f"{text!r} is not SOURCE=ID", param_hint="--snapshot")
+        declared.pin(source, int(number))
     address, key = server(url, api_key)
     label = "" if begin is None else f"from-{begin[0]}-{begin[1]}"
     settings = Settings(address, state.absolute(), key, bound("starting", begin), label)

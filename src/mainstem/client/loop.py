@@ -63,10 +63,6 @@ class LoopThread:
             self.check_open()
             self._loop.call_soon_threadsafe(work)
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start it on the loop, without waiting for it."""
-        return self._submit(work)
-
     def check_open(self) -> None:
         """Raises Closed."""
         if self._closed:

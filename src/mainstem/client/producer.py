@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from mainstem.client.answers import Sent
 from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord
 from mainstem.client.loop import LoopThread
 from mainstem.client.transport import Transport
-from mainstem.errors import Closed, InvalidInput
+from mainstem.errors import Closed, InvalidInput, Unavailable
+
+_LEAST_DELIVERY_S = 5.0  # for a batch that had to wait long behind others
 
 Delivery = asyncio.Future[Sent] | concurrent.futures.Future[Sent]
 
@@ -47,6 +50,7 @@ class _Batch:
         self.body: JsonBody | BatchBody = BatchBody() if packed else JsonBody()
         self.deliveries: list[Delivery] = []
         self.key = secrets.token_urlsafe(16)  # the same for every attempt
+        self.begun = time.monotonic()
 
 
 class Gathering:
@@ -116,6 +120,7 @@ class AsyncProducer:
         self._flushing = 0  # callers who want everything out now
         self._sending: asyncio.Task[None] | None = None
         self._failure: Exception | None = None  # the first nobody was told of yet
+        self._outage: Exception | None = None  # why the last batch was given up, if the server did not answer
         self._closed = False  # takes no more records
         self._ended = False  # and sends none either
 
@@ -236,20 +241,26 @@ class AsyncProducer:
             self._news.set()  # there may be another one behind it
 
     async def _deliver(self, batch: _Batch) -> None:
+        whole_s = self._options.delivery_timeout_s
+        left_s = batch.begun + whole_s - time.monotonic()
         try:
+            if left_s <= 0 and self._outage is not None:
+                raise self._outage  # it waited behind one that could not be delivered, until its time was over
             written = await batch.body.send(
                 self._transport,
                 self._topic,
                 self._options.partition,
                 batch.key,
                 create=self._options.create,
-                timeout_s=self._options.delivery_timeout_s,
+                timeout_s=max(left_s, min(whole_s, _LEAST_DELIVERY_S)),
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits for the batch hears of it
+            self._outage = error if isinstance(error, Unavailable) else None
             self._failure = self._failure or error
             for delivery in batch.deliveries:
                 _fail(delivery, error)
             return
+        self._outage = None
         for row, delivery in enumerate(batch.deliveries):
             if not delivery.done():
                 delivery.set_result(Sent(written.topic, written.first_seq + row))

@@ -154,8 +154,8 @@ class RecordCalls(Calls):
         """A producer that gathers records into batches, in order, each batch exactly once.
 
         A batch goes when it has `batch_records` or `batch_bytes`, or `linger_ms` after its first record. When
-        `buffer_bytes` wait to be sent, `send` waits. A batch that has no answer is sent again, for
-        `delivery_timeout_s`; keep that below the topic's idempotency_window_ms.
+        `buffer_bytes` wait to be sent, `send` waits. A batch that has no answer is sent again, until
+        `delivery_timeout_s` after its first record; keep that below the topic's idempotency_window_ms.
 
         Example:
             with client.producer("orders") as producer:

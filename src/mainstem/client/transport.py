@@ -15,7 +15,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.client.failures import failure
-from mainstem.errors import InvalidInput, MainstemError, ServerFault, Unavailable, Unreachable
+from mainstem.errors import InvalidInput, MainstemError, ServerFault, Unreachable
 from mainstem.version import VERSION
 
 if TYPE_CHECKING:
@@ -244,11 +244,6 @@ def quoted(name: str) -> str:
     if name in ("", ".", ".."):
         raise InvalidInput(f"{name!r} names nothing")
     return quote(name, safe="")
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether a stream that ended so is worth opening again."""
-    return isinstance(error, Unavailable)
 
 
 def _checked(url: str) -> str:

@@ -97,6 +97,10 @@ class Brokers:
         self._members[broker] = Membership(broker, epoch, boot_id, node)
         return epoch
 
+    def unused(self) -> int:
+        """A number that no broker ever had."""
+        return max(self._members, default=0) + 1
+
     def halt(self, broker: int) -> int | BrokerFenced:
         """End the broker's epoch cleanly. Returns it."""
         member = self._members.get(broker)
@@ -104,6 +108,11 @@ class Brokers:
             return BrokerFenced(f"broker {broker} never booted, so it cannot halt")
         member.halted = True
         return member.epoch
+
+    def last_commit_id(self, broker: int) -> int:
+        """Of the broker's newest epoch; -1 if there is none."""
+        member = self._members.get(broker)
+        return -1 if member is None else member.last_commit_id
 
     def refusal(self, broker: int, epoch: int) -> BrokerFenced:
         """Why an entry of that epoch is not applied."""

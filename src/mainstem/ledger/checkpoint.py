@@ -29,6 +29,7 @@ from mainstem.ledger.entry import Buffer
 from mainstem.ledger.generations import GenerationsState
 from mainstem.ledger.idempotency import IdempotencyState
 from mainstem.ledger.leases import LeasesState
+from mainstem.ledger.members import Member
 from mainstem.ledger.producers import ProducersState
 from mainstem.ledger.routers import RoutersState
 from mainstem.ledger.sinks import SinkState
@@ -62,6 +63,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     tasks: list[LeaseState] = []
     generations: GenerationsState = GenerationsState()
     routers: RoutersState = RoutersState()
+    members: list[Member] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode

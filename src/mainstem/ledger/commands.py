@@ -10,6 +10,13 @@ from typing import Literal
 
 import msgspec
 
+from mainstem.ledger.cluster_commands import (
+    AdmitBroker,
+    ExpireBroker,
+    Heartbeat,
+    JoinBroker,
+    LeaveBroker,
+)
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.lake_commands import (
     ExtendTask,
@@ -369,4 +376,9 @@ Command = (
     | SwapParts
     | RetireParts
     | ForgetObjects
+    | JoinBroker
+    | Heartbeat
+    | LeaveBroker
+    | ExpireBroker
+    | AdmitBroker
 )

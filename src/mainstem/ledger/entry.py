@@ -26,11 +26,12 @@ Then the parts, each:
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from mainstem.errors import LogDamaged, NewerVersion, invariant
+from mainstem.errors import InvalidInput, LogDamaged, NewerVersion, invariant
 from mainstem.ledger.appends import AppendRun
 from mainstem.ledger.commands import Command
 
@@ -68,7 +69,8 @@ class Entry:
         """Exactly one append run, and no idempotency keys in it: those are judged at their entry's own time."""
         return len(self.parts) == 1 and type(self.parts[0]) is AppendRun and not self.parts[0].keyed
 
-    def encode(self) -> bytes:
+    def encode(self, bodies: Sequence[bytes | None] = ()) -> bytes:
+        """`bodies`: the commands as `encode_command` gave them, one a part, where that was done before."""
         flags = (PLAIN if self.plain else 0) | (DIGEST if self.digest else 0)
         position, digest = self.digest or (0, 0)
         pieces = [
@@ -84,11 +86,11 @@ class Entry:
                 digest,
             )
         ]
-        for part in self.parts:
+        for number, part in enumerate(self.parts):
             if isinstance(part, AppendRun):
                 kind, body = KIND_APPENDS, part.encode()
             else:
-                kind, body = KIND_COMMAND, encode_command(part)
+                kind, body = KIND_COMMAND, (bodies[number] if bodies else None) or encode_command(part)
             pieces.append(PART.pack(kind, len(body)))
             pieces.append(body)
         return b"".join(pieces)
@@ -135,8 +137,13 @@ def _decode_parts(view: memoryview, count: int) -> list[Part]:
 
 
 def encode_command(command: Command) -> bytes:
-    """As plain values: of a struct msgspec writes a header that grows with the fields it might have."""
-    return _encode(msgspec.to_builtins(command, builtin_types=(bytes,)))
+    """As plain values: of a struct msgspec writes a header that grows with the fields it might have.
+
+    Raises InvalidInput if some value does not fit."""
+    try:
+        return _encode(msgspec.to_builtins(command, builtin_types=(bytes,)))
+    except (OverflowError, UnicodeEncodeError, TypeError) as error:
+        raise InvalidInput(f"a {type(command).__name__} holds a value that cannot be stored: {error}") from error
 
 
 def decode_command(body: Buffer) -> Command:

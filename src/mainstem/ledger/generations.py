@@ -38,7 +38,7 @@ class Served:
     """A part, and what happened to its range since it was made."""
 
     part: Part
-    stale: bool = False  # its files still hold records that were deleted
+    stale: bool = False  # its files still hold records that were deleted, or lack columns declared since
     absent: int = 0  # live offsets, by the stream's holes, that were compacted away
     compacted: bool = False  # none of its records has an older one of its key
 
@@ -210,6 +210,14 @@ class Generations:
                     low, high = first, end
                 self._note_deleted(stream, lease.token, min(first, low), max(end, high))
             self._mark_stale(stream, first, end)
+
+    def outdate(self, stream: int) -> None:
+        """Its files lack columns that are declared now: all are to be written anew.
+
+        Whoever makes some at this moment does not know either, and loses the lease."""
+        self.tasks.drop(task_of(stream))
+        self._forget_deleted(stream)
+        self._mark_stale(stream, 0, self.frontier(stream))
 
     def take_absent(self, stream: int, start: int, floor: int) -> int:
         """The stream's start moves from `start` to `floor`: how many offsets between them were compacted away.

@@ -6,8 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mainstem import limits
-from mainstem.errors import InvalidInput, LedgerDiverged, MainstemError, StreamNotFound, invariant
-from mainstem.ledger import checkpoint, commands, lake_commands, router_commands, table_commands
+from mainstem.errors import (
+    BrokerNumberTaken,
+    InvalidInput,
+    LedgerDiverged,
+    MainstemError,
+    StreamNotFound,
+    invariant,
+)
+from mainstem.ledger import (
+    checkpoint,
+    cluster_commands,
+    commands,
+    lake_commands,
+    router_commands,
+    table_commands,
+)
 from mainstem.ledger.aliases import Aliases
 from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.brokers import Admission, Brokers
@@ -17,19 +31,23 @@ from mainstem.ledger.entry import Buffer, Entry, Part
 from mainstem.ledger.generations import Generations
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.intervals import DELETED, is_loss
+from mainstem.ledger.members import Members
 from mainstem.ledger.parts import Part as StreamPart
 from mainstem.ledger.placement import Placement, refused
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.results import (
     AlreadyApplied,
+    Beaten,
     Booted,
+    BrokerGone,
     CeilingsRaised,
     Halted,
     Outcome,
     ProducerAllocated,
     ProducersExpired,
     RecordsRemoved,
+    TableDeclared,
     TransactionalIdsForgotten,
 )
 from mainstem.ledger.routers import Routers
@@ -42,6 +60,7 @@ from mainstem.ledger.transactions import Transactions
 
 _BROKERS = 1 << 32  # broker numbers fit 32 bits
 _REPEATED = AlreadyApplied()
+_STARTS = (commands.Boot, cluster_commands.AdmitBroker)
 
 
 class Ledger:
@@ -57,6 +76,7 @@ class Ledger:
         self.routers = Routers(self.streams, self.topics)
         self.tables = Tables(self.topics, self._parts_of)
         self._serve_by(Generations(self.streams, self.topics, Tasks()))
+        self.members = Members()
         self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
@@ -129,13 +149,18 @@ class Ledger:
             table_commands.CommitTables: lambda command: self.tables.commit(command, self.position),
             table_commands.DropTable: lambda command: self.tables.drop(command),
             table_commands.RenameTable: lambda command: self.tables.rename(command),
-            table_commands.DeclareTable: lambda command: self.tables.declare(command),
+            table_commands.DeclareTable: self._declare_table,
             lake_commands.TakeTask: lambda command: self.tasks.take(command, self.time_ms),
             lake_commands.ReleaseTask: lambda command: self.tasks.release(command),
             lake_commands.ExtendTask: lambda command: self.tasks.extend(command, self.time_ms),
             lake_commands.SwapParts: lambda command: self.generations.swap(command, self.position),
             lake_commands.RetireParts: lambda command: self.generations.retire(command, self.position),
             lake_commands.ForgetObjects: lambda command: self.generations.forget_objects(command),
+            cluster_commands.JoinBroker: self._join,
+            cluster_commands.Heartbeat: lambda _: Beaten(),
+            cluster_commands.LeaveBroker: self._leave,
+            cluster_commands.ExpireBroker: self._expire_broker,
+            cluster_commands.AdmitBroker: self._admit_broker,
         }
 
     # Applying
@@ -146,7 +171,7 @@ class Ledger:
             self._compare(entry.digest)
         parts = entry.parts
         admission = self.brokers.admit(entry.broker, entry.broker_epoch, entry.commit_id, entry.commit_id)
-        if admission and len(parts) == 1 and type(parts[0]) is commands.Boot:
+        if admission and len(parts) == 1 and type(parts[0]) in _STARTS:
             admission = Admission.APPLY  # a broker without an epoch asks for one
         outcomes: list[Outcome]
         if admission == Admission.REPEATED:
@@ -233,6 +258,14 @@ class Ledger:
             self.generations.forget_topic(topic, self.position)
         return topic
 
+    def _declare_table(self, command: table_commands.DeclareTable) -> Outcome:
+        declared = self.tables.declare(command)
+        topic = self.topics.by_id(command.topic_id)
+        if isinstance(declared, TableDeclared) and declared.columns_changed and topic is not None:
+            for stream in topic.streams:
+                self.generations.outdate(stream)
+        return declared
+
     def _parts_of(self, stream: int) -> Sequence[StreamPart]:
         return self.generations.parts(stream)
 
@@ -300,12 +333,37 @@ class Ledger:
         if not 0 <= command.broker < _BROKERS:
             return InvalidInput(f"{command.broker} is no broker number")
         epoch = self.brokers.boot(command.broker, command.boot_id, command.node)
+        self.members.forget(command.broker)
         self.queues.boot(command.broker)
         return Booted(epoch, tuple(self.streams.jump(command.jump)))
 
     def _halt(self, command: commands.Halt) -> Outcome:
+        self.members.forget(command.broker)
         epoch = self.brokers.halt(command.broker)
         return epoch if isinstance(epoch, MainstemError) else Halted(epoch)
+
+    def _admit_broker(self, command: cluster_commands.AdmitBroker) -> Outcome:
+        if self.brokers.get(command.broker) is not None:
+            return BrokerNumberTaken(command.broker)
+        return self._boot(commands.Boot(command.broker, command.boot_id, jump=False, node=command.node))
+
+    def _join(self, command: cluster_commands.JoinBroker) -> Outcome:
+        return self.members.join(command, live=self.brokers.live(command.broker, command.epoch))
+
+    def _leave(self, command: cluster_commands.LeaveBroker) -> Outcome:
+        member = self.members.get(command.broker)
+        same = member is not None and member.epoch == command.epoch
+        return BrokerGone(command.broker, same and self.members.forget(command.broker))
+
+    def _expire_broker(self, command: cluster_commands.ExpireBroker) -> Outcome:
+        broker = command.broker
+        silent = self.brokers.last_commit_id(broker) == command.last_commit_id
+        if not silent or not self.brokers.live(broker, command.epoch):
+            return BrokerGone(broker, gone=False)
+        self.members.forget(broker)
+        self.brokers.halt(broker)
+        self.queues.boot(broker)  # what it handed out for as long as it lives
+        return BrokerGone(broker, gone=True)
 
     # State as a whole
 
@@ -325,7 +383,7 @@ class Ledger:
                 + self.queues.digest
                 + self.sinks.digest
                 + self.routers.digest(),
-                self.brokers.digest(),
+                self.brokers.digest() + self.members.digest,
             ),
         )
 
@@ -348,6 +406,7 @@ class Ledger:
             tasks=self.tasks.encode(),
             generations=self.generations.encode(),
             routers=self.routers.encode(),
+            members=self.members.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -373,6 +432,7 @@ class Ledger:
         ledger.tables = Tables.decode(state.tables, topics, ledger._parts_of)
         tasks = Tasks.decode(state.tasks)
         ledger._serve_by(Generations.decode(state.generations, streams, topics, tasks))
+        ledger.members = Members.decode(state.members)
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

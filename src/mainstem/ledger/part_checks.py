@@ -8,6 +8,10 @@ from mainstem.ledger.lake_commands import SwapParts
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.ledger.topics import Topic
 
+_GENERATIONS = 1 << 31
+_DAYS = 1 << 37  # as many as there are in 63 bits of milliseconds
+_TIMES = 1 << 63
+
 
 def prefix_of(topic: Topic, stream: int) -> str:
     """What the keys of a stream's files start with."""
@@ -23,7 +27,11 @@ def bad_parts(command: SwapParts, prefix: str) -> InvalidInput | None:
         return InvalidInput("a file stands in two places of a swap")
     at = command.parts[0].base
     for part in command.parts:
-        if part.base != at or not 0 <= part.base < part.end <= limits.OFFSET_MAX or part.generation < 1:
+        if (
+            part.base != at
+            or not 0 <= part.base < part.end <= limits.OFFSET_MAX
+            or not 0 < part.generation < _GENERATIONS
+        ):
             return InvalidInput(f"[{part.base}, {part.end}) of generation {part.generation} is no next part")
         wrong = next(filter(None, (_bad_file(file, part, prefix) for file in part.files)), None)
         if wrong is not None:
@@ -40,6 +48,7 @@ def _bad_file(file: DataFile, part: Part, prefix: str) -> InvalidInput | None:
             f"a file of this stream has a key that starts with {prefix!r}: {file.key[:200]!r}"
         )
     inside = part.base <= file.base < file.end <= part.end
-    if not inside or not 0 < file.records <= file.end - file.base or file.bytes <= 0:
+    counted = 0 < file.records <= file.end - file.base and 0 < file.bytes <= limits.OFFSET_MAX
+    if not inside or not counted or not (abs(file.day) < _DAYS and abs(file.max_timestamp) < _TIMES):
         return InvalidInput(f"the file {file.key!r} does not fit its part [{part.base}, {part.end})")
     return None

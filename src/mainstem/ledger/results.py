@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import MainstemError
 from mainstem.ledger.appends import AppendOutcome
+from mainstem.ledger.members import Member
 from mainstem.ledger.topics import Topic
 
 
@@ -200,6 +201,7 @@ class TablesCommitted:
 @dataclass(frozen=True, slots=True)
 class TableDeclared:
     revision: int
+    columns_changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,19 @@ class Forwarded:
     ends: dict[int, int]  # by stream, of those that grew
 
 
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """Of Heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGone:
+    """Of LeaveBroker and ExpireBroker."""
+
+    broker: int
+    gone: bool  # False: it was gone before, or was heard of since
+
+
 Result = (
     Topic
     | RecordsRemoved
@@ -289,5 +304,8 @@ Result = (
     | PartsSwapped
     | PartsRetired
     | ObjectsForgotten
+    | Member
+    | Beaten
+    | BrokerGone
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

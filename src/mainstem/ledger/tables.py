@@ -186,7 +186,7 @@ class Tables:
             return TableChanged("the declaration of the table was changed by someone else: read it again")
         declared = Declaration(present.revision + 1, command.columns, command.delta)
         self._declarations[command.topic_id] = declared
-        return TableDeclared(declared.revision)
+        return TableDeclared(declared.revision, declared.columns != present.columns)
 
     def forget_topic(self, topic_id: bytes) -> None:
         """The topic is deleted: its tables go with its records."""

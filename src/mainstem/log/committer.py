@@ -7,6 +7,7 @@ large at high load. Writing never waits for a running sync. A group that fails t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,6 +19,7 @@ from mainstem.errors import (
     Closed,
     MainstemError,
     ReadOnly,
+    Stale,
     TooLarge,
     Unavailable,
 )
@@ -59,6 +61,7 @@ class Committer:
         clock: Clock,
         broker: int,
         on_object_finished: Callable[[SealedExtents], None],
+        linger_s: float = 0.0,
     ) -> None:
         self._port = port
         self._ledger = ledger
@@ -72,6 +75,11 @@ class Committer:
         self._on_object_finished = on_object_finished
         self._loop = asyncio.get_running_loop()
 
+        self._linger_s = linger_s
+        self._filling_since = 0.0  # when the group that fills got its first record
+        self._ripe = asyncio.Event()  # it shall be written without waiting for more
+        self.stale = False  # the port lost sight of the log's tail: rejoin
+        self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
         self._filling = Group()
         self._full: deque[Group] = deque()
         self._writing: Group | None = None
@@ -105,6 +113,18 @@ class Committer:
         """The ledger accepted this broker: later commits carry its epoch."""
         self._epoch = epoch
         self._held = None
+        self.stale = False
+
+    @property
+    def epoch(self) -> int:
+        """Of this broker; 0 before it has one."""
+        return self._epoch
+
+    def take_number(self, broker: int) -> None:
+        """Commit as this broker from now on. Before the first epoch."""
+        self._broker = broker
+        if self._following is not None:
+            self._following.take_number(broker)
 
     def hold(self, why: MainstemError) -> None:
         """Refuse everything but `propose_held` until there is an epoch."""
@@ -186,6 +206,8 @@ class Committer:
             size,
             facts.batches,
         )
+        if self._linger_s and not self._filling.payload_bytes:
+            self._filling_since = self._loop.time()
         self._filling.add_slice(row, records, slice, waiter)
         self._pending_bytes += length
         return waiter
@@ -218,9 +240,23 @@ class Committer:
             raise outcome
         return outcome
 
+    async def propose_alone(self, command: Command) -> Any:
+        """As `propose_held`, in an entry of its own: the ledger takes the start of a broker in no other."""
+        if self._filling.parts:
+            self._full.append(self._filling)
+        self._filling = Group()
+        outcome = self._enqueue(command)
+        self._full.append(self._filling)
+        self._filling = Group()
+        settled = await outcome
+        if isinstance(settled, MainstemError):
+            raise settled
+        return settled
+
     def _enqueue(self, command: Command) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = self._loop.create_future()
         self._filling.add_command(command, waiter)
+        self._ripe.set()  # it need not wait for others: there is little to share with them
         self._proposed(self._filling)
         return waiter
 
@@ -232,6 +268,7 @@ class Committer:
         if group.full:
             self._full.append(group)
             self._filling = Group()
+            self._ripe.set()
         if not self._work.is_set():
             self._work.set()
 
@@ -245,6 +282,8 @@ class Committer:
     async def _write_groups(self) -> None:
         while True:
             await self._work.wait()
+            if self._linger_s:
+                await self._linger()
             group = self._next_group()
             if group is None:
                 self._work.clear()
@@ -252,6 +291,9 @@ class Committer:
             self._writing = group
             try:
                 await self._commit(group)
+            except Stale as error:
+                self.stale = True
+                group.fail(error)
             except (Unavailable, TooLarge) as error:
                 # Refused whole: a full disk may have room for the next group, a failed fsync never will.
                 group.fail(error)
@@ -271,6 +313,17 @@ class Committer:
                         waiter.set_result(None)
                 self._pending_bytes -= group.payload_bytes
                 self._admit()
+
+    async def _linger(self) -> None:
+        """Let more records join those that wait, unless a command or a full group is among them."""
+        self._ripe.clear()
+        if self._full or self._filling.commands != self._filling.slice_count:
+            return
+        left = self._filling_since + self._linger_s - self._loop.time()
+        if self._filling.parts and left > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._ripe.wait()
 
     def _next_group(self) -> Group | None:
         if self._full:
@@ -298,16 +351,17 @@ class Committer:
             self.finish_object()
         self._index.open_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
+        self.committed_at = self._clock.monotonic()
         if self._following is not None:
             self._following.applied()
 
     async def _write(self, entry: Entry, group: Group) -> Placement:
+        encoded = entry.encode(group.bodies())
         if self._following is not None:
             # Whatever becomes of it the number is used up: a write whose answer is lost may show up later.
             self._commit_id += 1
             self.written_bytes += group.payload_bytes
-            return await self._following.append(entry, group.slices())
-        encoded = entry.encode()
+            return await self._following.append(entry, encoded, group.slices())
         placement = await self._port.append(encoded, group.slices())
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
@@ -325,6 +379,10 @@ class Committer:
             return None
         self._digest_sent = digest[0]
         return digest
+
+    def refuse(self, error: MainstemError) -> None:
+        """Write nothing more, for this reason."""
+        self._stop_writing(error)
 
     def _stop_writing(self, error: MainstemError) -> None:
         self._refusal = error

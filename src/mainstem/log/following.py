@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from mainstem.errors import invariant
+from mainstem import events, limits
+from mainstem.errors import Closed, Unavailable, invariant
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.delivery import Delivery
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement, SharedCommitLog
+
+
+_log = events.named("following")
 
 
 class Following:
@@ -35,10 +39,11 @@ class Following:
         self._finish_object = finish_object
         self._in_flight: tuple[int, int] | None = None  # epoch and commit id of what is being appended
         self._moved = asyncio.Event()
+        self._barrier: asyncio.Task[None] | None = None
+        self._next_barrier: asyncio.Task[None] | None = None
 
-    async def append(self, entry: Entry, slices: Sequence[Buffer]) -> Placement:
+    async def append(self, entry: Entry, encoded: bytes, slices: Sequence[Buffer]) -> Placement:
         """Write a commit. When this returns everything before it is applied, and the caller applies it at once."""
-        encoded = entry.encode()
         self._in_flight = (entry.broker_epoch, entry.commit_id)
         try:
             while True:
@@ -51,13 +56,28 @@ class Following:
                     return placement
         finally:
             self._in_flight = None
+            self._moved.set()  # whatever became of it, nobody else need leave it to this broker any more
+
+    def take_number(self, broker: int) -> None:
+        """This broker got another number. Before its first commit."""
+        self._broker = broker
 
     def applied(self) -> None:
         """The ledger went on by a commit of this broker."""
         self._moved.set()
 
     async def run(self) -> None:
-        """Apply others' commits as they come, until cancelled."""
+        """Apply others' commits as they come, until cancelled. Raises StorageError: there is no going on."""
+        while True:
+            try:
+                await self._run()
+            except Closed:
+                return
+            except Unavailable as error:
+                _log.warning("others' commits cannot be read", error=str(error))
+            await asyncio.sleep(limits.FOLLOW_RETRY_S)
+
+    async def _run(self) -> None:
         async for commits in self._port.follow(self._ledger.position, wait=True):
             left = commits
             while left := left[self._apply(left) :]:
@@ -66,8 +86,29 @@ class Following:
                 await self._moved.wait()
 
     async def barrier(self) -> None:
-        """Wait until all is applied that anybody had committed when this was called."""
+        """Wait until all is applied that anybody had committed when this was called.
+
+        Those that come while one is under way share the next one: its tail is read after all of them asked."""
+        if self._next_barrier is None:
+            self._next_barrier = asyncio.ensure_future(self._pass_barrier(self._barrier))
+        await asyncio.shield(self._next_barrier)
+
+    async def _pass_barrier(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        self._barrier, self._next_barrier = self._next_barrier, None
         await self._reach(await self._port.tail())
+
+    async def reached(self, position: int) -> None:
+        """Wait until the commit before `position` is applied, by whomever it is read."""
+        while self._ledger.position < position:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def rejoin(self) -> None:
+        """Read up to the tail again, after the port said that it lost sight of it."""
+        await self._port.rejoin()
+        await self.catch_up()
 
     async def catch_up(self) -> None:
         """Apply what can be read now."""

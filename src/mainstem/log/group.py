@@ -10,6 +10,7 @@ import numpy as np
 from mainstem import limits
 from mainstem.ledger.appends import RECORD, SLICE, AppendRun
 from mainstem.ledger.commands import Command
+from mainstem.ledger.entry import encode_command
 
 Placed = tuple[int, bool]  # base offset, and whether it is an idempotent retry's original one
 
@@ -30,25 +31,27 @@ class Run:
 
 
 class Single:
-    """One command that is not an append."""
+    """One command that is not an append, encoded before it joins others: what cannot be stored fails alone."""
 
-    __slots__ = ("command", "waiter")
+    __slots__ = ("body", "command", "waiter")
 
     def __init__(self, command: Command, waiter: asyncio.Future[Any]) -> None:
         self.command = command
+        self.body = encode_command(command)
         self.waiter = waiter
 
 
 class Group:
     """Fills while the group before it is written."""
 
-    __slots__ = ("commands", "parts", "payload_bytes", "record_bytes", "written")
+    __slots__ = ("commands", "parts", "payload_bytes", "record_bytes", "slice_count", "written")
 
     def __init__(self) -> None:
         self.parts: list[Run | Single] = []
         self.payload_bytes = 0
         self.record_bytes = 0  # of the RECORD rows, which go into the entry
-        self.commands = 0
+        self.commands = 0  # slices included
+        self.slice_count = 0
         self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
 
     def add_slice(self, row: bytes, records: bytes, slice: bytearray, waiter: asyncio.Future[Placed]) -> None:
@@ -66,6 +69,7 @@ class Group:
         run.waiters.append(waiter)
         self.payload_bytes += len(slice)
         self.commands += 1
+        self.slice_count += 1
 
     def add_command(self, command: Command, waiter: asyncio.Future[Any]) -> None:
         self.parts.append(Single(command, waiter))
@@ -78,6 +82,10 @@ class Group:
             or self.commands >= limits.GROUP_COMMIT_COMMANDS_MAX
             or self.record_bytes >= limits.GROUP_COMMIT_BYTES_MAX
         )
+
+    def bodies(self) -> list[bytes | None]:
+        """The commands as they are stored, and None for each run of appends."""
+        return [None if isinstance(part, Run) else part.body for part in self.parts]
 
     def slices(self) -> list[bytearray]:
         """The payload, in the order of the rows."""

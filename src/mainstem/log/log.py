@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,8 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.errors import MainstemError, NoSpace, NotFound, OffsetOutOfRange, RecordsLost
+from mainstem.errors import (
+    BrokerFenced,
+    BrokerNumberTaken,
+    MainstemError,
+    NoSpace,
+    NotFound,
+    OffsetOutOfRange,
+    RecordsLost,
+    StorageError,
+    Unavailable,
+    invariant,
+)
 from mainstem.ledger.appends import Rows
+from mainstem.ledger.cluster_commands import AdmitBroker
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
 from mainstem.ledger.generations import task_of
 from mainstem.ledger.idempotency import key_number
@@ -29,6 +41,7 @@ from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extents import SealedExtents
+from mainstem.log.following import Following
 from mainstem.log.group import Placed
 from mainstem.log.locating import Located, locate
 from mainstem.log.parts import PartReader
@@ -49,13 +62,14 @@ _log = logging.getLogger("mainstem.log")
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    broker: int = 1
+    broker: int | None = 1  # None: a shared log gives it a number
     node: str = "local"
     boot_id: str = ""
     checkpoint_every_bytes: int = limits.CHECKPOINT_EVERY_BYTES
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
     shared: bool = False  # other brokers write to the same log: its port is a SharedCommitLog
+    linger_ms: int = 0  # how long records wait for others to be written together
 
 
 class Log:
@@ -71,6 +85,12 @@ class Log:
         objects: ObjectStore | None = None,
     ) -> None:
         self._port = port
+        self._clock = clock
+        self.shared = options.shared
+        self.broker = recovered.ledger.brokers.unused() if options.broker is None else options.broker
+        self.failure: MainstemError | None = None  # why this process cannot go on with the log
+        self.failed = asyncio.Event()  # set with `failure`
+        self.maintains: Callable[[], bool] = lambda: not options.shared  # whether to seal, checkpoint, drop
         self.objects = objects  # where the files of parts are
         self._options = options
         self._checkpoints = checkpoints
@@ -84,7 +104,7 @@ class Log:
         self._collecting = asyncio.Lock()
         self._index = recovered.index
         self.ledger: Ledger = recovered.ledger
-        self.visibility = Visibility()
+        self.visibility = Visibility(durable=options.shared)
         self.visibility.grow(self.ledger)
         tail = TailCache(options.tail_cache_bytes)
         self._committer = Committer(
@@ -94,8 +114,9 @@ class Log:
             tail,
             self.visibility,
             clock,
-            options.broker,
+            self.broker,
             self._object_finished,
+            options.linger_ms / 1000,
         )
         self._parts = PartReader(objects)
         self._following = self._committer.share(cast(SharedCommitLog, port)) if options.shared else None
@@ -129,11 +150,14 @@ class Log:
 
     async def _take_over(self, recovered: Recovered) -> None:
         brokers = self.ledger.brokers
-        broker = self._options.broker
+        if self._following is not None:
+            self._committer.start()
+            await self._booted(await self._boot_shared(), recovered)
+            return
+        broker = self.broker
         before = brokers.get(broker)
         same_boot = before is not None and before.boot_id == self._options.boot_id != ""
-        # What was written to a shared log is durable, whatever became of who wrote it.
-        jump = self._following is None and (self._port.suspect or not (brokers.clean(broker) or same_boot))
+        jump = self._port.suspect or not (brokers.clean(broker) or same_boot)
         self._committer.start()
         boot = Boot(broker, self._options.boot_id, jump, self._options.node)
         try:
@@ -146,6 +170,65 @@ class Log:
             self._start(self._boot_when_there_is_room(boot, recovered), self._chores)
             return
         await self._booted(booted, recovered)
+
+    async def _boot_shared(self) -> Booted:
+        """A new epoch. What was written to a shared log is durable, whatever became of who wrote it: no jump."""
+        options = self._options
+        if options.broker is not None or self._committer.epoch:
+            boot = Boot(self.broker, options.boot_id, jump=False, node=options.node)
+            return cast(Booted, await self._committer.propose_alone(boot))
+        while True:
+            self.broker = self.ledger.brokers.unused()
+            self._committer.take_number(self.broker)
+            try:
+                admit = AdmitBroker(self.broker, options.boot_id, options.node)
+                return cast(Booted, await self._committer.propose_alone(admit))
+            except BrokerNumberTaken:
+                continue  # another one was quicker, and is known by now
+
+    async def rejoin(self) -> None:
+        """Take a new epoch, after this broker was expired or lost sight of the log's tail."""
+        invariant(self._following is not None, "only a broker of a shared log is expired")
+        self._committer.hold(Unavailable("this broker is rejoining the others: try again"))
+        await self._following.rejoin()  # type: ignore[union-attr]  # just checked
+        booted = await self._boot_shared()
+        self._committer.take_epoch(booted.broker_epoch)
+
+    @property
+    def epoch(self) -> int:
+        """Of this broker; 0 before it has one."""
+        return self._committer.epoch
+
+    @property
+    def expired(self) -> bool:
+        """Whether this broker may write no more until it rejoins. Fails for good if another one took its place."""
+        mine = self.ledger.brokers.get(self.broker)
+        if mine is not None and mine.boot_id != self._options.boot_id:
+            self._fail(BrokerFenced(f"another process runs as broker {self.broker}: give each its own number"))
+            return False
+        return self._committer.stale or not self.ledger.brokers.live(self.broker, self.epoch)
+
+    def idle_s(self) -> float:
+        """Since a commit of this broker was last applied."""
+        return self._clock.monotonic() - self._committer.committed_at
+
+    async def _follow(self, following: Following) -> None:
+        try:
+            await following.run()
+        except asyncio.CancelledError:
+            raise
+        except MainstemError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, this process no longer knows the state
+            _log.exception("others' commits could not be applied")
+            self._fail(StorageError(f"others' commits could not be applied: {error!r}"))
+
+    def _fail(self, error: MainstemError) -> None:
+        if self.failure is None:
+            _log.error("the log cannot be gone on with", extra={"error": str(error)})
+            self.failure = error
+            self._committer.refuse(error)
+            self.failed.set()
 
     async def _boot_when_there_is_room(self, boot: Boot, recovered: Recovered) -> None:
         while True:
@@ -161,11 +244,11 @@ class Log:
     async def _booted(self, booted: Booted, recovered: Recovered) -> None:
         self._committer.take_epoch(booted.broker_epoch)
         if self._following is not None:
-            self._start(self._following.run(), self._chores)
+            self._start(self._follow(self._following), self._chores)
         if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
-        for extents in recovered.unsealed:
+        for extents in recovered.unsealed if not self.shared else ():  # else whoever maintains the log does
             self._start(self._seal(extents, then_checkpoint=False), self._seals)
         for stream, start, end in recovered.damaged:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
@@ -269,6 +352,19 @@ class Log:
         if self._following is not None:
             await self._following.barrier()
             await self._committer.shown()
+
+    async def reached(self, position: int, timeout_s: float) -> bool:
+        """Wait until a position that an answer named is known here and shown; False if that takes too long."""
+        if self.ledger.position < position and self._following is None:
+            return False
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._following is not None:
+                    await self._following.reached(position)
+                await self._committer.shown()
+        except TimeoutError:
+            return False
+        return True
 
     # Reading
 
@@ -563,13 +659,13 @@ class Log:
 
     async def _leave_shared(self) -> None:
         """The others go on: nothing is finished here but what this broker proposed."""
-        halted = asyncio.ensure_future(self._committer.propose(Halt(self._options.broker)))
+        halted = asyncio.ensure_future(self._committer.propose(Halt(self.broker)))
         await asyncio.sleep(0)  # let it be proposed before new proposals are refused
         await self._committer.drain()
         await halted
 
     async def _leave_cleanly(self) -> None:
-        halted = asyncio.ensure_future(self._committer.propose(Halt(self._options.broker)))
+        halted = asyncio.ensure_future(self._committer.propose(Halt(self.broker)))
         await asyncio.sleep(0)  # let it be proposed before new proposals are refused
         for outcome in await asyncio.gather(halted, self._committer.drain(), return_exceptions=True):
             if isinstance(outcome, BaseException):

@@ -26,7 +26,8 @@ class Watcher(Protocol):
 class Visibility:
     """Per stream, by number: plain lists, since they are read and written one element at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
+        self._durable = durable  # what is written to the log is durable, so no stream is relaxed
         self.ends: list[int] = []
         self.relaxed: list[bool] = []
         self._ceilings: list[int] = []  # synced: offsets below may be published at once
@@ -46,7 +47,7 @@ class Visibility:
             self._ceilings.append(int(streams.ceiling[stream]))
             self._proposed.append(int(streams.ceiling[stream]))
             self._steps.append(limits.CEILING_STEP_RECORDS)
-            self.relaxed.append(streams.relaxed(stream))
+            self.relaxed.append(not self._durable and streams.relaxed(stream))
 
     def resume(self, ledger: Ledger) -> None:
         """Everything the ledger holds is durable: a fresh start, where ends may have jumped."""
@@ -58,7 +59,7 @@ class Visibility:
     def reclassify(self, ledger: Ledger, streams: Iterable[int]) -> None:
         """Take in a changed durability class."""
         for stream in streams:
-            self.relaxed[stream] = ledger.streams.relaxed(stream)
+            self.relaxed[stream] = not self._durable and ledger.streams.relaxed(stream)
 
     def below_ceiling(self, stream: int, end: int) -> bool:
         return end <= self._ceilings[stream]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.broker.plans import PlanRequest, Publication, Task
-from mainstem.errors import MainstemError, StalePlan, Unavailable
+from mainstem.errors import MainstemError, Unavailable
 from mainstem.lake.broker import LakeBroker
 from mainstem.spark.jobs import Outcome
 from mainstem.spark.leases import KeptLeases
@@ -28,6 +28,7 @@ PublishTables = Callable[[LakeBroker], int]  # returns how many commits it made
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 5.0
 _AWAY_PAUSE_MAX_S = 10.0
+_STATUS_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,7 @@ class Driver:
         self._publish_tables = publish_tables
         self._stop = stop or threading.Event()
         self._collected_at = time.monotonic()
+        self._shown_at = -_STATUS_EVERY_S
         self.standing = Standing()
 
     def run(self) -> None:
@@ -91,14 +93,15 @@ class Driver:
             for topic in self._broker.status().topics
             for partition in topic.partitions
         }
+        published = 0
         while not self._stop.is_set():
             tasks = self._plan(wait_for_bytes=0, wait_for_ms=0)
             due = [task for task in tasks if self._due_in_pass(task, ends)]
             self._release(task for task in tasks if task not in due)
             if not due:
                 break
-            self._work(due)
-        self._finish_round(collect=True)
+            published += self._work(due)
+        self._finish_round(published, collect=True)
         return self.standing
 
     def round(self) -> Round:
@@ -108,7 +111,9 @@ class Driver:
         tasks = [task for task in planned if not self.standing.held_back(task.stream)]
         self._release(task for task in planned if task not in tasks)
         published = self._work(tasks) if tasks else 0
-        self._finish_round(collect=time.monotonic() - self._collected_at > limits.LAKE_COLLECT_EVERY_S)
+        self._finish_round(
+            published, collect=time.monotonic() - self._collected_at > limits.LAKE_COLLECT_EVERY_S
+        )
         return Round(len(tasks), published)
 
     def _plan(self, *, wait_for_bytes: int, wait_for_ms: int) -> tuple[Task, ...]:
@@ -153,7 +158,9 @@ class Driver:
             if publication is not None:
                 try:
                     self._publish(publication)
-                except StalePlan as refusal:
+                except Unavailable:
+                    raise
+                except MainstemError as refusal:  # overtaken, or the topic is gone
                     error = str(refusal)
                 else:
                     self._published(task, publication, seconds)
@@ -168,7 +175,7 @@ class Driver:
         return published
 
     def _publish(self, publication: Publication) -> None:
-        """Raises StalePlan. A broker that is away is waited for as long as a lease lasts."""
+        """Raises what the broker says to it. A broker that is away is waited for as long as a lease lasts."""
         give_up = time.monotonic() + self._options.lease_ms / 1000
         while True:
             try:
@@ -216,7 +223,7 @@ class Driver:
         except MainstemError as error:
             self._progress.event("not read", topic=task.topic, offset=offset, error=str(error))
 
-    def _finish_round(self, *, collect: bool) -> None:
+    def _finish_round(self, published: int, *, collect: bool) -> None:
         """Tables and garbage, and a word about how it goes."""
         self._update_tables()
         if collect:
@@ -224,7 +231,10 @@ class Driver:
             wal_objects, files = self._broker.collect()
             if wal_objects or files:
                 self._progress.event("collected", wal_objects=wal_objects, files=files)
-        self._progress.status(self._broker.status())
+        now = time.monotonic()
+        if published or now - self._shown_at > _STATUS_EVERY_S:  # the broker looks at every topic for it
+            self._shown_at = now
+            self._progress.status(self._broker.status())
         self._report("idle")
 
     def _update_tables(self) -> None:

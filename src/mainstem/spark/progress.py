@@ -80,7 +80,10 @@ class TerminalProgress:
             self._doing = f"{fields['count']} tasks: {fields['of']}"
         elif "error" in fields:
             where = f"{fields['topic']}: " if "topic" in fields else ""
-            self._console.print(f"[red]{name}[/red] {where}{fields['error']}", highlight=False)
+            # No markup: what is wrong may be in brackets, as ranges of offsets are.
+            self._console.print(
+                f"{name} {where}{fields['error']}", style="red", markup=False, highlight=False
+            )
         else:
             self._doing = name
         self._draw()
@@ -98,14 +101,17 @@ class TerminalProgress:
 
     def _table(self) -> Table:
         from rich.table import Table
+        from rich.text import Text
 
-        title = f"{self._doing} · {self._records:,} records · {self._records_per_s:,.0f} records/s a worker"
+        title = Text(
+            f"{self._doing} · {self._records:,} records · {self._records_per_s:,.0f} records/s a worker"
+        )
         table = Table(title=title, title_justify="left")
         for column in ("topic", "lag", "parts", "files", "MiB"):
             table.add_column(column, justify="left" if column == "topic" else "right")
         for topic in self._status.topics if self._status else ():
             table.add_row(
-                topic.topic,
+                Text(topic.topic),
                 f"{topic.lag_records:,}",
                 str(sum(partition.parts for partition in topic.partitions)),
                 str(sum(partition.files for partition in topic.partitions)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ class TopicViews:
         """A query whose names are looked up one by one. Raises InvalidInput for what is neither topic nor table."""
         from pyspark.errors import AnalysisException, ParseException
 
+        # Names that are not known yet are no errors here, and PySpark would log each of them as one.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         for _ in range(_NAMES_MAX):
             try:
                 return self._spark.sql(text)

@@ -21,7 +21,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
 from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
-from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, TableNotFound, Unreachable
+from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
 from mainstem.lake.iceberg.error_rows import any_errors, write_errors
@@ -110,8 +110,8 @@ class Publisher:
             if table.commits and table.version % self._sweep_every < table.commits:
                 report.swept += table.sweep(self._grace_ms)
             return work.more
-        except (TableChanged, TableNotFound) as refusal:
-            # Someone else publishes too, or a part was replaced meanwhile.
+        except (TableChanged, NotFound) as refusal:
+            # Someone else publishes too, or a part was replaced meanwhile, or all of it is gone.
             report.refused += 1
             _log.info("a commit came second", extra={"table": work.name, "reason": str(refusal)})
             return False

@@ -160,6 +160,14 @@ class SharedCommitLog(CommitLog, Protocol):
         Raises BehindCheckpoint if they were truncated: load the newest checkpoint and follow from there."""
         ...
 
+    async def rejoin(self) -> int:
+        """Read up to the tail after being Stale. Returns its position: follow up to there, then append again."""
+        ...
+
+    async def refresh(self) -> None:
+        """Learn what other brokers sealed and dropped."""
+        ...
+
     async def tail(self) -> int:
         """One past the last commit of anybody, read now from where the log lives: what a barrier waits for."""
         ...

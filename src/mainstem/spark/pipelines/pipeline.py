@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import InvalidInput
@@ -138,6 +138,13 @@ class Pipeline:
     def _add(self, name: str) -> None:
         if name in self.sources or name in self.views or name in self.outputs:
             raise InvalidInput(f"{name!r} is declared twice in pipeline {self.name!r}")
+
+    def pin(self, source: str, snapshot: int) -> None:
+        """Read a table as it was at a snapshot. Raises InvalidInput unless `source` is a table."""
+        known = self.sources.get(source)
+        if known is None or not known.table:
+            raise InvalidInput(f"pipeline {self.name!r} has no table {source!r} among its sources")
+        self.sources[source] = replace(known, snapshot=snapshot)
 
     def check(self) -> None:
         """Raises InvalidInput for a pipeline that cannot be run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,15 +43,25 @@ class PipelineRun:
     # Streams
 
     def start(self, *, once: bool = False) -> list[StreamingQuery]:
-        """Start every output. `once`: it ends when all that is there now is done."""
-        return [self._start(output, once) for output in self._pipeline.outputs.values()]
+        """Start every output. `once`: it ends when all that is there now is done.
 
-    def _start(self, output: Output, once: bool) -> StreamingQuery:
-        frame = self._frame(output.step, streaming=True)
-        if not frame.isStreaming:
-            raise InvalidInput(
-                f"output {output.step.name!r} is made of static sources only: replay it, or make one of them a stream"
-            )
+        An output of static sources only is written at once, which `once` alone allows."""
+        frames = {
+            name: self._frame(output.step, streaming=True) for name, output in self._pipeline.outputs.items()
+        }
+        still = [name for name, frame in frames.items() if not frame.isStreaming]
+        if still and not once:
+            raise InvalidInput(f"output {still[0]!r} is made of static sources only: it can be run once")
+        started = []
+        for name, frame in frames.items():
+            output = self._pipeline.outputs[name]
+            if name in still:
+                self._write(frame, output, "")
+            else:
+                started.append(self._start(frame, output, once))
+        return started
+
+    def _start(self, frame: DataFrame, output: Output, once: bool) -> StreamingQuery:
         checkpoint = self.checkpoint(output)
         if output.topic:
             writer = self._topic_rows(frame, output).writeStream.format("mainstem")
@@ -84,22 +95,31 @@ class PipelineRun:
         Other sources are read as they stand. `into` is put before the name of every output, so that a replay does
         not mix with what was there."""
         done: dict[str, int] = {}
-        for output in self._pipeline.outputs.values():
-            frame = self._frame(output.step, streaming=False, bounds={topic: bounds})
-            rows = frame.toArrow() if output.table else None
-            if rows is None:
-                written = self._topic_rows(frame, output).cache()
-                done[output.step.name] = written.count()
-                writer = written.write.format("mainstem").mode("append")
-                writer.options(**{**self._sink_options(output), "topic": into + output.topic}).save()
-                written.unpersist()
-            else:
-                sink = TableSink(
-                    open_catalog(self._settings.url, self._settings.api_key), _table(into, output)
-                )
-                sink.add(rows, f"replay/{self._pipeline.name}/{self._spark.sparkContext.applicationId}", 0)
-                done[output.step.name] = rows.num_rows
+        for name, output in self._pipeline.outputs.items():
+            reads = {self._pipeline.sources[one].topic for one in self._sources_of(output.step)}
+            if topic in reads:
+                frame = self._frame(output.step, streaming=False, bounds={topic: bounds})
+                done[name] = self._write(frame, output, into)
         return done
+
+    def _write(self, frame: DataFrame, output: Output, into: str) -> int:
+        """All rows of a frame, or none. Returns how many."""
+        if output.topic:
+            rows = self._topic_rows(frame, output).cache()
+            try:
+                written = rows.count()
+                options = {**self._sink_options(output), "topic": into + output.topic}
+                rows.write.format("mainstem").mode("append").options(**options).save()
+            finally:
+                rows.unpersist()
+            return written
+        found = frame.toArrow()
+        sink = TableSink(open_catalog(self._settings.url, self._settings.api_key), _table(into, output))
+        sink.add(found, f"once/{uuid.uuid4().hex}", 0)
+        return int(found.num_rows)
+
+    def _sources_of(self, step: Step) -> list[str]:
+        return [name for name in self._pipeline.needed(step) if name in self._pipeline.sources]
 
     # Frames
 

@@ -29,7 +29,8 @@ class SinkOptions:
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
         """Raises InvalidInput, saying which option and what it takes."""
         values = OptionValues(given)
-        values.text("checkpointLocation")  # Spark's own
+        for name in ("checkpointLocation", "queryName"):
+            values.text(name)  # Spark's own
         path = values.text("path")  # of .save("topic")
         options = cls(
             url=values.url(),

@@ -15,9 +15,12 @@ Looked = dict[str, TopicPlaces]  # by topic, with the partitions that are read
 
 
 class Planning:
-    def __init__(self, broker: RemoteBroker, options: SourceOptions) -> None:
+    """`gone_is_fine`: topics by name may be missing, as they may once a stream that accepts losses has begun."""
+
+    def __init__(self, broker: RemoteBroker, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
         self._broker = broker
         self._options = options
+        self._gone_is_fine = gone_is_fine
 
     # Topics
 
@@ -26,9 +29,11 @@ class Planning:
         options = self._options
         if options.assigned is not None:
             return {topic: self._assigned(topic, numbers, at) for topic, numbers in options.assigned.items()}
-        if not options.pattern:
-            return {topic: self._places(topic, at) for topic in options.topics}
-        return self._present(self._matching(), at)
+        if options.pattern:
+            return self._present(self._matching(), at)
+        if self._gone_is_fine:
+            return self._present(options.topics, at)
+        return {topic: self._places(topic, at) for topic in options.topics}
 
     def _present(self, topics: Iterable[str], at: str | int) -> Looked:
         """Those that are there."""

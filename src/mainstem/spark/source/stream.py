@@ -43,16 +43,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_broker": None}  # a connection stays where it was made
 
-    @property
-    def _planning(self) -> Planning:
+    def _connected(self) -> RemoteBroker:
         if self._broker is None:
             self._broker = RemoteBroker(self._options.url, self._options.api_key)
-        return Planning(self._broker, self._options)
+        return self._broker
+
+    @property
+    def _planning(self) -> Planning:
+        """Of a stream that has begun."""
+        gone_is_fine = not self._options.fail_on_data_loss
+        return Planning(self._connected(), self._options, gone_is_fine=gone_is_fine)
 
     # Planning
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._planning.starting().as_json()
+        return Planning(self._connected(), self._options).starting().as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._planning.latest()
@@ -104,10 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Publish progress. A query that computes well does not fail for it: the next batch says it again."""
         if not self._options.group:
             return
-        planning_broker = self._broker or RemoteBroker(self._options.url, self._options.api_key)
-        self._broker = planning_broker
         try:
-            planning_broker.commit_offsets(self._options.group, Positions.of_json(end).offsets)
+            self._connected().commit_offsets(self._options.group, Positions.of_json(end).offsets)
         except MainstemError as error:
             _log.warning(
                 "a group's progress was not stored", extra={"group": self._options.group, "error": str(error)}

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from mainstem.errors import invariant
-from mainstem.ports.commitlog.etcd.blocking import BlockingCalls
+from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.testing.simulation.etcd_calls import connect_to
 from mainstem.testing.simulation.etcd_state import EtcdState

@@ -23,7 +23,7 @@ from mainstem.ports.commitlog.bucket.recent import RecentEntries
 from mainstem.ports.commitlog.bucket.seals import Seals
 from mainstem.ports.commitlog.bucket.truncation import Truncation
 from mainstem.ports.commitlog.bucket.writing import EntryWriter
-from mainstem.ports.commitlog.etcd.blocking import BlockingCalls
+from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.port import (
     Buffer,
     Checkpoint,
@@ -170,6 +170,11 @@ class BucketCommitLog:
             pass
         self._freshness.renew()
         return self._table.end
+
+    async def refresh(self) -> None:
+        """Learn what other brokers sealed and dropped."""
+        self._check_open()
+        await self._refresh()
 
     async def follow(self, position: int, *, wait: bool = False) -> AsyncIterator[list[Committed]]:
         """The commits from `position` on, in chunks: up to the tail, or with `wait` past it, until it is closed.

@@ -31,7 +31,7 @@ _PASSING = frozenset(
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),  # etcd refuses clients that ask more often than every 5 s
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),  # no bound: a watch only listens, and must still notice the end
     ("grpc.max_receive_message_length", limits.ETCD_RANGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -141,13 +141,17 @@ class EtcdClient:
         await self._call(lambda stub: stub.Compact(request, timeout=self._options.call_s))
 
     async def watch(self, start: bytes, end: bytes, revision: int) -> AsyncIterator[list[Any]]:
-        """Changes from `revision` on, without an end. Raises Compacted, or Unavailable once the watch is lost."""
+        """Changes from `revision` on. Raises Compacted, or Unavailable once the watch is lost.
+
+        Ends when nothing came for a while: range again, for a member that stalls shows it in no other way."""
         self._check_open()
         create = rpc.WatchCreateRequest(key=start, range_end=end, start_revision=revision)
         call = self._members[self._chosen].watch.Watch(metadata=_REQUIRE_LEADER)
         try:
             await asyncio.wait_for(call.write(rpc.WatchRequest(create_request=create)), self._options.call_s)
-            while (response := await call.read()) is not grpc.aio.EOF:
+            while (response := await _next(call)) is not grpc.aio.EOF:
+                if response is None:
+                    return
                 if response.compact_revision:
                     raise Compacted(f"history before revision {response.compact_revision} is gone")
                 if response.canceled:
@@ -211,6 +215,15 @@ class EtcdClient:
                     ) from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
+
+
+async def _next(call: Any) -> Any:
+    """A watch's next answer, None if it takes too long; the call is over then."""
+    try:
+        async with asyncio.timeout(limits.ETCD_WATCH_IDLE_S):
+            return await call.read()
+    except TimeoutError:
+        return None
 
 
 def put(key: bytes, value: bytes) -> Operation:

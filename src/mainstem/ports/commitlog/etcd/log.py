@@ -14,7 +14,7 @@ from mainstem import limits
 from mainstem.errors import BehindCheckpoint, Closed, NotFound, Unavailable, invariant
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.etcd import truncation
-from mainstem.ports.commitlog.etcd.blocking import BlockingCalls
+from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.etcd.checkpoints import StoredCheckpoints
 from mainstem.ports.commitlog.etcd.client import Connect, EtcdClient, EtcdOptions, absent, get, put
 from mainstem.ports.commitlog.etcd.directory import Directory
@@ -196,6 +196,18 @@ class EtcdCommitLog:
         self._check_open()
         self._synced = max(self._table.end, self._checkpoints.newest_position)
         return self._synced
+
+    async def rejoin(self) -> int:
+        """Read up to the tail. Returns its position: follow up to there, then append again."""
+        self._check_open()
+        async for commits in self.follow(self._table.end):
+            self._undelivered += commits
+        return self._table.end
+
+    async def refresh(self) -> None:
+        """Learn what other brokers sealed and dropped."""
+        self._check_open()
+        await self._refresh()
 
     async def follow(self, position: int, *, wait: bool = False) -> AsyncIterator[list[Committed]]:
         """The commits from `position` on, in chunks: up to the tail, or with `wait` past it, without an end.

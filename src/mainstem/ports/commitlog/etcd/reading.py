@@ -65,7 +65,7 @@ class CommitReader:
         return max(floor.position, number_in(newest) + 1 if newest is not None else 0)
 
     async def watch(self, position: int, revision: int) -> AsyncIterator[list[Known]]:
-        """Commits from the position on as they are made. Ends when the history is compacted: range again.
+        """Commits from the position on as they are made. Ends if the history is compacted or nothing came: range again.
 
         Raises Unavailable once the watch is lost."""
         try:

@@ -1,0 +1,167 @@
+"""The cluster as one broker sees it: who else serves the same log, who does what, and whether it still belongs.
+
+On a log of its own a broker is alone, and does everything. On a shared one it joins once its doors are open, commits
+something at least every second, and expires others it heard nothing of. Silence is measured by one's own monotonic
+clock, and the ledger undoes a wrong guess: an expiry names the last commit its proposer saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from mainstem import events, limits
+from mainstem.broker import placement
+from mainstem.errors import BrokerFenced, MainstemError, Stale
+from mainstem.ledger.cluster_commands import ExpireBroker, Heartbeat, JoinBroker
+from mainstem.ledger.members import Member
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+
+_log = events.named("cluster")
+
+_Heard = tuple[int, int]  # epoch and last commit id
+
+
+class Cluster:
+    """Who is there, by what the ledger says. `join` makes this broker a part of it."""
+
+    def __init__(self, log: Log, clock: Clock, *, zone: str = "", node: str = "local") -> None:
+        self._log = log
+        self._clock = clock
+        self._zone = zone
+        self._node = node
+        self._addresses: tuple[tuple[str, str], ...] = ()
+        self._heard: dict[int, tuple[_Heard, float]] = {}  # of other members, and since when it is the same
+        self._looked = clock.monotonic()  # when others were last looked at
+        self._beating: asyncio.Task[None] | None = None
+        self._chosen: dict[str, int] = {}  # answers of `chosen`, as long as nobody comes or goes
+        self._chosen_at = -1
+
+    @property
+    def shared(self) -> bool:
+        """Whether other brokers may write to the same log."""
+        return self._log.shared
+
+    @property
+    def broker(self) -> int:
+        """The number of this broker."""
+        return self._log.broker
+
+    @property
+    def state(self) -> int:
+        """Equal as long as nobody comes or goes."""
+        return self._log.ledger.members.digest
+
+    def members(self) -> Sequence[Member]:
+        """Everybody who serves, by number. A broker that has not joined counts itself only if nobody else is there."""
+        there = list(self._log.ledger.members)
+        return there or [self.here]
+
+    @property
+    def here(self) -> Member:
+        return Member(self.broker, self._log.epoch, self._addresses, self._zone, self._node)
+
+    # Who does what
+
+    def does(self, work: str) -> bool:
+        """Whether a piece of work that one broker is enough for falls to this one."""
+        return not self.shared or self._choice(f"work {work}") == self.broker
+
+    def coordinator(self, kind: str, name: str) -> int:
+        """The broker that looks after a group or a transaction."""
+        return self._choice(f"{kind} {name}")
+
+    def leader(self, stream: int, zone: str = "") -> int:
+        """The broker that clients had better go to for a stream. Any other serves them as well."""
+        if not zone:
+            return self._choice(f"stream {stream}")
+        return placement.preferred(f"stream {stream}", self.members(), zone) or self.broker
+
+    def _choice(self, thing: str) -> int:
+        if not self.shared:
+            return self.broker
+        if self._chosen_at != self.state or len(self._chosen) > _CHOICES_KEPT:
+            self._chosen.clear()
+            self._chosen_at = self.state
+        found = self._chosen.get(thing)
+        if found is None:
+            brokers = [member.broker for member in self.members()]
+            found = self._chosen[thing] = placement.chosen(thing, brokers) or self.broker
+        return found
+
+    # Belonging
+
+    async def join(self, addresses: Mapping[str, str]) -> None:
+        """Tell the others where clients reach this broker, and stay until `leave`."""
+        self._addresses = tuple(sorted(addresses.items()))
+        if self.shared:
+            await self._join()
+            self._beating = asyncio.get_running_loop().create_task(self._beat(), name="mainstem-heartbeat")
+
+    async def leave(self) -> None:
+        """Stop beating. That this broker is gone is told by the log when it closes."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+            self._beating = None
+
+    def silent_s(self, broker: int) -> float:
+        """For how long nothing was heard of a member."""
+        found = self._heard.get(broker)
+        return 0.0 if found is None or broker == self.broker else self._clock.monotonic() - found[1]
+
+    async def _join(self) -> None:
+        await self._log.propose(
+            JoinBroker(self.broker, self._log.epoch, self._addresses, self._zone, self._node)
+        )
+
+    async def _beat(self) -> None:
+        while self._log.failure is None:
+            try:
+                if self._log.expired:
+                    await self._rejoin()
+                elif self._log.idle_s() >= limits.MEMBER_HEARTBEAT_S:
+                    await self._log.propose(Heartbeat(self.broker, self._log.epoch))
+                await self._expire_silent()
+            except (BrokerFenced, Stale):
+                await asyncio.sleep(limits.MEMBER_REJOIN_S)
+            except MainstemError as error:
+                _log.warning("no heartbeat", error=str(error))
+            await asyncio.sleep(limits.MEMBER_HEARTBEAT_S / 4)
+
+    async def _rejoin(self) -> None:
+        """Others took this broker for dead: what it proposed since then was refused."""
+        _log.warning("rejoining", message="this broker was expired, or lost sight of the log")
+        await self._log.rejoin()
+        await self._join()
+        _log.info("rejoined", epoch=self._log.epoch)
+
+    async def _expire_silent(self) -> None:
+        for broker, epoch, last in self._silent():
+            gone = await self._log.propose(ExpireBroker(broker, epoch, last))
+            if gone.gone:
+                _log.warning("broker expired", broker=broker, epoch=epoch)
+
+    def _silent(self) -> list[tuple[int, int, int]]:
+        now = self._clock.monotonic()
+        ledger = self._log.ledger
+        if now - self._looked > 2 * limits.MEMBER_HEARTBEAT_S:
+            # This process, or the store, stood still. The others get as much time as if it had begun just now.
+            self._heard.clear()
+        self._looked = now
+        members = {member.broker: member for member in ledger.members if member.broker != self.broker}
+        for gone in self._heard.keys() - members.keys():
+            del self._heard[gone]
+        found = []
+        for broker, member in members.items():
+            heard = (member.epoch, ledger.brokers.last_commit_id(broker))
+            known = self._heard.get(broker)
+            if known is None or known[0] != heard:
+                self._heard[broker] = (heard, now)
+            elif now - known[1] >= limits.MEMBER_SILENT_S:
+                found.append((broker, *heard))
+        return found
+
+
+_CHOICES_KEPT = 100_000
