@@ -54,6 +54,8 @@ _ADVERTISED = Kind("HOST:PORT", Address.parse)
 _NAME = Kind("NAME", values.name)
 _FLAG = Kind("true|false", values.flag)
 _SECRET = Kind("KEYS", str, secret=True)
+_URL = Kind("URL", str, secret=True)  # it may hold a key
+_MEMBERS = Kind("HOST:PORT,…", str)
 
 
 _HTTP = Address("127.0.0.1", 4000)
@@ -80,8 +82,30 @@ class Config:
         Path | None, _PATH, "Once ready, write a JSON map from each door to its address here."
     ] = None
     broker_id: Annotated[
-        int, _whole(0, 2**31 - 1), "Number of this broker, unique among those of one log."
-    ] = 1
+        int | None,
+        _whole(0, 2**31 - 1),
+        "Number of this broker, unique among those of one log; none: 1, or what a shared log gives.",
+    ] = None
+    log: Annotated[
+        str,
+        _one_of("auto", "file", "bucket", "etcd"),
+        "Where the log stands: the data directory, or a place that several brokers share; auto: by what is given.",
+    ] = "auto"
+    store: Annotated[
+        str, _URL, "URL of the object store: s3://bucket/prefix, gs://…, az://… or file:///path."
+    ] = ""
+    etcd: Annotated[str, _MEMBERS, "Members of the etcd that orders a shared log, comma-separated."] = ""
+    linger_ms: Annotated[
+        int | None,
+        _whole(0, 60_000),
+        "How long records wait for others to be written together; none: 100 for a log in a bucket, else 0.",
+    ] = None
+    zone: Annotated[str, _NAME, "Where this broker runs: clients that name the same zone are sent here."] = ""
+    http_advertise: Annotated[
+        Address | None,
+        _ADVERTISED,
+        "Where HTTP clients are told to connect; by default where the door listens.",
+    ] = None
     node: Annotated[str, _NAME, "Name of this broker, for people."] = "local"
     durability: Annotated[
         str,

@@ -144,6 +144,7 @@ SINKS_CHECK_EVERY_S = 60.0
 
 # Tables
 NAMESPACES_MAX = 10_000
+NAMESPACE_CHARS_MAX = 2_048  # all of its levels together
 TABLES_MAX = 100_000
 NAMESPACE_PROPERTIES_CHARS_MAX = 64 * KIB  # of one namespace, names and values
 TABLE_COLUMNS_MAX = 1_000  # typed ones, beside the raw ones
@@ -158,6 +159,8 @@ TABLE_SNAPSHOT_AGE_MS = 5 * 24 * 3600 * 1000  # older ones go as well, but for t
 TABLE_MANIFESTS_PER_TIER = 32  # so many manifests of like size are joined into one
 TABLE_SWEEP_EVERY_COMMITS = 50
 TABLE_ORPHAN_MS = 3600 * 1000  # files of a table that nothing names are deleted after this
+TABLE_LOCATION_CHARS_MAX = 4_096
+TABLES_PER_COMMIT_MAX = 1_000  # tables of one transaction
 TABLE_METADATA_KEPT = 16  # parsed metadata of tables that a broker keeps at hand
 TABLE_COMMIT_TRIES = 8  # of a client's commit, while others come first and its requirements hold
 TABLE_SNAPSHOTS_HELD_MAX = 10_000  # of a topic's table; its publisher keeps far fewer

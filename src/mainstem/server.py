@@ -76,6 +76,7 @@ async def serve(config: Config, stop: asyncio.Event | None = None) -> None:
 async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> None:
     started: dict[str, Door] = {}
     ports: dict[str, str] = {}
+    advertised: dict[str, str] = {}
     lake_key = secrets.token_hex(32) if config.lake and config.api_keys else None
     if lake_key is not None:
         config = replace(config, api_keys=f"{config.api_keys},{lake_key}")
@@ -85,13 +86,17 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
             bound = await _start(name, door, address)
             started[name] = door
             ports[name] = str(bound)
+            advertised[name] = str(_advertised(config, name, door, bound))
+        await broker.cluster.join(advertised)
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)
         gc.collect()
         gc.freeze()  # what is loaded by now stays, so that full collections need not walk it: 60 ms each
         _log.info("ready", pid=os.getpid(), **ports)
         lake = _lake(config, ports, lake_key)
-        await stop.wait()
+        await _first_of(stop, broker.log.failed)
+        if broker.log.failure is not None:
+            raise broker.log.failure
     finally:
         if lake is not None:
             await lake.stop()  # first, so that it can give back what it holds
@@ -103,13 +108,30 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
         _forget_ports(config.ports_file)
 
 
+def _advertised(config: Config, name: str, door: Door, bound: Address) -> Address:
+    """Where clients of a door are told to connect."""
+    if isinstance(door, KafkaDoor):
+        return door.advertised
+    return config.http_advertise or bound if name == "http" else bound
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of them is set."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
 def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     """Every door that is not off: its name (also of its flag), the door, where it shall listen."""
     doors: list[tuple[str, Door, Address]] = []
     if config.text is not None:
         text = TextDoor(
             broker,
-            broker_id=config.broker_id,
+            broker_id=broker.log.broker,
             node=config.node,
             segment_entries=config.text_segment_entries,
             connections_max=config.text_connections,
@@ -121,7 +143,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     if config.kafka is not None:
         kafka = KafkaDoor(
             broker,
-            broker_id=config.broker_id,
+            broker_id=broker.log.broker,
             advertise=config.kafka_advertise,
             bounds=KafkaLimits(
                 connections=config.kafka_connections,

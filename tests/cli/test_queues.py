@@ -1,10 +1,11 @@
-"""Queues and routers from the command line."""
+"""Queues, routers and tables from the command line."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from mainstem.errors import NotFound
 from mainstem.testing.broker import ThrowAwayBroker
 
 from .conftest import Shell
@@ -82,10 +83,6 @@ def test_records_of_others_stay_where_the_dead_are(
 
 
 def test_routers_are_made_shown_and_deleted(online: Shell, broker: ThrowAwayBroker) -> None:
-    try:
-        broker.client.routers()
-    except NotFound:
-        pytest.skip("this server has no routers")
     assert online("router", "create", "a>b", "a", "b", "--filter", "eu-*").code == 0
     broker.client.produce_many("a", [1, 2], keys=["eu-1", "us-1"])
     rows = online("router", "list", "--source", "a", "--json").json
@@ -97,3 +94,18 @@ def test_routers_are_made_shown_and_deleted(online: Shell, broker: ThrowAwayBrok
     gone = online("router", "delete", "a>b", "-y")
     assert (gone.code, "no router named 'a>b'" in gone.err) == (1, True)
     assert online("router", "show", "a>b").code == 1
+
+
+def test_tables_are_switched_on_shown_and_switched_off(online: Shell, tmp_path: Path) -> None:
+    online("topic", "create", "t")
+    assert online("table", "show", "t", "--json").json["enabled"] is False
+    assert online("table", "enable", "t", "--json").json["enabled"] is True
+    shown = online("table", "show", "t", "--json").json
+    assert shown["enabled"] is True
+    assert "performance" not in shown
+    assert "enabled" in online("table", "show", "t").text
+    assert online("table", "disable", "t", "--json").json["enabled"] is False
+    (tmp_path / "schema.json").write_text("{")
+    wrong = online("table", "enable", "t", "--schema", "schema.json")
+    assert (wrong.code, "schema.json is no JSON" in wrong.err) == (2, True)
+    assert online("table", "show", "no-such-topic").err.startswith("error: no topic named")

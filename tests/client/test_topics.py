@@ -11,6 +11,8 @@ from mainstem.errors import (
     GroupNotFound,
     InvalidConfig,
     InvalidInput,
+    RouterCycle,
+    RouterNotFound,
     TopicExists,
     TopicIncompatible,
     TopicNotEmpty,
@@ -111,3 +113,25 @@ def test_a_group_is_put_nowhere_it_cannot_be(client: mainstem.Client, topic: str
     with pytest.raises(InvalidInput):
         client.reset_group("g", topic, to="somewhere")
     assert [move.after for move in client.reset_group("g", topic, to=99, dry_run=True)] == [0]
+
+
+def test_routers_copy_and_refuse_circles(client: mainstem.Client, topic: str) -> None:
+    source, dest = f"{topic}.a", f"{topic}.b"
+    made = client.put_router(f"{topic}>", source, dest, filter="eu-*")
+    assert (made.created, made.source, made.dest, made.filter) == (
+        True,
+        source,
+        dest,
+        ["tag", "Glob", "eu-*"],
+    )
+    client.produce_many(source, [1, 2], keys=["eu-1", "us-1"])
+    assert [record.value for record in client.read(dest)] == [1]  # type: ignore[union-attr]
+    assert client.router(f"{topic}>").forwarded_total == 1
+    assert [row.router for row in client.routers(source=source)] == [f"{topic}>"]
+    with pytest.raises(RouterCycle) as refused:
+        client.put_router("back", dest, source)
+    assert {source, dest} <= set(refused.value.cycle)
+    assert client.delete_router(f"{topic}>")
+    assert not client.delete_router(f"{topic}>")
+    with pytest.raises(RouterNotFound):
+        client.router(f"{topic}>")

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from mainstem.broker.plans import PlanRequest, TaskKind
 from mainstem.errors import OffsetOutOfRange, StalePlan
@@ -98,11 +99,12 @@ def consume(
             if error is not None:
                 assert error.name() == "_PARTITION_EOF", error
                 break
-            if message.offset() >= end:
+            offset = message.offset()
+            if offset is None or offset >= end:
                 break
             found.append(
                 (
-                    message.offset(),
+                    offset,
                     message.timestamp(),
                     message.key(),
                     message.value(),

@@ -8,7 +8,6 @@ import pytest
 from deltalake import DeltaTable
 
 from mainstem.broker.plans import Sources
-from mainstem.errors import Unavailable
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.delta import deliver
 from mainstem.lake.iceberg.outbox import publish_tables
@@ -71,7 +70,7 @@ class Racing:
 
     def sources(self, topic: str, partition: int, start: int, end: int) -> Sources:
         found = self._broker.sources(topic, partition, start, end)
-        self.raced += deliver(self._broker, self._broker.tables().tables)
+        self.raced += deliver(self._broker, self._broker.tables().tables).commits
         return found
 
 
@@ -99,12 +98,13 @@ def test_what_the_topic_lost_first_is_passed_over(lake: Tabling, tmp_path: Path)
     assert values(path) == numbers(2, 6)
 
 
-def test_a_place_that_cannot_be_written_says_so(lake: Tabling, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_says_so_and_holds_up_nobody(lake: Tabling, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    lake.topic("outnowhere")
-    lake.write("outnowhere", *numbers(0, 1))
-    lake.enable("outnowhere", delta=str(tmp_path / "file"))
-    with pytest.raises(Unavailable, match="Delta table"):
-        publish_tables(lake.broker)
-    lake.enable("outnowhere", delta="")
-    publish_tables(lake.broker)
+    for topic, place in (("outnowhere", "file"), ("outsomewhere", "folder")):
+        lake.topic(topic)
+        lake.write(topic, *numbers(0, 1))
+        lake.enable(topic, delta=str(tmp_path / place))
+    report = deliver(lake.broker, lake.broker.tables().tables)
+    assert list(report.problems) == ["outnowhere"]
+    assert "Delta table" in report.problems["outnowhere"]
+    assert values(tmp_path / "folder") == numbers(0, 1)

@@ -203,4 +203,9 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "AbortSinkBatch": 112,
         "ForgetSinks": 113,
         "ExtendSinkRun": 114,
+        "JoinBroker": 120,
+        "Heartbeat": 121,
+        "LeaveBroker": 122,
+        "ExpireBroker": 123,
+        "AdmitBroker": 124,
     }

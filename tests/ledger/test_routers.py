@@ -494,3 +494,17 @@ def test_copies_damaged_as_they_were_appended_are_made_again(routes: Routes) -> 
     routes.do(MarkLost(b, 2, 5))
     assert routes.cursor("a>b") == 2
     same_again(routes)
+
+
+def test_bytes_that_the_log_may_have_given_up_are_not_pointed_at(routes: Routes) -> None:
+    a, b = routes.topics("ab")
+    routes.put("a", "b")
+    routes.append(a, 4)
+    legs = routes.ledger.routers.legs
+    legs.frontier = lambda stream: 3 if stream == a else 0  # as if a table served what is before
+    assert routes.forward(a).ends == {}
+    (leg,) = legs.loose(a)
+    assert not legs.aliased(leg)
+    routes.apply(run(slice_row(b, 3)), NoteForwarded(leg.number, 0, 3, 3))
+    assert routes.forward(a).ends == {b: 4}
+    assert routes.runs(b) == [(3, 1, a, 3)]

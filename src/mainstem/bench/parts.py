@@ -67,7 +67,11 @@ async def _fill_and_read(data: Path, size: int, report: Report) -> int:
 
 def _consume(data: Path, size: int, records: int, report: Report) -> None:
     """A server that has nothing in memory, and a client that throws everything away."""
-    settings = {"fetch.message.max.bytes": 4 * _MIB, "queued.min.messages": 1_000_000, "check.crcs": False}
+    settings: dict[str, object] = {
+        "fetch.message.max.bytes": 4 * _MIB,
+        "queued.min.messages": 1_000_000,
+        "check.crcs": False,
+    }
     with ServerProcess(data, "--tail-cache-bytes", "0") as server:
         settings["bootstrap.servers"] = str(server.address("kafka"))
         for attempt in ("first", "second"):

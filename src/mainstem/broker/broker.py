@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,14 +20,17 @@ import numpy as np
 from mainstem import limits
 from mainstem.broker.activity import Activity
 from mainstem.broker.catalog import Catalog
+from mainstem.broker.cluster import Cluster
 from mainstem.broker.deletes import Deletes
 from mainstem.broker.diff import Diffs
 from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.broker.lake import Lake
 from mainstem.broker.names import valid_name
+from mainstem.broker.opening import open_log
 from mainstem.broker.queues import Queues
 from mainstem.broker.repacking import Repacking
 from mainstem.broker.retention import Retention
+from mainstem.broker.rounds import Rounds
 from mainstem.broker.routers import Routers
 from mainstem.broker.routing import Routing
 from mainstem.broker.sinks import Sinks
@@ -39,6 +43,7 @@ from mainstem.broker.writes import Writes
 from mainstem.errors import (
     GroupNotFound,
     InvalidBatch,
+    InvalidConfig,
     InvalidInput,
     InvalidName,
     OffsetOutOfRange,
@@ -62,13 +67,12 @@ from mainstem.ledger.commands import (
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.names import bad_name
 from mainstem.ledger.topics import Topic
-from mainstem.log.checkpoints import ChildCheckpoints
 from mainstem.log.group import Placed
-from mainstem.log.log import Log, LogOptions
+from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
-from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.host import boot_id
-from mainstem.ports.objectstore.urls import open_store
+from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.files import Lock
+from mainstem.ports.objectstore.open import open_store
 from mainstem.records.building import build_batch, build_lone
 from mainstem.records.decoding import decode_records, record_sizes_and_times
 from mainstem.records.header import SliceFacts, check_slice, walk
@@ -78,7 +82,7 @@ from mainstem.records.rewrite import with_append_time
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
     data_dir: Path
-    broker_id: int = 1
+    broker_id: int | None = None  # None: 1, or the number that a shared log gives
     node: str = "local"
     default_config: TopicConfig = field(default_factory=TopicConfig)  # of topics made without a word
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -89,10 +93,14 @@ class BrokerOptions:
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, as caps count them; 0 = unlimited
     objects: str = ""  # URL of the object store; none: a folder of the data directory
+    place: SharedPlace | None = None  # where a log stands that other brokers write to as well
+    zone: str = ""  # where this broker runs, for clients that say where they are
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
 
     @property
     def objects_url(self) -> str:
+        if self.place is not None and not self.objects:
+            return self.place.store
         return self.objects or (self.data_dir / "objects").absolute().as_uri()
 
 
@@ -150,6 +158,8 @@ class Broker:
         self._options = options
         self._clock = clock
         self._random = random
+        self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
+        self._lock: Lock | None = None  # of the directory, where the log is elsewhere
         self._retention = Retention(log, clock)
         self.transactions = Transactions(log, clock)
         self.streams = Streams(log)
@@ -162,7 +172,7 @@ class Broker:
         self.sinks = Sinks(self)
         self.diffs = Diffs(log, clock)
         self.deletes = Deletes(self)
-        self.queues = Queues(log, clock, random, options.broker_id, self._dead_letter_topic)
+        self.queues = Queues(log, clock, random, log.broker, self._dead_letter_topic)
         self.watching = Watching(self)
         self.routers = Routers(self)
         self.routing: Routing = self.routers
@@ -179,43 +189,37 @@ class Broker:
     ) -> Broker:
         """Take the data directory, recover it and be ready to serve."""
         clock = clock or SystemClock()
-        port = await LocalCommitLog.open(options.data_dir, segment_bytes=options.segment_bytes)
-        try:
-            log = await Log.open(
-                port,
-                clock,
-                LogOptions(
-                    broker=options.broker_id,
-                    node=options.node,
-                    boot_id=boot_id(),
-                    checkpoint_every_bytes=options.checkpoint_every_bytes,
-                    tail_cache_bytes=options.tail_cache_bytes,
-                    sync_every_ms=options.sync_every_ms,
-                ),
-                ChildCheckpoints(options.data_dir),
-                open_store(options.objects_url),
-            )
-        except BaseException:
-            await port.close()
-            raise
-        broker = cls(log, options, clock, random or SystemRandom())
-        broker._retention.rounds.start()
-        broker.transactions.rounds.start()
-        broker.routers.start()
-        broker.sinks.rounds.start()
-        broker.lake.rounds.start()
+        random = random or SystemRandom()
+        log, lock = await open_log(options, clock, random)
+        broker = cls(log, options, clock, random)
+        broker._lock = lock
+        broker._start_rounds()
         return broker
+
+    def _start_rounds(self) -> None:
+        self._log.maintains = partial(self.cluster.does, "upkeep")
+        for rounds in self._rounds:
+            rounds.when = partial(self.cluster.does, rounds.name)
+            rounds.start()
+        self.routers.start()
+
+    @property
+    def _rounds(self) -> tuple[Rounds, ...]:
+        return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self.lake.rounds)
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
-        await self._retention.rounds.stop()
+        await self.cluster.leave()
         await self.queues.close()
         await self.routers.close()
-        await self.transactions.rounds.stop()
-        await self.sinks.rounds.stop()
-        await self.lake.rounds.stop()
+        for rounds in self._rounds:
+            await rounds.stop()
         await self.watching.close()
-        await self._log.close()
+        try:
+            await self._log.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
     @property
     def log(self) -> Log:
@@ -257,6 +261,7 @@ class Broker:
                 await asyncio.shield(self._creating[name])
             return _info(existing)
         config = config or self._options.default_config
+        self._check_class(config)
         command = CreateTopic(name, self._random.token(16), partitions, config)
         if dry_run:
             self._rehearse(command)
@@ -308,6 +313,7 @@ class Broker:
 
     async def alter_topic(self, name: str, config: TopicConfig) -> TopicInfo:
         """Replace the config. Raises TopicNotFound, InvalidConfig."""
+        self._check_class(config)
         return _info(await self._log.propose(AlterTopic(self.topic(name).topic_id, config)))
 
     async def change_topic(
@@ -332,6 +338,10 @@ class Broker:
             self._rehearse(command)
             return replace(info, streams=info.streams + (-1,) * (total - info.partitions))
         return _info(await self._log.propose(command))
+
+    def _check_class(self, config: TopicConfig) -> None:
+        if config.durability == "ephemeral" and self.cluster.shared:
+            raise InvalidConfig("brokers share this log, and what one alone remembers the others lack: not ephemeral")
 
     def _rehearse(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
         refusal = self._log.ledger.topics.refusal(command)

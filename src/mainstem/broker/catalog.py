@@ -208,8 +208,10 @@ class Catalog:
 
     async def commit_all(self, changes: Sequence[TableChange]) -> list[LoadedTable]:
         """All of the changes, or none. Raises TableChanged, TableNotFound, InvalidInput."""
-        if not changes:
-            raise InvalidInput("a commit needs at least one change")
+        if not 1 <= len(changes) <= limits.TABLES_PER_COMMIT_MAX:
+            raise InvalidInput(
+                f"a commit changes 1 to {limits.TABLES_PER_COMMIT_MAX} tables, not {len(changes)}"
+            )
         for _ in range(limits.TABLE_COMMIT_TRIES):
             if len(changes) == 1 and self._creates(changes[0]):
                 return [await self._commit_creation(changes[0])]
@@ -245,8 +247,8 @@ class Catalog:
             before,
             loaded.location,
             change.parts,
-            after.added_snapshots,
-            after.removed_snapshots,
+            after.added_snapshots if table.topic_id else (),
+            after.removed_snapshots if table.topic_id else (),
         )
         return commit, loaded
 
@@ -331,6 +333,8 @@ class Catalog:
     def _own_key(self, location: str) -> str:
         """Raises InvalidInput unless it lies with the other tables in the store: clients must not name our files."""
         prefix = f"{self.store_url}/{FOLDER}/"
+        if len(location) > limits.TABLE_LOCATION_CHARS_MAX // 2:  # leaves room for the names of files in it
+            raise InvalidInput(f"a location has up to {limits.TABLE_LOCATION_CHARS_MAX // 2} characters")
         key = location.removeprefix(f"{self.store_url}/").rstrip("/")
         parts = key.split("/")
         if not location.startswith(prefix) or any(not part or part.startswith(".") for part in parts):

@@ -8,7 +8,7 @@ clock, and the ledger undoes a wrong guess: an expiry names the last commit its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mainstem import events, limits
 from mainstem.broker import placement
@@ -37,6 +37,9 @@ class Cluster:
         self._beating: asyncio.Task[None] | None = None
         self._chosen: dict[str, int] = {}  # answers of `chosen`, as long as nobody comes or goes
         self._chosen_at = -1
+        self._changed: list[Callable[[], None]] = []
+        self._told_state = -1
+        self.clock_off_ms: int | None = None  # against the store's clock; None: not known
 
     @property
     def shared(self) -> bool:
@@ -66,7 +69,11 @@ class Cluster:
 
     def does(self, work: str) -> bool:
         """Whether a piece of work that one broker is enough for falls to this one."""
-        return not self.shared or self._choice(f"work {work}") == self.broker
+        return self.doer(work) == self.broker
+
+    def doer(self, work: str) -> int:
+        """The broker that a piece of work falls to."""
+        return self._choice(f"work {work}")
 
     def coordinator(self, kind: str, name: str) -> int:
         """The broker that looks after a group or a transaction."""
@@ -106,6 +113,16 @@ class Cluster:
             await asyncio.gather(self._beating, return_exceptions=True)
             self._beating = None
 
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Call it, soon after somebody came or went."""
+        self._changed.append(tell)
+
+    def _tell(self) -> None:
+        if self._told_state != self.state:
+            self._told_state = self.state
+            for tell in self._changed:
+                tell()
+
     def silent_s(self, broker: int) -> float:
         """For how long nothing was heard of a member."""
         found = self._heard.get(broker)
@@ -124,6 +141,7 @@ class Cluster:
                 elif self._log.idle_s() >= limits.MEMBER_HEARTBEAT_S:
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
+                self._tell()
             except (BrokerFenced, Stale):
                 await asyncio.sleep(limits.MEMBER_REJOIN_S)
             except MainstemError as error:

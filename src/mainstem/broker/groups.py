@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
@@ -30,6 +30,7 @@ from mainstem.errors import (
     InvalidInput,
     InvalidSessionTimeout,
     MainstemError,
+    NotCoordinator,
     TooLarge,
     UnknownMember,
     UnstableOffsets,
@@ -61,7 +62,12 @@ class Groups:
     After a start nobody is a member: clients hear that they are unknown, join again, find their offsets."""
 
     def __init__(
-        self, log: Log, clock: Clock, options: GroupOptions | None = None, random: Random | None = None
+        self,
+        log: Log,
+        clock: Clock,
+        options: GroupOptions | None = None,
+        random: Random | None = None,
+        coordinates: Callable[[str], bool] | None = None,
     ) -> None:
         self.offsets = CommittedOffsets(log)
         self.timers = Timers(clock)
@@ -69,6 +75,7 @@ class Groups:
         self._clock = clock
         self._options = options or GroupOptions()
         self._random = random or SystemRandom()
+        self._coordinates = coordinates or (lambda _: True)  # whether a group is looked after here
         self._groups: dict[str, Group] = {}
         self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
         self._expiry = self.timers.timer(self._start_expiring)
@@ -91,6 +98,14 @@ class Groups:
         if self._expiring is not None:
             self._expiring.cancel()
             await asyncio.gather(self._expiring, return_exceptions=True)
+
+    def hand_over(self) -> None:
+        """Brokers came or went: groups that another one looks after now are forgotten, and their members told."""
+        for name in [name for name in self._groups if not self._coordinates(name)]:
+            group = self._groups[name]
+            if isinstance(group, ClassicGroup):
+                group.close(NotCoordinator(name))
+            self._drop(name)
 
     # Members that assign among themselves
 
@@ -196,6 +211,8 @@ class Groups:
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
         """Whether a member may read its group's offsets; whoever names no member may."""
+        if not self._coordinates(group):
+            raise NotCoordinator(group)
         found = self._groups.get(group)
         if epoch >= 0 and member_id and isinstance(found, ConsumerGroup):
             found.check_epoch(member_id, epoch)
@@ -252,6 +269,8 @@ class Groups:
         for number, name in enumerate(self.offsets.names()):
             if not number % _SWEPT_AT_ONCE:
                 await asyncio.sleep(0)  # others have their turn
+            if not self._coordinates(name):
+                continue
             if self._occupied_ms.get(name, 0) <= before_ms and not name.startswith(OWN_PREFIX):
                 expired += await self.offsets.expire(name, before_ms)
         return expired
@@ -266,8 +285,12 @@ class Groups:
         return group in self._groups or self.offsets.exists(group)
 
     def list(self) -> list[ListedGroup]:
-        """Every group that has members or offsets."""
-        listed = {name: ListedGroup(name, "", EMPTY, ClassicGroup.kind) for name in self.offsets.groups()}
+        """Every group that has members or offsets and is looked after here."""
+        listed = {
+            name: ListedGroup(name, "", EMPTY, ClassicGroup.kind)
+            for name in self.offsets.groups()
+            if self._coordinates(name)
+        }
         for name, group in self._groups.items():
             listed[name] = ListedGroup(name, group.protocol_type or "", group.state, group.kind)
         return [listed[name] for name in sorted(listed)]
@@ -293,6 +316,8 @@ class Groups:
             raise InvalidGroupName(
                 f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}"
             )
+        if not self._coordinates(group):
+            raise NotCoordinator(group)
 
     def _classic(self, name: str, member_id: str) -> ClassicGroup:
         """Raises UnknownMember if there is no such group."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from mainstem import limits
@@ -15,7 +13,6 @@ from mainstem.broker.rounds import Rounds
 from mainstem.broker.sourcing import Sourcing
 from mainstem.broker.states import stream_of
 from mainstem.errors import InvalidInput, StalePlan
-from mainstem.ledger.entry import encode_command
 from mainstem.ledger.generations import task_of
 from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, SwapParts
 from mainstem.ledger.results import PartsSwapped, TaskLeased
@@ -91,31 +88,24 @@ class Lake:
     async def publish(self, publication: Publication) -> int:
         """Serve the range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""
         await self._check_files(publication)
-        swapped: PartsSwapped = await self._propose(
+        swapped: PartsSwapped = await self._log.propose(
             SwapParts(publication.stream, publication.token, publication.sources, publication.parts)
         )
         return swapped.frontier
 
     async def extend(self, stream: int, token: int, lease_ms: int) -> int:
         """Keep a stream's tasks for so long from now on. Returns until when. Raises StalePlan."""
-        leased: TaskLeased = await self._propose(ExtendTask(task_of(stream), token, lease_ms))
+        leased: TaskLeased = await self._log.propose(ExtendTask(task_of(stream), token, lease_ms))
         return leased.deadline_ms
 
     async def release(self, stream: int, token: int) -> None:
         """Give a stream's tasks back. Does nothing if the lease is over."""
-        await self._propose(ReleaseTask(task_of(stream), token))
+        await self._log.propose(ReleaseTask(task_of(stream), token))
 
     async def collect(self) -> Collected:
         """Delete what nothing needs any more, in the log and among the files."""
         files = await self._garbage.collect()
         return Collected(await self._log.collect(), files)
-
-    async def _propose(self, command: SwapParts | ExtendTask | ReleaseTask) -> Any:
-        try:
-            encode_command(command)  # before it meets the others of its commit, which would fail with it
-        except OverflowError:
-            raise InvalidInput("a number has more than 64 bits") from None
-        return await self._log.propose(command)
 
     async def _check_files(self, publication: Publication) -> None:
         """The files must be there before the ledger says that they serve records."""

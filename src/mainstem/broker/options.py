@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from mainstem.address import Address
 from mainstem.broker.broker import BrokerOptions
 from mainstem.broker.configs import parse
+from mainstem.broker.opening import linger_ms
 from mainstem.config import Config
+from mainstem.errors import InvalidConfig
+from mainstem.ports.commitlog.places import SharedPlace
 
 
 def broker_options(config: Config) -> BrokerOptions:
+    place = shared_place(config)
     return BrokerOptions(
         data_dir=config.data_dir,
         broker_id=config.broker_id,
@@ -21,4 +26,25 @@ def broker_options(config: Config) -> BrokerOptions:
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
         lake_topics=config.lake_topics,
+        place=place,
+        zone=config.zone,
+        objects=config.store if place is None else "",
     )
+
+
+def shared_place(config: Config) -> SharedPlace | None:
+    """Where the log stands, if other brokers write to it as well. Raises InvalidConfig."""
+    kind = config.log
+    if kind == "auto":
+        kind = "etcd" if config.etcd else "bucket" if config.store else "file"
+    if kind == "file":
+        return None
+    if not config.store:
+        raise InvalidConfig(f"--log {kind} keeps records in an object store: name it with --store URL")
+    members = tuple(filter(None, config.etcd.split(",")))
+    if kind == "etcd" and not members:
+        raise InvalidConfig("--log etcd needs the addresses of etcd: --etcd HOST:PORT,…")
+    for member in members:
+        Address.parse(member)
+    etcd = kind == "etcd"
+    return SharedPlace(config.store, members if etcd else (), linger_ms(config.linger_ms, etcd=etcd))

@@ -20,6 +20,8 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 
+_TOKEN_BITS = (1 << 63) - 1
+
 _KINDS: tuple[TaskKind, ...] = ("materialise", "rewrite", "merge", "compact")
 
 
@@ -88,7 +90,7 @@ class Planning:
         work = await self._due(topic, stream, request, min(room, limits.LAKE_RANGES_PER_LEASE_MAX))
         if work is None:
             return []
-        token = int.from_bytes(self._random.token(8), "big") >> 1 or 1
+        token = int.from_bytes(self._random.token(8), "big") & _TOKEN_BITS or 1
         reach = work.sources[-1].end
         try:
             leased = await self._log.propose(

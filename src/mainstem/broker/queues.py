@@ -60,6 +60,16 @@ class QueueCounts(NamedTuple):
     dead_lettered: int
 
 
+class HeldJob(NamedTuple):
+    """A job that somebody works on, or that was given back with a delay."""
+
+    offset: int
+    node: str  # "" = nobody's: it is delayed
+    until_ms: int  # the lease ends, or the delay does
+    deliveries: int
+    token: int
+
+
 class _Claimer(NamedTuple):
     node: str
     limit: int
@@ -271,6 +281,22 @@ class Queues:
         leases = queues.leases(number)
         grant = leases.holder(offset) if leases else None
         return grant is not None and grant.token == token
+
+    def held(self, name: str, partition: int = 0) -> list[HeldJob]:
+        """Jobs that are leased, then those that are delayed: the first of each."""
+        queues, number = self._log.queue_of(self._queue(name, partition)[1])
+        leases = queues.leases(number)
+        if leases is None:
+            return []
+        shown = limits.LEASES_SHOWN
+        leased = [
+            HeldJob(offset, grant.node, grant.deadline_ms, leases.deliveries(offset), grant.token)
+            for offset, grant in leases.holders(shown)
+        ]
+        delayed = [
+            HeldJob(offset, "", due_ms, leases.deliveries(offset), 0) for offset, due_ms in leases.delayed(shown)
+        ]
+        return leased + delayed
 
     def bell(self, name: str, partition: int = 0) -> Bell:
         """Rings whenever it may be worth to claim again; hand it back with `Bell.leave`."""

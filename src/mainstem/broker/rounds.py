@@ -15,13 +15,14 @@ class Rounds:
     """Does `work` every so many seconds, from `start` to `stop`."""
 
     def __init__(self, name: str, every_s: float, work: Callable[[], Awaitable[object]]) -> None:
-        self._name = name
+        self.name = name
+        self.when: Callable[[], bool] = lambda: True  # whether it is this broker's turn to do it
         self._every_s = every_s
         self._work = work
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._go(), name=f"mainstem-{self._name}")
+        self._task = asyncio.get_running_loop().create_task(self._go(), name=f"mainstem-{self.name}")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -32,6 +33,7 @@ class Rounds:
         while True:
             await asyncio.sleep(self._every_s)
             try:
-                await self._work()
+                if self.when():
+                    await self._work()
             except MainstemError as error:
-                _log.warning("a round failed", extra={"round": self._name, "error": str(error)})
+                _log.warning("a round failed", extra={"round": self.name, "error": str(error)})

@@ -143,11 +143,11 @@ def changed(
         raise InvalidInput(f"these updates cannot be made: {_first_line(wrong)}") from None
     except NotImplementedError as wrong:
         raise InvalidInput(f"an update that is not supported: {_first_line(wrong)}") from None
-    return Changed(
-        result,
-        tuple(each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate)),
-        tuple(id for each in updates if isinstance(each, RemoveSnapshotsUpdate) for id in each.snapshot_ids),
-    )
+    added = [each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate)]
+    removed = [id for each in updates if isinstance(each, RemoveSnapshotsUpdate) for id in each.snapshot_ids]
+    if any(not 0 <= id < 1 << 63 for id in added):
+        raise InvalidInput("the id of a snapshot is a positive number of 63 bits")
+    return Changed(result, tuple(added), tuple(removed))
 
 
 def of_topic(

@@ -92,6 +92,10 @@ class TopicTables:
         columns = present.columns
         if schema is not None:
             columns = encode_columns(declared(schema, decode_columns(present.columns)))
+        if delta is not None and len(delta) > limits.TABLE_LOCATION_CHARS_MAX:
+            raise InvalidConfig(
+                f"the URL of a Delta table has up to {limits.TABLE_LOCATION_CHARS_MAX} characters"
+            )
         if len(columns) > limits.TABLE_DECLARATION_CHARS_MAX:
             raise InvalidConfig(
                 f"the declaration takes {len(columns)} characters, over {limits.TABLE_DECLARATION_CHARS_MAX}"

@@ -118,6 +118,16 @@ class Transactions:
         """Commit or abort. Raises InvalidTransaction if there is nothing to end."""
         await self._log.propose(EndTransaction(stamp.id, stamp.producer, stamp.epoch, commit))
 
+    async def abort(self, id: str) -> bool:
+        """Abort what an id has open, as if its time were over: its producer is fenced. False if nothing is open.
+
+        Raises TransactionNotFound."""
+        info = self.describe(id)
+        expired: TransactionsExpired = await self._log.propose(
+            ExpireTransactions(((id, info.producer, info.epoch),))
+        )
+        return bool(expired.ids)
+
     # Looking
 
     def pending(self, group: str) -> set[int]:

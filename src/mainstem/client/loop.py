@@ -55,7 +55,7 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run on the loop; return its result or raise its error here."""
-        return self._submit(work).result()
+        return self.submit(work).result()
 
     def call_soon(self, work: Callable[[], object]) -> None:
         """Have the loop do something, without waiting for it."""
@@ -83,7 +83,8 @@ class LoopThread:
             self._thread.join()
         return True
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start it on the loop, without waiting for it. Raises Closed."""
         with self._submitting:
             if self._closed:
                 work.close()

@@ -8,7 +8,6 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -146,10 +145,6 @@ class AsyncProducer:
         delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         await self.put(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery)
         return delivery
-
-    async def send_many(self, values: Sequence[Any]) -> list[asyncio.Future[Sent]]:
-        """As `send`, for each value in turn."""
-        return [await self.send(value) for value in values]
 
     async def put(self, record: NewRecord, delivery: Delivery) -> None:
         """As `send`, with a future of the caller's."""

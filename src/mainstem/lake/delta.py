@@ -8,6 +8,7 @@ topic later stays in the copy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from mainstem.broker.lake import LakeStatus, PartitionProgress
 from mainstem.broker.plans import Sources
 from mainstem.broker.table_columns import Column, decode_columns
 from mainstem.broker.table_work import TableWork
-from mainstem.errors import Unavailable
+from mainstem.errors import MainstemError, Unavailable, Unreachable
 from mainstem.lake.columns import ERROR_COLUMN, typed_fields, with_columns
 from mainstem.lake.objects import source_rows
 from mainstem.records.rows import table_schema
@@ -32,20 +33,27 @@ class DeltaBroker(Protocol):
     def sources(self, topic: str, partition: int, start: int, end: int) -> Sources: ...
 
 
-def deliver(broker: DeltaBroker, works: Sequence[TableWork]) -> int:
-    """Bring the Delta tables of these topics up to date. Returns how many commits that took.
+@dataclass
+class DeliveryReport:
+    commits: int = 0
+    problems: dict[str, str] = field(default_factory=dict)  # topic → why its Delta table is behind
 
-    Raises Unavailable where a table cannot be written to."""
+
+def deliver(broker: DeltaBroker, works: Sequence[TableWork]) -> DeliveryReport:
+    """Bring the Delta tables of these topics up to date. What is wrong with one does not hold up the others."""
+    report = DeliveryReport()
     wanted = [work for work in works if work.delta]
-    if not wanted:
-        return 0
-    progress = {topic.topic: topic for topic in broker.status().topics}
-    commits = 0
+    progress = {topic.topic: topic for topic in broker.status().topics} if wanted else {}
     for work in wanted:
         found = progress.get(work.topic)
-        for partition in found.partitions if found else ():
-            commits += _Delivery(broker, work, found.topic_id if found else "", partition).run()
-    return commits
+        try:
+            for partition in found.partitions if found else ():
+                report.commits += _Delivery(broker, work, found.topic_id if found else "", partition).run()
+        except Unreachable:
+            raise
+        except MainstemError as error:
+            report.problems[work.topic] = str(error)
+    return report
 
 
 class _Delivery:

@@ -109,6 +109,14 @@ class Leases:
     def holder(self, offset: int) -> Grant | None:
         return self._leased.get(offset)
 
+    def holders(self, limit: int) -> list[tuple[int, Grant]]:
+        """Leased offsets and who holds each, lowest first."""
+        return [(offset, self._leased[offset]) for offset in heapq.nsmallest(limit, self._leased)]
+
+    def delayed(self, limit: int) -> list[tuple[int, int]]:
+        """Offsets that were given back and when each is to be had again, soonest first."""
+        return heapq.nsmallest(limit, self._delayed.items(), key=lambda row: (row[1], row[0]))
+
     def deliveries(self, offset: int) -> int:
         """How often a record was handed out."""
         return self._deliveries.get(offset, 1 if offset < self.fresh else 0)

@@ -272,6 +272,7 @@ class Ledger:
     def _serve_by(self, generations: Generations) -> None:
         self.generations = generations
         self.tasks = generations.tasks
+        self.routers.legs.frontier = generations.frontier
         self.streams.count_absent(generations.take_absent)
 
     def _add_partitions(self, command: commands.AddPartitions) -> Outcome:

@@ -6,6 +6,8 @@ others append what they copy, and note it in the same entry.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mainstem import limits
 from mainstem.errors import InvalidInput, MainstemError, Rejected, RouterNotFound, StreamNotFound, TopicFull
 from mainstem.ledger.aliases import Aliases
@@ -33,6 +35,7 @@ class Legs:
         self._feeds: dict[int, list[Feed]] = {}  # by source stream, those with members
         self._loose: dict[int, set[int]] = {}  # by source stream: legs that are in no feed
         self._digest = 0
+        self.frontier: Callable[[int], int] = lambda stream: 0  # where the log's own bytes of a stream begin
         for _, feed in sorted(aliases.feeds.items()):
             if len(feed.dests):
                 self._feeds.setdefault(feed.source, []).append(feed)
@@ -70,9 +73,19 @@ class Legs:
 
     def aliased(self, leg: Leg) -> bool:
         """Whether `Forward` moves the leg on. Else its copies are appended: they differ from what is stored,
-        or the destination must know the size and time of each record, or one of the two is in memory only."""
+        or the destination must know the size and time of each record, or one of the two is in memory only, or
+        the log may have given up the bytes the leg has come to."""
         streams = self._streams
-        return bool(leg.router.verbatim and streams.plain[leg.dest] and not streams.ephemeral(leg.source))
+        return bool(
+            leg.router.verbatim
+            and streams.plain[leg.dest]
+            and not streams.ephemeral(leg.source)
+            and not self._behind(leg.source, leg.cursor)
+        )
+
+    def _behind(self, source: int, cursor: int) -> bool:
+        """Whether parts of a table serve the offset, so that the log need not have its bytes any more."""
+        return self._streams.start(source) < self.frontier(source) > cursor
 
     # Coming and going
 
@@ -128,7 +141,8 @@ class Legs:
     def regroup(self, source: int) -> None:
         """Have each leg in a feed if it may be, and legs that stand at the same offset in the same one."""
         for feed in list(self._feeds.get(source, ())):
-            for number in feed.legs[~self._streams.plain[feed.dests]].tolist():
+            behind = self._behind(source, feed.cursor)
+            for number in feed.legs[behind | ~self._streams.plain[feed.dests]].tolist():
                 self.part(self._legs[number])
         for number in sorted(self._loose.get(source, ())):
             leg = self._legs[number]

@@ -145,7 +145,11 @@ class Tables:
     # Tables
 
     def create(self, command: CreateTable) -> TableSettled | MainstemError:
-        refusal = self._bad_new_name(command.namespace, command.name) or self._bad_owner(command)
+        refusal = (
+            self._bad_new_name(command.namespace, command.name)
+            or self._bad_owner(command)
+            or _bad_location(command.location)
+        )
         if refusal:
             return refusal
         if len(command.table_id) != 16 or any(
@@ -198,6 +202,8 @@ class Tables:
 
     def commit(self, command: CommitTables, position: int) -> TablesCommitted | MainstemError:
         """`position` is the ledger's, by which parts that are replaced are dated as well."""
+        if len(command.commits) > limits.TABLES_PER_COMMIT_MAX:
+            return InvalidInput(f"a transaction changes up to {limits.TABLES_PER_COMMIT_MAX} tables")
         found = []
         for each in command.commits:
             table = self._found(each.namespace, each.name, each.table_id)
@@ -215,8 +221,9 @@ class Tables:
     def _bad_commit(self, table: Table, commit: TableCommit) -> MainstemError | None:
         if table.location != commit.expected:
             return TableChanged(f"table {commit.name!r} was changed by another commit: load it again")
-        if not commit.location:
-            return InvalidInput("a commit needs the location of the metadata it leads to")
+        refusal = _bad_location(commit.location)
+        if refusal:
+            return refusal
         topic = self._topics.by_id(table.topic_id)
         if commit.changes and topic is None:
             return InvalidInput(f"table {commit.name!r} is nobody's topic")
@@ -330,6 +337,8 @@ class Tables:
 
 
 def _bad_namespace(namespace: str) -> MainstemError | None:
+    if len(namespace) > limits.NAMESPACE_CHARS_MAX:
+        return InvalidName(f"a namespace has up to {limits.NAMESPACE_CHARS_MAX} characters in all")
     for level in namespace.split("\x1f"):
         refusal = _bad_level(level)
         if refusal:
@@ -343,6 +352,14 @@ def _bad_level(name: str) -> InvalidName | None:
     return InvalidName(
         f"{name[:64]!r} is no name of a table or a namespace: use 1 to {limits.NAME_CHARS_MAX} printable "
         "characters, and no slash"
+    )
+
+
+def _bad_location(location: str) -> InvalidInput | None:
+    if 1 <= len(location) <= limits.TABLE_LOCATION_CHARS_MAX:
+        return None
+    return InvalidInput(
+        f"the location of a table's metadata has 1 to {limits.TABLE_LOCATION_CHARS_MAX} characters, not {len(location)}"
     )
 
 

@@ -1,5 +1,7 @@
 """The checkpoint child: `python -m mainstem.log.checkpointer DIRECTORY POSITION`.
 
+With `-` for the directory it reads from its input where a shared log stands.
+
 Loads the last checkpoint, replays the finished objects up to POSITION and stores the state. It only reads what
 takes no more commits, so the process that owns the directory goes on undisturbed.
 """
@@ -7,36 +9,61 @@ takes no more commits, so the process that owns the directory goes on undisturbe
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from mainstem.errors import MainstemError, StorageError
-from mainstem.log.recovery import load_ledger, replay
+from mainstem.log.recovery import Followed, load_ledger, replay
+from mainstem.ports.commitlog.places import SharedPlace, open_shared
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.commitlog.reader import open_reader
 
 _NICENESS = 5  # the broker's work goes first
 
 
+class Checkpointed(Followed, Protocol):
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None: ...
+
+
 async def checkpoint(directory: Path, position: int) -> None:
     """Store the state after every commit before `position`, an object boundary."""
     reader = open_reader(directory)
     try:
-        ledger = load_ledger(reader)
-        async for _ in replay(reader, ledger, until=position):
-            pass
-        if ledger.position != position:
-            raise StorageError(f"the log was replayed to {ledger.position}, not to {position}")
-        await reader.save_checkpoint(Checkpoint(position, ledger.encode()))
+        await _save(reader, position)
     finally:
         await reader.close()
+
+
+async def checkpoint_shared(place: SharedPlace, position: int) -> None:
+    """The same for a log that several brokers share."""
+    port = await open_shared(place, broker=None)
+    try:
+        await _save(port, position)
+    finally:
+        await port.close()
+
+
+async def _save(log: Checkpointed, position: int) -> None:
+    ledger = await asyncio.to_thread(load_ledger, log)
+    async for _ in replay(log, ledger, until=position):
+        pass
+    if ledger.position != position:
+        raise StorageError(f"the log was replayed to {ledger.position}, not to {position}")
+    await log.save_checkpoint(Checkpoint(position, ledger.encode()))
 
 
 def main() -> None:
     os.nice(_NICENESS)
     try:
-        asyncio.run(checkpoint(Path(sys.argv[1]), int(sys.argv[2])))
+        position = int(sys.argv[2])
+        if sys.argv[1] == "-":
+            told = json.load(sys.stdin)
+            asyncio.run(checkpoint_shared(SharedPlace(told["store"], tuple(told["etcd"])), position))
+        else:
+            asyncio.run(checkpoint(Path(sys.argv[1]), position))
     except MainstemError as error:
         sys.exit(str(error))
 

@@ -7,12 +7,14 @@ what comes after is replayed.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Protocol
 
 from mainstem.errors import StorageError
 from mainstem.ledger.ledger import Ledger
+from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog
 
 
@@ -57,22 +59,47 @@ class ChildCheckpoints:
 
     async def save(self) -> int:
         position = self._position
-        child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "mainstem.log.checkpointer",
-            str(self._directory),
-            str(position),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            _, said = await child.communicate()
-        except asyncio.CancelledError:
-            child.kill()
-            await child.wait()
-            raise
-        if child.returncode != 0:
-            raise StorageError(f"no checkpoint was made: {said.decode(errors='replace').strip()[-500:]}")
+        await _run_child(b"", str(self._directory), str(position))
         return position
+
+
+class SharedChildCheckpoints:
+    """The same for a log that several brokers share: the child opens it where it stands, only to read."""
+
+    def __init__(self, place: SharedPlace) -> None:
+        self._place = place
+        self._position = 0
+
+    def reached(self, ledger: Ledger) -> None:
+        self.wanted_at(ledger.position)
+
+    def wanted_at(self, position: int) -> None:
+        """As `reached`, of an object boundary that the ledger may have passed."""
+        self._position = position
+
+    async def save(self) -> int:
+        position = self._position
+        # Not as arguments, which every process of the machine can see: the URL may hold a key.
+        place = json.dumps({"store": self._place.store, "etcd": self._place.etcd})
+        await _run_child(place.encode(), "-", str(position))
+        return position
+
+
+async def _run_child(told: bytes, *arguments: str) -> None:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "mainstem.log.checkpointer",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, said = await child.communicate(told)
+    except asyncio.CancelledError:
+        child.kill()
+        await child.wait()
+        raise
+    if child.returncode != 0:
+        raise StorageError(f"no checkpoint was made: {said.decode(errors='replace').strip()[-500:]}")

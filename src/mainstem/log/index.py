@@ -75,6 +75,14 @@ class ExtentIndex:
         """Finished objects up to this one that do not carry their index yet, in order."""
         return [extents for extents in self._unsealed.values() if extents.number <= number]
 
+    def unsealed(self) -> list[SealedExtents]:
+        """Every finished object that does not carry its index yet, in order."""
+        return list(self._unsealed.values())
+
+    def sealed_numbers(self) -> list[int]:
+        """Every finished object that carries its index."""
+        return [number for number in self._spans if number not in self._unsealed]
+
     def mark_sealed(self, number: int) -> None:
         """The object carries its index now, so memory need not."""
         self._remember(self._unsealed.pop(number))
@@ -114,6 +122,10 @@ class ExtentIndex:
         self._loaded.move_to_end(extents.number)
         while len(self._loaded) > self._kept:
             self._loaded.popitem(last=False)
+
+    def spans(self, number: int) -> Rows | None:
+        """One row a stream that a finished object holds; None while it grows."""
+        return self._spans.get(number)
 
     def holds(self, number: int) -> bool:
         """Whether the object is known, and was not dropped."""

@@ -35,7 +35,7 @@ from mainstem.ledger.queues import Queues
 from mainstem.ledger.results import Booted, RecordsRemoved
 from mainstem.ledger.streams import Streams
 from mainstem.log import part_search
-from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
+from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints, SharedChildCheckpoints
 from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
@@ -48,6 +48,7 @@ from mainstem.log.parts import PartReader
 from mainstem.log.reader import Reader
 from mainstem.log.recovery import Recovered, recover
 from mainstem.log.tail import TailCache
+from mainstem.log.upkeep import Upkeep
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
@@ -212,6 +213,22 @@ class Log:
         """Since a commit of this broker was last applied."""
         return self._clock.monotonic() - self._committer.committed_at
 
+    def _upkeep(self, recovered: Recovered) -> Upkeep:
+        return Upkeep(
+            cast(SharedCommitLog, self._port),
+            self._index,
+            lambda: self.maintains(),
+            self._checkpoint_at,
+            self.collect,
+            checkpoint_position=recovered.checkpoint_position,
+            checkpoint_every_bytes=self._options.checkpoint_every_bytes,
+        )
+
+    async def _checkpoint_at(self, position: int) -> None:
+        if isinstance(self._checkpoints, SharedChildCheckpoints):
+            self._checkpoints.wanted_at(position)
+            self._checkpoints_kept.append(await self._checkpoints.save())
+
     async def _follow(self, following: Following) -> None:
         try:
             await following.run()
@@ -245,6 +262,7 @@ class Log:
         self._committer.take_epoch(booted.broker_epoch)
         if self._following is not None:
             self._start(self._follow(self._following), self._chores)
+            self._start(self._upkeep(recovered).run(), self._chores)
         if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
@@ -562,6 +580,8 @@ class Log:
 
     def _object_finished(self, extents: SealedExtents) -> None:
         """Runs while the ledger stands at the boundary between two objects."""
+        if self.shared:
+            return  # see upkeep.py
         written = self._committer.written_bytes - self._checkpoint_due_at
         # One at a time: a checkpoint waits for its object's seal, and must not take in a later object's end.
         due = not self._checkpoint_pending and written >= self._options.checkpoint_every_bytes
@@ -595,6 +615,8 @@ class Log:
         """Delete log objects that nothing needs: every record trimmed, and not needed for replay.
 
         Replay may have to start at the oldest checkpoint kept, should the newer ones be damaged."""
+        if not self.maintains():
+            return 0
         known = len(self._checkpoints_kept) == limits.CHECKPOINTS_KEPT
         replayable_from = self._checkpoints_kept[0] if known else 0
         self.ledger.aliases.prune(self.ledger.generations.frontier)

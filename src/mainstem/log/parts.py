@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from mainstem import limits
-from mainstem.errors import Unavailable
+from mainstem.errors import MainstemError, RecordsLost, Unavailable
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.part_cache import PartCache, PartChunk, PartKey
@@ -35,27 +36,55 @@ class PartReader:
         self._store = store
         self._cache = PartCache(limits.PART_CACHE_BYTES)
         self._cursors: OrderedDict[tuple[PartKey, int], PartRows] = OrderedDict()  # by where they stand
+        self._ahead: dict[tuple[PartKey, int], asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
 
     def cached(self, stream: int, part: Part, offset: int, end: int) -> PartChunk | None:
         """What memory has of the part at `offset`, if it does not go past `end`."""
-        found = self._cache.get(key_of(stream, part), offset)
-        return found if found is not None and found.end <= end else None
+        key = key_of(stream, part)
+        found = self._cache.get(key, offset)
+        if found is None or found.end > end:
+            return None
+        if offset > found.base:  # somebody reads on, and will be at its end soon
+            self._read_ahead(key, part, found.end, end)
+        return found
 
     async def read(self, stream: int, part: Part, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
         """The part from `offset` to `end`, one chunk at least, or more of up to about `max_bytes` in all.
 
         Raises RecordsLost, also for files that were deleted since the part was looked up; Unavailable."""
         key = key_of(stream, part)
+        ahead = self._ahead.get((key, offset))
+        if ahead is not None:
+            await asyncio.wait((ahead,))
         found = self.cached(stream, part, offset, end)
         if found is not None:
             return [found]
+        reads_on = (key, offset) in self._cursors
+        chunks = await self._read(key, part, offset, min(max_bytes, 2 * limits.PART_CHUNK_BYTES), end)
+        if reads_on:
+            self._read_ahead(key, part, chunks[-1].end, end)
+        return chunks
+
+    def _read_ahead(self, key: PartKey, part: Part, offset: int, end: int) -> None:
+        """Have the next chunk ready when it is asked for, if a file stands open there."""
+        at = (key, offset)
+        if offset >= min(end, part.end) or at not in self._cursors or at in self._ahead or self._closed:
+            return
+        task = asyncio.get_running_loop().create_task(self._read_quietly(key, part, offset, end))
+        self._ahead[at] = task
+        task.add_done_callback(lambda _: self._ahead.pop(at, None))
+
+    async def _read_quietly(self, key: PartKey, part: Part, offset: int, end: int) -> None:
+        with contextlib.suppress(MainstemError):  # whoever reads there meets it again, and is told
+            await self._read(key, part, offset, 1, end)
+
+    async def _read(self, key: PartKey, part: Part, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
         loop = asyncio.get_running_loop()
         cursor = self._cursors.pop((key, offset), None) or await self._cursor(part, offset, loop)
-        wanted = min(max_bytes, 2 * limits.PART_CHUNK_BYTES)
         try:
-            chunks = await loop.run_in_executor(self._executor(), _read, cursor, offset, wanted, end)
+            chunks = await loop.run_in_executor(self._executor(), _read, cursor, offset, max_bytes, end)
         except Exception:
             cursor.close()
             raise
@@ -70,6 +99,8 @@ class PartReader:
     def close(self) -> None:
         """Let go of files and threads. A read under way may fail."""
         self._closed = True
+        for task in list(self._ahead.values()):
+            task.cancel()
         while self._cursors:
             self._cursors.popitem()[1].close()
         if self._threads is not None:
@@ -113,8 +144,6 @@ def _open(store: ObjectStore, loop: asyncio.AbstractEventLoop, file: DataFile) -
 
 
 def _read(cursor: PartRows, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
-    from mainstem.errors import RecordsLost
-
     chunks: list[PartChunk] = []
     size = 0
     at = offset

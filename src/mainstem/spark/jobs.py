@@ -37,12 +37,14 @@ class SparkRunner:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._busy = False
 
     def __call__(self, tasks: Sequence[Task]) -> list[Outcome]:
         """What became of each task, in their order. One that fails says why, and the others go on.
 
         Raises SparkLost. If workers die more often than Spark tries, all tasks failed."""
         started = time.monotonic()
+        self._busy = True
         try:
             return self._run(tasks)
         except Exception as error:  # py4j and PySpark raise kinds of their own
@@ -50,10 +52,16 @@ class SparkRunner:
                 raise SparkLost(_first_line(error)) from error
             seconds = time.monotonic() - started
             return [Outcome(task, None, f"Spark: {_first_line(error)}", seconds) for task in tasks]
+        finally:
+            self._busy = False
 
-    def cancel(self) -> None:
-        """Have a call that runs on another thread fail."""
-        self._spark.sparkContext.cancelAllJobs()
+    def cancel(self) -> bool:
+        """Have a call that runs on another thread fail. False if there is none, or no longer.
+
+        To be repeated: a job that Spark is only about to start is not cancelled."""
+        if self._busy and self._alive():
+            self._spark.sparkContext.cancelAllJobs()
+        return self._busy
 
     def _run(self, tasks: Sequence[Task]) -> list[Outcome]:
         # Spark spreads numbers, one a partition; what they stand for travels with the function.

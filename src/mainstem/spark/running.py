@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 LEASE_MS = 60_000
 _CALL_S = 10.0
+_CANCEL_EVERY_S = 0.2
 
 
 def run_driver(
@@ -74,9 +76,9 @@ def _drive(driver: Driver, progress: Progress, once: bool) -> Standing:
 
 
 def _publish_tables() -> PublishTables | None:
-    from mainstem.lake.iceberg.outbox import publish_tables
+    from mainstem.lake.iceberg.outbox import TablePublication
 
-    return publish_tables
+    return TablePublication()
 
 
 class _Signals:
@@ -85,7 +87,7 @@ class _Signals:
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
         self._before: dict[signal.Signals, Any] = {}
-        self.cancel: Callable[[], None] = lambda: None  # what is under way on Spark
+        self.cancel: Callable[[], bool] = lambda: False  # what is under way on Spark, if anything
         if os.environ.get(CHILD_ENV):
             threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
 
@@ -102,7 +104,11 @@ class _Signals:
         if not self._stop.is_set():
             self._stop.set()
             # Not here: a handler may interrupt a call to the same JVM.
-            threading.Thread(target=self.cancel, name="cancel", daemon=True).start()
+            threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
+
+    def _cancel(self) -> None:
+        while self.cancel():
+            time.sleep(_CANCEL_EVERY_S)
 
     def _end_with_parent(self) -> None:
         while os.read(sys.stdin.fileno(), 1024):

@@ -125,6 +125,16 @@ async def test_requirements_decide_whether_a_commit_still_makes_sense(api: Api) 
         {"action": "set-location", "location": "file:///etc"},
         {"action": "remove-snapshots", "snapshot-ids": [1]},
         {"action": "upgrade-format-version", "format-version": 9},
+        {
+            "action": "add-snapshot",
+            "snapshot": {
+                "snapshot-id": 1 << 70,
+                "sequence-number": 1,
+                "timestamp-ms": 1,
+                "manifest-list": "x",
+                "summary": {"operation": "append"},
+            },
+        },
     ],
 )
 async def test_updates_that_make_no_sense_are_refused_and_change_nothing(api: Api, update: object) -> None:
@@ -143,6 +153,8 @@ async def test_tables_stay_where_the_server_keeps_tables(api: Api, tmp_path: Pat
         f"{store}/tables/../parts",
         f"{store}/tables/a/../../x",
         "s3://other/tables/x",
+        f"{store}/tables/{'x/' * 3000}y",
+        f"{store}/tables/{'x' * 300}",
         7,
     ):
         body = {"name": "u", "schema": SCHEMA, "location": location}

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 from mainstem import events, limits
-from mainstem.doors.http import iceberg, websocket
+from mainstem.doors.http import iceberg, positions, websocket
 from mainstem.doors.http.auth import Key, bearer
 from mainstem.doors.http.context import Context
 from mainstem.doors.http.encodings import packed, unpacked
@@ -116,6 +116,8 @@ class _Exchange:
             request.require_name(name)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
+        if self._context.broker.log.shared:
+            return await positions.serve(route, request)
         return await route.handler(request)
 
     def header(self, name: bytes) -> bytes | None:

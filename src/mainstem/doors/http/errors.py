@@ -90,6 +90,7 @@ WIRE: dict[type[BaseException], _Row] = {
         "records_lost",
         lambda error: {"start": error.start, "end": error.end, "reason": error.reason},
     ),
+    errors.BrokerFenced: _Row(503, "not_ready", lambda error: {"replay_progress": 1.0}, RETRY_SOON),
     errors.ProducerFenced: _Row(409, "producer_fenced"),
     errors.InvalidTransaction: _Row(409, "invalid_transaction"),
     errors.OutOfOrderSequence: _Row(409, "out_of_order_sequence"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstem.broker import lake_reports, plans, table_work
 from mainstem.doors.http import (
     batches,
+    cluster,
     deletes,
     exposition,
     groups,
@@ -60,7 +61,14 @@ TABLE: tuple[Route, ...] = (
     Route("POST", "/v0/lake/extend", lake.post_extend, Scope.ADMIN, Body.JSON, takes=lake.ExtendBody),
     Route("POST", "/v0/lake/release", lake.post_release, Scope.ADMIN, Body.JSON, takes=lake.ReleaseBody),
     Route("POST", "/v0/lake/collect", lake.post_collect, Scope.ADMIN, Body.OPTIONAL),
-    Route("POST", "/v0/lake/report", lake_report.post_report, Scope.ADMIN, Body.JSON, takes=lake_reports.DriverReport),
+    Route(
+        "POST",
+        "/v0/lake/report",
+        lake_report.post_report,
+        Scope.ADMIN,
+        Body.JSON,
+        takes=lake_reports.DriverReport,
+    ),
     Route("GET", "/v0/lake/status", lake.get_status, Scope.READ),
     Route("POST", "/v0/lake/sources", lake.post_sources, Scope.READ, Body.JSON, takes=lake.SourcesBody),
     Route("POST", "/v0/topics/{topic}/batches", sinks.post_batches, Scope.WRITE, Body.BYTES),
@@ -133,6 +141,7 @@ TABLE: tuple[Route, ...] = (
     Route("POST", "/iceberg/v1/transactions/commit", iceberg.commit_transaction, Scope.ADMIN, Body.JSON),
     Route("GET", "/healthz", health.get_health, probe=True),
     Route("GET", "/v0/ready", health.get_ready, probe=True),
+    Route("GET", "/v0/cluster", cluster.get_cluster, Scope.READ),
     Route("GET", "/readyz", health.get_ready, probe=True),
     Route("GET", "/openapi.json", openapi.get_openapi, probe=True),
     Route("GET", "/docs", openapi.get_docs, probe=True),

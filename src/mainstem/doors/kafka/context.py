@@ -9,6 +9,7 @@ from mainstem.broker.groups import Groups
 from mainstem.broker.transactions import Transactions
 from mainstem.doors.kafka.answers import MetadataAnswers
 from mainstem.doors.kafka.metrics import KafkaMetrics
+from mainstem.doors.kafka.peers import Peers
 from mainstem.ports.clock import Clock
 
 
@@ -22,6 +23,7 @@ class KafkaContext:
     cluster_id: str  # 22 characters, base64 of 16 bytes
     advertised_host: str
     advertised_port: int
+    peers: Peers
     rack: str | None = None
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1

@@ -25,20 +25,23 @@ async def handle(call: Call, request: DescribeClusterRequest) -> DescribeCluster
             cluster_id=context.cluster_id,
             brokers=(),
         )
-    broker = DescribeClusterBroker(
-        broker_id=BrokerId(context.node_id),
-        host=context.advertised_host,
-        port=i32(context.advertised_port),
-        rack=context.rack,
-        is_fenced=False,
+    brokers = tuple(
+        DescribeClusterBroker(
+            broker_id=BrokerId(peer.node_id),
+            host=peer.host,
+            port=i32(peer.port),
+            rack=peer.rack,
+            is_fenced=False,
+        )
+        for peer in context.peers.all()
     )
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     return DescribeClusterResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         cluster_id=context.cluster_id,
-        controller_id=BrokerId(context.node_id),
-        brokers=(broker,),
+        controller_id=BrokerId(context.peers.controller()),
+        brokers=brokers,
         cluster_authorized_operations=operations,
     )
 

@@ -74,7 +74,7 @@ def _first_partition(request: DescribeTopicPartitionsRequest, name: str) -> int:
 def _described(
     context: KafkaContext, topic: Topic, first: int, end: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    node = BrokerId(context.node_id)
+    leaders = [BrokerId(context.peers.leader(stream)) for stream in topic.streams[first:end]]
     partitions = tuple(
         DescribeTopicPartitionsResponsePartition(
             error_code=ErrorCode.none,
@@ -87,7 +87,7 @@ def _described(
             eligible_leader_replicas=(),
             last_known_elr=(),
         )
-        for partition in range(first, end)
+        for partition, node in enumerate(leaders, first)
     )
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.none,

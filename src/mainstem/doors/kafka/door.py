@@ -7,6 +7,7 @@ import base64
 import hashlib
 import ipaddress
 import socket
+from functools import partial
 
 from mainstem import events, limits
 from mainstem.address import Address
@@ -18,6 +19,7 @@ from mainstem.doors.kafka.connections import Connections, KafkaLimits
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.dispatch import Dispatch
 from mainstem.doors.kafka.metrics import KafkaMetrics
+from mainstem.doors.kafka.peers import Peer, Peers
 from mainstem.doors.kafka.registry import apis
 from mainstem.ports.clock import Clock, SystemClock
 
@@ -59,7 +61,8 @@ class KafkaDoor:
         )
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)
-        self.context = self._new_context(self._advertise or _reachable(bound))
+        self.advertised = self._advertise or _reachable(bound)
+        self.context = self._new_context(self.advertised)
         self._dispatch = Dispatch(self.context, apis(), self.metrics)
         self.context.groups.start()
         await self._server.start_serving()
@@ -67,15 +70,23 @@ class KafkaDoor:
 
     def _new_context(self, advertised: Address) -> KafkaContext:
         broker = self._broker
+        here = Peer(self._broker_id, advertised.host, advertised.port, broker.options.zone or None)
+        peers = Peers(broker.cluster, here)
+        groups = Groups(
+            broker.log, self._clock, self._group_options, coordinates=partial(peers.coordinates, "group")
+        )
+        broker.cluster.on_change(groups.hand_over)
         return KafkaContext(
             broker=broker,
-            groups=Groups(broker.log, self._clock, self._group_options),
+            groups=groups,
             transactions=broker.transactions,
             clock=self._clock,
             node_id=self._broker_id,
             cluster_id=_cluster_id(broker),
             advertised_host=advertised.host,
             advertised_port=advertised.port,
+            peers=peers,
+            rack=here.rack,
             metrics=self.metrics,
             auto_create=self._auto_create,
             default_partitions=self._default_partitions,

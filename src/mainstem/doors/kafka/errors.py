@@ -28,6 +28,7 @@ CODES: dict[type[errors.MainstemError], ErrorCode] = {
     errors.BrokerFenced: ErrorCode.not_leader_or_follower,
     errors.InvalidGroupName: ErrorCode.invalid_group_id,
     errors.OffsetMetadataTooLarge: ErrorCode.offset_metadata_too_large,
+    errors.NotCoordinator: ErrorCode.not_coordinator,
     errors.UnknownMember: ErrorCode.unknown_member_id,
     errors.IllegalGeneration: ErrorCode.illegal_generation,
     errors.RebalanceInProgress: ErrorCode.rebalance_in_progress,
@@ -61,7 +62,7 @@ def code_of(error: BaseException) -> ErrorCode:
 
 def group_code_of(error: BaseException) -> ErrorCode:
     """The same where a group's coordinator answers: a client that cannot be served now looks for it again."""
-    if isinstance(error, errors.Unavailable):
+    if isinstance(error, errors.Unavailable | errors.BrokerFenced):
         return ErrorCode.coordinator_not_available
     return code_of(error)
 

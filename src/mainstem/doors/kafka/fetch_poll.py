@@ -94,6 +94,16 @@ class FetchPoll:
         self._news = False
         self._late = self._max_wait_s <= 0
 
+    def beyond(self) -> bool:
+        """Whether it asks for partitions or offsets that are not known here."""
+        return any(part.code or part.offset > self._known_end(part) for part in self._parts)
+
+    def _known_end(self, part: FetchPart) -> int:
+        try:
+            return self._streams.bounds(part.stream)[1]
+        except MainstemError:
+            return -1
+
     def start(self, asked: bytes, reply: Reply) -> None:
         """`asked` is the request's body, by which it is known again."""
         self._asked = asked

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group or a transaction. Here it is always this one."""
+"""FindCoordinator: which broker looks after a group or a transaction."""
 
 from __future__ import annotations
 
@@ -18,24 +18,33 @@ from mainstem.doors.kafka.versions import bridge
 
 _FIRST, _LAST = 0, 6
 _FIRST_WITH_SEVERAL_KEYS = 4
-_KEY_TYPES = (0, 1, 2)  # group, transaction, share
+_KINDS = {0: "group", 1: "transaction", 2: "share"}
 
 
 async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    known = request.key_type in _KEY_TYPES
-    coordinators = tuple(_coordinator(call, key, known) for key in request.coordinator_keys)
+    kind = _KINDS.get(request.key_type)
+    coordinators = tuple(_coordinator(call, kind, key) for key in request.coordinator_keys)
     return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=coordinators)
 
 
-def _coordinator(call: Call, key: str, known: bool) -> Coordinator:
-    context = call.context
+def _coordinator(call: Call, kind: str | None, key: str) -> Coordinator:
+    if kind is None:
+        return Coordinator(
+            key=key,
+            node_id=BrokerId(-1),
+            host="",
+            port=i32(-1),
+            error_code=ErrorCode.invalid_request,
+            error_message="there are coordinators of groups and of transactions",
+        )
+    peer = call.context.peers.coordinator(kind, key)
     return Coordinator(
         key=key,
-        node_id=BrokerId(context.node_id if known else -1),
-        host=context.advertised_host if known else "",
-        port=i32(context.advertised_port if known else -1),
-        error_code=ErrorCode.none if known else ErrorCode.invalid_request,
-        error_message=None if known else "there are coordinators of groups and of transactions",
+        node_id=BrokerId(peer.node_id),
+        host=peer.host,
+        port=i32(peer.port),
+        error_code=ErrorCode.none,
+        error_message=None,
     )
 
 

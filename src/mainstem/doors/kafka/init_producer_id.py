@@ -34,6 +34,7 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
 
 
 async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, int]:
+    await call.context.broker.log.barrier()
     if request.transactional_id is None:
         # An idempotent producer that lost its way gets a fresh id, which knows no sequences.
         return await call.context.transactions.new_producer()

@@ -39,6 +39,7 @@ from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.messages import read_as_sent
+from mainstem.doors.kafka.peers import Peer
 from mainstem.doors.kafka.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
 from mainstem.ledger.topics import Topic
@@ -61,7 +62,7 @@ class _Wanted:
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     context = call.context
-    state = context.broker.streams.topics_state
+    state = context.broker.streams.topics_state ^ context.peers.state
     asked = bytes(body)
     answer = context.metadata_answers.get(state, call.version, asked)
     if answer is None:
@@ -97,7 +98,10 @@ def _to_create(context: KafkaContext, wanted: _Wanted) -> list[str]:
 
 
 async def _create_and_answer(call: Call, wanted: _Wanted, missing: list[str], reply: Reply) -> None:
-    refused = await create_missing(call.context, missing)
+    context = call.context
+    await context.broker.log.barrier()  # another broker may have made them a moment ago
+    missing = [name for name in missing if context.broker.streams.get(name) is None]
+    refused = await create_missing(context, missing)
     reply.send([_answer(call, wanted, refused)], failed=bool(refused))
 
 
@@ -106,12 +110,14 @@ def _answer(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> b
     flexible = version >= _FLEXIBLE_FROM
     topics = _topics(context, version, wanted, refused)
     out = [INT32.pack(0)] if version >= 3 else []
-    out.append(write_count(1, flexible))
-    _write_broker(out, context, version)
+    peers = context.peers.all()
+    out.append(write_count(len(peers), flexible))
+    for peer in peers:
+        _write_broker(out, peer, version)
     if version >= 2:
         out.append(write_string(context.cluster_id, flexible))
     if version >= 1:
-        out.append(INT32.pack(context.node_id))
+        out.append(INT32.pack(context.peers.controller()))
     out.append(write_count(len(topics), flexible))
     out += topics
     if 8 <= version <= 10:
@@ -123,13 +129,13 @@ def _answer(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> b
     return b"".join(out)
 
 
-def _write_broker(out: list[bytes], context: KafkaContext, version: int) -> None:
+def _write_broker(out: list[bytes], peer: Peer, version: int) -> None:
     flexible = version >= _FLEXIBLE_FROM
-    out.append(INT32.pack(context.node_id))
-    out.append(write_string(context.advertised_host, flexible))
-    out.append(INT32.pack(context.advertised_port))
+    out.append(INT32.pack(peer.node_id))
+    out.append(write_string(peer.host, flexible))
+    out.append(INT32.pack(peer.port))
     if version >= 1:
-        out.append(write_string(context.rack, flexible))
+        out.append(write_string(peer.rack, flexible))
     if flexible:
         out.append(NO_TAGS)
 
@@ -184,9 +190,17 @@ def _write_topic(version: int, code: int, name: str | None, id: bytes, partition
 
 
 def _partitions(context: KafkaContext, version: int, topic: Topic) -> list[bytes]:
-    """This broker leads every partition and is its only replica: the log behind it is what is replicated."""
+    """A partition's leader is its only replica: the log behind the brokers is what is replicated."""
+    rests = {peer.node_id: _after_leader(peer.node_id, version) for peer in context.peers.all()}
+    leader = context.peers.leader
+    return [
+        _PARTITION.pack(0, index, node) + rests[node] for index, node in enumerate(map(leader, topic.streams))
+    ]
+
+
+def _after_leader(node: int, version: int) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
-    replicas = write_count(1, flexible) + INT32.pack(context.node_id)
+    replicas = write_count(1, flexible) + INT32.pack(node)
     rest = replicas + replicas
     if version >= 5:
         rest += write_count(0, flexible)
@@ -194,8 +208,7 @@ def _partitions(context: KafkaContext, version: int, topic: Topic) -> list[bytes
         rest = INT32.pack(LEADER_EPOCH) + rest
     if flexible:
         rest += NO_TAGS
-    node = context.node_id
-    return [_PARTITION.pack(0, index, node) + rest for index in range(len(topic.streams))]
+    return rest
 
 
 API = FastApi(_KEY, _FIRST, _LAST, _FLEXIBLE_FROM, handle)

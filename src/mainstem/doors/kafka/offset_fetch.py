@@ -46,6 +46,7 @@ _FIRST_BY_ID = 10
 async def handle(
     call: Call, request: OffsetFetchRequest | by_id.OffsetFetchRequest
 ) -> OffsetFetchResponse | by_id_answer.OffsetFetchResponse:
+    await call.context.broker.log.barrier()  # a broker that lags must not make a client go back
     stable = request.require_stable
     if isinstance(request, by_id.OffsetFetchRequest):
         return by_id_answer.OffsetFetchResponse(

@@ -59,16 +59,31 @@ class PublishReport:
 Step = Callable[[str], None]
 
 
-def publish_tables(broker: LakeBroker) -> int:
-    """Publish all there is, and deliver what is to be delivered elsewhere. Returns how many commits it took."""
-    report = Publisher(broker).run()
-    for topic, problem in report.problems.items():
-        _log.warning("a table is behind", extra={"topic": topic, "reason": problem})
-    if not report.deliveries:
-        return report.commits
-    from mainstem.lake.delta import deliver  # another 60 MB, for those who want it
+class TablePublication:
+    """Publishes all there is, and delivers what goes elsewhere as well, round after round."""
 
-    return report.commits + deliver(broker, report.deliveries)
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}  # problems that were logged, and are not again while they last
+
+    def __call__(self, broker: LakeBroker) -> int:
+        """One round. Returns how many commits it took."""
+        report = Publisher(broker).run()
+        commits, problems = report.commits, report.problems
+        if report.deliveries:
+            from mainstem.lake.delta import deliver  # another 60 MB, for those who want it
+
+            delivered = deliver(broker, report.deliveries)
+            commits, problems = commits + delivered.commits, problems | delivered.problems
+        for topic, problem in problems.items():
+            if self._told.get(topic) != problem:
+                _log.warning("a table is behind", extra={"topic": topic, "reason": problem})
+        self._told = problems
+        return commits
+
+
+def publish_tables(broker: LakeBroker) -> int:
+    """Publish all there is, once. Returns how many commits it took."""
+    return TablePublication()(broker)
 
 
 class Publisher:

@@ -184,8 +184,9 @@ class BucketCommitLog:
         pause = limits.BUCKET_POLL_S
         count = 1
         while not self._closed:
+            end = self._table.end
             known = await self._reader.window(
-                at, max(count, min(self._table.end - at, limits.BUCKET_READS_MAX))
+                at, max(count, min(end - at, limits.BUCKET_READS_MAX))
             )
             at += len(known)
             if wanted := self._learn(known, position):
@@ -194,7 +195,9 @@ class BucketCommitLog:
                 count = min(2 * len(known), limits.BUCKET_READS_MAX)
                 pause = limits.BUCKET_POLL_S
                 continue
-            await self._tail_reached(at)
+            await self._tail_reached(at, end)
+            if at < self._table.end:
+                continue  # an append beside this came by meanwhile
             if not wait:
                 return
             await self._wait(pause)
@@ -204,8 +207,9 @@ class BucketCommitLog:
     async def tail(self) -> int:
         """One past the last commit of anybody, as of now."""
         self._check_open()
-        tail = await self._reader.tail(self._table.end)
-        await self._tail_reached(tail)
+        end = self._table.end
+        tail = await self._reader.tail(end)
+        await self._tail_reached(tail, end)
         return tail
 
     def read(self, object: int, start: int, length: int) -> bytearray:
@@ -322,11 +326,13 @@ class BucketCommitLog:
         self._table.learn_seals(*await self._seals.listed())
         return await self._reader.floor()
 
-    async def _tail_reached(self, at: int) -> None:
-        """There is no entry at the position: because nobody wrote it yet, or because it is gone?"""
-        if at < self._table.end or self._freshness.look():
+    async def _tail_reached(self, at: int, end: int) -> None:
+        """There is no entry at the position: because nobody wrote it yet, or because it is gone?
+
+        `end` is what was known before it was looked for: meanwhile others may have learnt more."""
+        if at < end or self._freshness.look():
             await self._check_floor(at)
-        if at < self._table.end:
+        if at < end:
             raise LogDamaged(f"the entry at position {at} is missing: restore it from the bucket's versions")
         self._freshness.seen()
 

@@ -1,0 +1,158 @@
+"""Messages for people: records of one partition as they are stored, looked for forwards or backwards.
+
+One call reads a bounded part of the log, whatever it looks for, and says where the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mainstem import limits
+from mainstem.broker.floors import Floors, expire_untracked, floors_of
+from mainstem.broker.states import stream_of
+from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
+from mainstem.ledger.topics import Topic
+from mainstem.records.decoding import StoredRecord, decode_records
+
+if TYPE_CHECKING:
+    from mainstem.broker.broker import Broker
+
+Loss = tuple[int, int, str]  # from, to, why
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What to look for: text that a record's key, value and one of its headers contain, whatever their case."""
+
+    key: bytes = b""
+    value: bytes = b""
+    header: bytes = b""
+
+    def fits(self, record: StoredRecord) -> bool:
+        return (
+            _holds(record.key, self.key)
+            and _holds(record.value, self.value)
+            and (not self.header or any(_named(header, self.header) for header in record.headers))
+        )
+
+
+@dataclass(slots=True)
+class MessagePage:
+    """Records by offset, and where to go on: `from_offset` forwards, `before` backwards."""
+
+    start: int  # the first offset that is there
+    end: int
+    from_offset: int
+    before: int
+    records: list[StoredRecord] = field(default_factory=list)
+    lost: list[Loss] = field(default_factory=list)
+    scanned: int = 0
+
+
+class Messages:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log
+
+    async def after(self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought) -> MessagePage:
+        """The first records from `offset` on. Raises PartitionNotFound, TopicNotFound."""
+        stream, floors = await self._floors(topic, partition)
+        at = min(max(offset, floors.start), floors.end)
+        page = MessagePage(floors.start, floors.end, at, at)
+        await self._scan(stream, page, floors, floors.end, limit, sought)
+        page.records = page.records[:limit]
+        return page
+
+    async def before(self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought) -> MessagePage:
+        """The last records before `offset`. Raises PartitionNotFound, TopicNotFound."""
+        stream, floors = await self._floors(topic, partition)
+        at = min(max(offset, floors.start), floors.end)
+        found: list[StoredRecord] = []
+        page = MessagePage(floors.start, floors.end, at, at)
+        width = limit
+        while len(found) < limit and page.before > floors.start and page.scanned < limits.MESSAGES_SCANNED_MAX:
+            window = MessagePage(floors.start, floors.end, max(floors.start, page.before - width), page.before)
+            low = window.from_offset
+            window.scanned = page.scanned
+            await self._scan(stream, window, floors, page.before, width, sought)
+            page.scanned = window.scanned
+            page.lost = window.lost + page.lost
+            found = window.records + found
+            page.before = low
+            width = min(2 * width, limits.MESSAGES_SCANNED_MAX)
+        if len(found) > limit:
+            found = found[-limit:]
+            page.before = found[0].offset
+        page.records = found
+        return page
+
+    async def _floors(self, topic: Topic, partition: int) -> tuple[int, Floors]:
+        stream = stream_of(topic, partition)
+        now = self._broker.clock.now_ms()
+        try:
+            if topic.config.ttl_ms:
+                await expire_untracked(self._log, stream, topic.config, now)
+            return stream, floors_of(self._log, stream, topic.config, now)
+        except NotFound:
+            raise TopicNotFound(topic.name) from None
+
+    async def _scan(
+        self, stream: int, page: MessagePage, floors: Floors, end: int, limit: int, sought: Sought
+    ) -> None:
+        """Read [page.from_offset, end) until the page is full, or enough was looked at."""
+        read_bytes = 0
+        while (
+            page.from_offset < end
+            and len(page.records) < limit
+            and page.scanned < limits.MESSAGES_SCANNED_MAX
+            and read_bytes < limits.MESSAGES_READ_BYTES_MAX
+        ):
+            at = page.from_offset
+            try:
+                chunk = await self._log.read(stream, at, limits.MESSAGES_CHUNK_BYTES)
+            except RecordsLost as loss:
+                page.lost.append((at, min(loss.end, end), loss.reason))
+                page.from_offset = min(loss.end, end)
+                continue
+            except OffsetOutOfRange as moved:
+                if moved.start <= at:
+                    raise
+                page.from_offset = moved.start  # trimmed meanwhile
+                continue
+            except NotFound:
+                return  # deleted meanwhile: what was read is all there is
+            read_bytes += sum(map(len, chunk.batches))
+            reached = await asyncio.to_thread(_look, chunk.batches, page, floors, end, limit, sought)
+            page.from_offset = max(reached, min(chunk.next_offset, end)) if len(page.records) < limit else reached
+            if page.from_offset <= at:
+                return
+
+
+def _look(
+    batches: Sequence[memoryview], page: MessagePage, floors: Floors, end: int, limit: int, sought: Sought
+) -> int:
+    """Add what fits to the page. Returns the offset up to which it looked."""
+    at = page.from_offset
+    for batch in batches:
+        for record in decode_records(batch, at):
+            if record.offset >= end or len(page.records) >= limit:
+                return at
+            at = record.offset + 1
+            page.scanned += 1
+            expired = floors.expires_before_ms is not None and record.timestamp_ms < floors.expires_before_ms
+            if not expired and sought.fits(record):
+                page.records.append(record)
+    return at
+
+
+def _holds(content: bytes | None, wanted: bytes) -> bool:
+    return not wanted or (content is not None and wanted.lower() in content.lower())
+
+
+def _named(header: tuple[str, bytes | None], wanted: bytes) -> bool:
+    """By its name, its content, or both as name=content."""
+    name, content = header
+    return _holds(name.encode() + b"=" + (content or b""), wanted)

@@ -1,0 +1,127 @@
+"""Opening a broker's log: in a directory of its own, in a bucket, or in etcd with its payloads in a bucket."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mainstem import limits
+from mainstem.errors import InvalidConfig
+from mainstem.log.checkpoints import ChildCheckpoints, SharedChildCheckpoints
+from mainstem.log.log import Log, LogOptions
+from mainstem.ports.clock import Clock, Random
+from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.places import SharedPlace, open_shared
+from mainstem.ports.files import Lock, OsFiles, make_directories
+from mainstem.ports.host import boot_id
+from mainstem.ports.objectstore.open import open_store
+
+if TYPE_CHECKING:
+    from mainstem.broker.broker import BrokerOptions
+
+_MEMORY = "broker.json"  # the number that a shared log gave to the broker of this directory
+_LOCK = "BROKER-LOCK"
+_TOKEN_BYTES = 8
+
+
+async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tuple[Log, Lock | None]:
+    """Take the log over, or join it. Returns what holds the directory of a broker that shares its log."""
+    if options.place is None:
+        return await _open_own(options, clock), None
+    return await _join(options, options.place, clock, random)
+
+
+async def _open_own(options: BrokerOptions, clock: Clock) -> Log:
+    port = await LocalCommitLog.open(options.data_dir, segment_bytes=options.segment_bytes)
+    try:
+        return await Log.open(
+            port,
+            clock,
+            replace(_log_options(options), boot_id=boot_id()),
+            ChildCheckpoints(options.data_dir),
+            open_store(options.objects_url),
+        )
+    except BaseException:
+        await port.close()
+        raise
+
+
+async def _join(
+    options: BrokerOptions, place: SharedPlace, clock: Clock, random: Random
+) -> tuple[Log, Lock | None]:
+    if options.default_config.durability == "ephemeral":
+        raise InvalidConfig("a shared log keeps all it is given: topics cannot be ephemeral by default")
+    files = OsFiles()
+    make_directories(files, options.data_dir)
+    lock = files.lock(options.data_dir / _LOCK)
+    try:
+        memory = _Memory.load(options.data_dir, random)
+        number = options.broker_id
+        if number is None and memory.log == place.name:
+            number = memory.broker
+        port = await open_shared(place, broker=memory.token if options.broker_id is None else str(number))
+        try:
+            log = await Log.open(
+                port,
+                clock,
+                replace(
+                    _log_options(options),
+                    broker=number,
+                    # Of this process, so that it can tell whether another one took its number.
+                    boot_id=f"{boot_id()}/{random.token(_TOKEN_BYTES).hex()}",
+                    shared=True,
+                    linger_ms=place.linger_ms,
+                ),
+                SharedChildCheckpoints(place),
+                open_store(place.store),
+            )
+        except BaseException:
+            await port.close()
+            raise
+    except BaseException:
+        lock.release()
+        raise
+    replace(memory, broker=log.broker, log=place.name).save(options.data_dir)
+    return log, lock
+
+
+def _log_options(options: BrokerOptions) -> LogOptions:
+    return LogOptions(
+        broker=1 if options.broker_id is None else options.broker_id,
+        node=options.node,
+        checkpoint_every_bytes=options.checkpoint_every_bytes,
+        tail_cache_bytes=options.tail_cache_bytes,
+        sync_every_ms=options.sync_every_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a broker without a number of its own remembers from one start to the next."""
+
+    token: str  # by which etcd knows it
+    broker: int | None = None
+    log: str = ""  # which log the number is of
+
+    @classmethod
+    def load(cls, directory: Path, random: Random) -> _Memory:
+        try:
+            return cls(**json.loads((directory / _MEMORY).read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return cls(random.token(_TOKEN_BYTES).hex())
+
+    def save(self, directory: Path) -> None:
+        """If it is lost the broker gets another number, and nothing else happens."""
+        text = json.dumps({"token": self.token, "broker": self.broker, "log": self.log})
+        temporary = directory / f"{_MEMORY}.new"
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(directory / _MEMORY)
+
+
+def linger_ms(asked: int | None, *, etcd: bool) -> int:
+    """How long records wait for others, where nothing was said about it."""
+    if asked is not None:
+        return asked
+    return 0 if etcd else limits.LINGER_MS_BUCKET

@@ -1,0 +1,204 @@
+"""The whole server at a glance: what it holds in which tier, who serves it, and its topics by size."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import LogHoldings
+
+if TYPE_CHECKING:
+    from mainstem.broker.broker import Broker
+
+SortBy = Literal["name", "records", "bytes", "partitions", "written"]
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    topic: str
+    type: str
+    durability: str
+    partitions: int
+    records: int
+    bytes: int
+    end: int  # of all partitions together: what is appended shows as a difference
+    last_write_ms: int | None
+    table: bool
+
+
+class TopicRows(msgspec.Struct, frozen=True):
+    topics: list[TopicRow]
+    total: int  # that match
+
+
+class BrokerRow(msgspec.Struct, frozen=True):
+    broker: int
+    epoch: int
+    node: str
+    zone: str
+    addresses: dict[str, str]
+    here: bool
+    silent_s: float
+
+
+class Tiers(msgspec.Struct, frozen=True):
+    """Where the bytes are."""
+
+    memory_bytes: int
+    memory_bytes_max: int
+    wal_objects: int
+    wal_bytes: int
+    parquet_files: int
+    parquet_bytes: int
+    parquet_records: int
+    garbage_files: int
+    disk_free_bytes: int
+    disk_total_bytes: int
+
+
+class Glance(msgspec.Struct, frozen=True):
+    node: str
+    broker: int
+    brokers: list[BrokerRow]
+    topics: int
+    partitions: int
+    records: int
+    bytes: int
+    appended: int  # offsets ever given out in the topics there are
+    commits: int
+    open_transactions: int
+    routers: int
+    tiers: Tiers
+    refusal: str | None  # why writes are refused, if they are
+    now_ms: int
+
+
+class Overview:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log
+
+    def glance(self) -> Glance:
+        broker, ledger, cluster = self._broker, self._log.ledger, self._broker.cluster
+        streams = ledger.streams
+        alive = streams.alive[: streams.count]
+        refusal = self._log.refusal
+        return Glance(
+            broker.options.node,
+            cluster.broker,
+            [
+                BrokerRow(
+                    member.broker,
+                    member.epoch,
+                    member.node,
+                    member.zone,
+                    dict(member.addresses),
+                    member.broker == cluster.broker,
+                    cluster.silent_s(member.broker),
+                )
+                for member in cluster.members()
+            ],
+            len(ledger.topics),
+            int(alive.sum()),
+            int(streams.records[: streams.count].sum()),
+            streams.total_bytes(),
+            int(streams.end[: streams.count][alive].sum()),
+            ledger.position,
+            sum(1 for _ in ledger.transactions.open()),
+            sum(1 for _ in ledger.routers),
+            self.tiers(),
+            None if refusal is None else str(refusal),
+            broker.clock.now_ms(),
+        )
+
+    def tiers(self) -> Tiers:
+        generations = self._log.ledger.generations
+        files = file_bytes = records = 0
+        for stream in generations.streams():
+            for part in generations.parts(stream):
+                files, file_bytes, records = files + len(part.files), file_bytes + part.bytes, records + part.records
+        held: LogHoldings = self._log.holdings()
+        disk = shutil.disk_usage(self._broker.options.data_dir)
+        return Tiers(
+            held.memory_bytes,
+            self._broker.options.tail_cache_bytes,
+            len(held.objects),
+            sum(one.size_bytes for one in held.objects),
+            files,
+            file_bytes,
+            records,
+            len(generations.garbage()),
+            disk.free,
+            disk.total,
+        )
+
+    # Topics
+
+    def topics(
+        self,
+        allowed: Callable[[str], bool],
+        *,
+        search: str = "",
+        kind: str = "",
+        by: SortBy = "name",
+        descending: bool = False,
+        skip: int = 0,
+        limit: int = 100,
+    ) -> TopicRows:
+        """A page of the topics whose names contain `search`, in the order asked for; by name where equal."""
+        wanted = search.lower()
+        found = [
+            topic
+            for topic in self._log.ledger.topics
+            if wanted in topic.name.lower() and (not kind or topic.config.type == kind) and allowed(topic.name)
+        ]
+        if by == "name":
+            ordered: Sequence[int] = range(len(found))[::-1] if descending else range(len(found))
+        else:
+            ranks = self._ranks(found, by)
+            ordered = np.argsort(-ranks if descending else ranks, kind="stable").tolist()
+        page = [found[at] for at in ordered[skip : skip + limit]]
+        return TopicRows([self._row(topic) for topic in page], len(found))
+
+    def _ranks(self, topics: Sequence[Topic], by: SortBy) -> npt.NDArray[np.int64]:
+        counts = np.array([len(topic.streams) for topic in topics], np.int64)
+        if by == "partitions" or not topics:
+            return counts
+        streams = self._log.ledger.streams
+        numbers = np.fromiter(chain.from_iterable(topic.streams for topic in topics), np.int64, int(counts.sum()))
+        firsts = np.cumsum(counts) - counts
+        if by == "written":
+            return np.asarray(np.maximum.reduceat(streams.max_timestamp[numbers], firsts))
+        column = streams.records if by == "records" else streams.bytes
+        return np.asarray(np.add.reduceat(column[numbers], firsts))
+
+    def _row(self, topic: Topic) -> TopicRow:
+        streams = self._log.ledger.streams
+        config = topic.config
+        if config.durability == "ephemeral" or config.ttl_ms:
+            # Their counts are not the ledger's alone: memory, or the clock, has a say.
+            states = [self._broker.states.state(topic, number) for number in range(len(topic.streams))]
+            records, size = sum(state.count for state in states), sum(state.bytes for state in states)
+            end = sum(state.head_seq for state in states)
+            latest = max(state.last_write_ms or -1 for state in states)
+        else:
+            numbers = list(topic.streams)
+            records, size = int(streams.records[numbers].sum()), int(streams.bytes[numbers].sum())
+            end, latest = int(streams.end[numbers].sum()), int(streams.max_timestamp[numbers].max())
+        return TopicRow(
+            topic.name,
+            config.type,
+            config.durability,
+            len(topic.streams),
+            records,
+            size,
+            end,
+            latest if latest >= 0 else None,
+            config.table,
+        )

@@ -1,0 +1,34 @@
+"""The brokers that share the log, as one of them sees them."""
+
+from __future__ import annotations
+
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+
+
+async def get_cluster(request: Request) -> Response:
+    broker = request.broker
+    cluster, log = broker.cluster, broker.log
+    return reply(
+        {
+            "cluster": log.identity.hex(),
+            "shared": cluster.shared,
+            "broker": cluster.broker,
+            "epoch": log.epoch,
+            "position": log.ledger.position,
+            "refusal": None if log.refusal is None else str(log.refusal),
+            "upkeep": cluster.doer("upkeep"),
+            "clock_off_ms": cluster.clock_off_ms,
+            "brokers": [
+                {
+                    "broker": member.broker,
+                    "epoch": member.epoch,
+                    "node": member.node,
+                    "zone": member.zone,
+                    "addresses": dict(member.addresses),
+                    "silent_s": round(cluster.silent_s(member.broker), 3),
+                }
+                for member in cluster.members()
+            ],
+        }
+    )

@@ -1,0 +1,51 @@
+"""Positions: what a client was told by one broker it finds at every other one.
+
+Where brokers share a log, every answer carries `Mainstem-Position: N`, the position up to which this broker knows
+the log. A request that sends it back is served once the broker it reaches knows as much. And before a broker says that
+something is not there, it makes sure that no other one has just made it.
+"""
+
+from __future__ import annotations
+
+from mainstem import limits
+from mainstem.doors.http.errors import RETRY_SOON, Refusal, invalid
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Push, Response, Stream
+from mainstem.doors.http.routing import Route
+from mainstem.errors import NotFound, OffsetOutOfRange
+
+_HEADER = b"mainstem-position"
+_DIGITS_MAX = 19
+
+
+async def serve(route: Route, request: Request) -> Response | Stream | Push:
+    """Have the route serve a request of a broker that shares its log."""
+    asked = request.header(_HEADER)
+    if asked is not None:
+        await _reach(request, asked)
+    log = request.broker.log
+    try:
+        response = await route.handler(request)
+    except (NotFound, OffsetOutOfRange):
+        known = log.ledger.position
+        await log.barrier()
+        if log.ledger.position == known:
+            raise
+        response = await route.handler(request)
+    if isinstance(response, Response):
+        told = (_HEADER, b"%d" % log.ledger.position)
+        response = response._replace(headers=(*response.headers, told))
+    return response
+
+
+async def _reach(request: Request, asked: bytes) -> None:
+    if not asked.isdigit() or len(asked) > _DIGITS_MAX:
+        raise invalid("Mainstem-Position takes a whole number, as an answer gave it")
+    if not await request.broker.log.reached(int(asked), limits.POSITION_WAIT_S):
+        raise Refusal(
+            503,
+            "not_ready",
+            f"this broker has not come to position {int(asked)} of the log within {limits.POSITION_WAIT_S:g} s",
+            {"replay_progress": 1.0},
+            (RETRY_SOON,),
+        )

@@ -1,0 +1,100 @@
+"""Upkeep of a shared log: its finished objects are sealed, checkpointed and dropped by one broker for all of them.
+
+The others learn of it, and let go of what the seals hold. Whoever does it may change at any time, even in the middle:
+sealing an object twice stores the same bytes, and a checkpoint stands wherever it was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from mainstem import events, limits
+from mainstem.errors import Closed, MainstemError
+from mainstem.log.index import ExtentIndex
+from mainstem.ports.commitlog.port import LogObject, Overtaken, SharedCommitLog
+
+_log = events.named("upkeep")
+
+
+class Upkeep:
+    """Runs on every broker; `maintains` tells whether it is this one's turn to change anything."""
+
+    def __init__(
+        self,
+        port: SharedCommitLog,
+        index: ExtentIndex,
+        maintains: Callable[[], bool],
+        checkpoint: Callable[[int], Awaitable[None]],
+        collect: Callable[[], Awaitable[int]],
+        *,
+        checkpoint_position: int,
+        checkpoint_every_bytes: int,
+    ) -> None:
+        self._port = port
+        self._index = index
+        self._maintains = maintains
+        self._checkpoint = checkpoint
+        self._collect = collect
+        self._checkpoint_position = checkpoint_position  # of the newest one known here
+        self._every_bytes = checkpoint_every_bytes
+
+    async def run(self) -> None:
+        """Until cancelled, or the log is closed."""
+        while True:
+            await asyncio.sleep(limits.UPKEEP_EVERY_S)
+            try:
+                await self.round()
+            except Closed:
+                return
+            except (MainstemError, FileNotFoundError) as error:
+                _log.warning("upkeep failed", error=str(error))
+
+    async def round(self) -> None:
+        await self._port.refresh()
+        self._learn()
+        if not self._maintains():
+            return
+        await self._seal()
+        position = self._boundary()
+        if position is not None:
+            await self._checkpoint(position)
+            self._checkpoint_position = position
+            await self._collect()
+
+    def _learn(self) -> None:
+        """Take in what others sealed and dropped."""
+        listed = {one.number: one for one in self._port.objects()}
+        for extents in self._index.unsealed():
+            known = listed.get(extents.number)
+            if known is not None and known.sealed:
+                self._index.mark_sealed(extents.number)
+        for number in self._index.sealed_numbers():
+            if number not in listed:
+                self._index.drop(number)
+
+    async def _seal(self) -> None:
+        for extents in self._index.unsealed():
+            try:
+                await self._port.seal(extents.number, await asyncio.to_thread(extents.encode))
+            except Overtaken:
+                return  # somebody went on with it: the next round knows
+            self._index.mark_sealed(extents.number)
+
+    def _boundary(self) -> int | None:
+        """Where a checkpoint is due, if it is: the end of the sealed objects that follow each other."""
+        size = 0
+        at = self._checkpoint_position
+        for one in self._following_sealed():
+            if one.first_position > at:
+                break
+            if one.end_position > at:
+                at = one.end_position
+                size += one.size_bytes + (one.end_position - one.first_position) * _ENTRY_BYTES
+        return at if size >= self._every_bytes else None
+
+    def _following_sealed(self) -> list[LogObject]:
+        return [one for one in self._port.objects() if one.sealed and self._index.holds(one.number)]
+
+
+_ENTRY_BYTES = 256  # a commit without records costs a replay as well; a guess at its size

@@ -1,0 +1,38 @@
+"""Where a log that several brokers share stands, and how it is opened there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem.errors import InvalidConfig
+from mainstem.ports.commitlog.port import SharedCommitLog
+from mainstem.ports.objectstore.open import open_store, shown
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    store: str  # URL of the object store
+    etcd: tuple[str, ...] = ()  # host:port of its members; none: the log is in the store alone
+    linger_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        """The place as it may be shown, without secrets."""
+        return f"etcd://{','.join(self.etcd)} {shown(self.store)}" if self.etcd else shown(self.store)
+
+
+async def open_shared(place: SharedPlace, *, broker: str | None) -> SharedCommitLog:
+    """Join the log as `broker`; None: only to read. Raises InvalidConfig if a library is missing."""
+    try:
+        store = open_store(place.store)
+        if not place.etcd:
+            from mainstem.ports.commitlog.bucket.log import BucketCommitLog
+
+            return await BucketCommitLog.open(store)
+        from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
+
+        return await EtcdCommitLog.open(EtcdOptions(place.etcd), store, broker=broker)
+    except ImportError as missing:
+        raise InvalidConfig(
+            f"a log in {place.name} needs {missing.name!r}: pip install 'mainstem[cluster]'"
+        ) from missing

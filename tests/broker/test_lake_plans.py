@@ -1,0 +1,263 @@
+"""What is planned, for whom, and what the broker deletes when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mainstem import limits
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.plans import PlanRequest
+from mainstem.errors import InvalidInput, NotFound, StalePlan
+from mainstem.ledger.config import TopicConfig
+from mainstem.testing.lake import Worker
+from mainstem.testing.machine import DIRECTORY, Machine
+
+
+def worker(machine: Machine) -> Worker:
+    assert machine.broker is not None
+    assert machine.port is not None
+    return Worker(machine.broker, machine.port)
+
+
+async def fill(broker: Broker, name: str, batches: int = 3, **config: Any) -> None:
+    await broker.create_topic(name, config=TopicConfig(**config), exist_ok=True)
+    for number in range(batches):
+        await broker.append_values(name, [b"%d" % number] * 4, keys=[b"k"] * 4)
+
+
+async def planned(broker: Broker, **request: Any) -> list[tuple[str, str, int, int]]:
+    plan = await broker.lake.plan(PlanRequest("test", **request))
+    for task in plan.tasks:
+        await broker.lake.release(task.stream, task.token)
+    return [(task.kind, task.topic, task.sources.base, task.sources.end) for task in plan.tasks]
+
+
+async def test_only_tables_and_compacted_logs_are_planned_unless_all_are(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "plain")
+    await fill(broker, "table", table=True)
+    await fill(broker, "compact", cleanup_policy="compact,delete")
+    await fill(broker, "queue", type="queue", table=True)
+    await fill(broker, "ephemeral", durability="ephemeral", table=True)
+    every = await planned(broker)
+    assert [topic for _, topic, _, _ in every] == ["compact", "plain", "table"]
+    choosy = Broker(broker.log, BrokerOptions(DIRECTORY), machine.clock, machine.random)
+    assert [topic for _, topic, _, _ in await planned(choosy)] == ["compact", "table"]
+    assert [topic for _, topic, _, _ in await planned(choosy, topics=("table", "plain"))] == ["table"]
+
+
+async def test_a_stream_is_given_out_once_until_its_lease_is_over(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    request = PlanRequest("one", lease_ms=10_000)
+    (task,) = (await broker.lake.plan(request)).tasks
+    assert (await broker.lake.plan(request)).tasks == ()
+    machine.clock.advance(5_000)
+    assert await broker.lake.extend(task.stream, task.token, 10_000) == machine.clock.now_ms() + 10_000
+    machine.clock.advance(9_999)
+    assert (await broker.lake.plan(request)).tasks == ()
+    machine.clock.advance(1)
+    (again,) = (await broker.lake.plan(request)).tasks
+    assert again.token != task.token
+    with pytest.raises(StalePlan):
+        await broker.lake.extend(task.stream, task.token, 10_000)
+    with pytest.raises(StalePlan):
+        await broker.lake.publish(await worker(machine).work(task))
+    await broker.lake.publish(await worker(machine).work(again))
+
+
+async def test_one_lease_covers_several_ranges_that_are_published_in_order(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LAKE_TASK_BYTES", 300)
+    broker = await machine.open()
+    await fill(broker, "t", batches=20)
+    tasks = (await broker.lake.plan(PlanRequest("test"))).tasks
+    assert len(tasks) == limits.LAKE_RANGES_PER_LEASE_MAX
+    assert len({task.token for task in tasks}) == 1
+    ends = [task.sources.end for task in tasks]
+    assert [task.sources.base for task in tasks] == [0, *ends[:-1]]
+    made = [await worker(machine).work(task) for task in tasks]
+    with pytest.raises(StalePlan):
+        await broker.lake.publish(made[1])
+    for publication in made:
+        await broker.lake.publish(publication)
+    assert len(broker.log.ledger.tasks) == 0
+    await worker(machine).run("materialise")
+    assert broker.log.ledger.generations.frontier(0) == 80
+    assert len(await broker.read("t", 0, max_records=100)) <= 100
+
+
+async def test_small_ranges_wait_for_more_bytes_or_for_their_time(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    waits = {"wait_for_bytes": 10_000, "wait_for_ms": 5_000}
+    assert await planned(broker, **waits) == []
+    machine.clock.advance(4_999)
+    assert await planned(broker, **waits) == []
+    machine.clock.advance(1)
+    assert await planned(broker, **waits) == [("materialise", "t", 0, 12)]
+    assert await planned(broker, wait_for_bytes=10, wait_for_ms=10**9) == [("materialise", "t", 0, 12)]
+    assert await planned(broker, least_records=13) == []
+
+
+async def test_every_topic_gets_its_turn_when_plans_are_short(machine: Machine) -> None:
+    broker = await machine.open()
+    for name in "abcde":
+        await fill(broker, name)
+    seen = [await planned(broker, tasks_max=2) for _ in range(3)]
+    assert [topic for plan in seen for _, topic, _, _ in plan] == ["a", "b", "c", "d", "e", "a"]
+
+
+async def test_work_on_one_stream_takes_turns(machine: Machine) -> None:
+    broker = await machine.open()
+    work = worker(machine)
+    for _ in range(8):
+        await fill(broker, "t", batches=1)
+        await work.run("materialise")
+    await broker.log.delete(0, ((1, 2),), 0)
+    await fill(broker, "t", batches=1)
+    kinds = []
+    for _ in range(3):
+        (task,) = await work.plan()
+        await broker.lake.publish(await work.work(task))
+        kinds.append(task.kind)
+    assert kinds == ["rewrite", "merge", "materialise"]
+
+
+async def test_young_records_are_not_compacted_and_clean_parts_are_left_alone(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t", cleanup_policy="compact", min_compaction_lag_ms=60_000)
+    work = worker(machine)
+    await work.run("materialise")
+    assert await planned(broker, kinds=("compact",)) == []
+    machine.clock.advance(60_001)
+    (task,) = await work.plan("compact")
+    assert task.compact_before_ms == machine.clock.now_ms() - 60_000
+    assert task.tombstones_before_ms == machine.clock.now_ms() - 86_400_000
+    await broker.lake.publish(await work.work(task))
+    assert await planned(broker, kinds=("compact",)) == []
+    assert broker.partition("t").records == 1
+
+
+@pytest.mark.parametrize("wrong", [{"lease_ms": 1}, {"tasks_max": 0}, {"holder": "x" * 999}])
+async def test_a_plan_that_makes_no_sense_is_refused(machine: Machine, wrong: dict[str, Any]) -> None:
+    broker = await machine.open()
+    with pytest.raises(InvalidInput):
+        await broker.lake.plan(PlanRequest(**({"holder": "me"} | wrong)))
+
+
+async def test_a_topic_deleted_during_a_task_takes_nothing_in(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    work = worker(machine)
+    (task,) = await work.plan()
+    publication = await work.work(task)
+    await broker.delete_topic("t")
+    with pytest.raises(NotFound):
+        await broker.lake.publish(publication)
+    machine.clock.advance(limits.LAKE_ORPHAN_GRACE_MS + 1)
+    assert (await broker.lake.collect()).files == 1
+
+
+async def test_replaced_files_go_after_their_grace_and_are_then_forgotten(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    work = worker(machine)
+    await work.run()
+    await broker.log.delete(0, ((1, 2),), 0)
+    (old,) = broker.log.ledger.generations.parts(0)[0].files
+    await work.run("rewrite")
+    assert (await broker.lake.collect()).files == 0
+    machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS - 1)
+    assert (await broker.lake.collect()).files == 0
+    assert await broker.objects.get(old.key)
+    machine.clock.advance(1)
+    assert (await broker.lake.collect()).files == 1
+    assert broker.log.ledger.generations.garbage() == []
+    assert old.key not in [one.key async for one in broker.objects.list("parts/")]
+
+
+async def test_files_that_a_tables_snapshot_shows_stay(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    work = worker(machine)
+    await work.run()
+    await broker.log.delete(0, ((1, 2),), 0)
+    await work.run("rewrite")
+    await broker.lake.collect()
+    machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+    monkeypatch.setattr(broker.log.ledger.tables, "protects", lambda topic, position: True)
+    assert (await broker.lake.collect()).files == 0
+    monkeypatch.setattr(broker.log.ledger.tables, "protects", lambda topic, position: False)
+    assert (await broker.lake.collect()).files == 1
+
+
+async def test_files_of_a_job_that_ended_go_once_its_lease_is_over(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    work = worker(machine)
+    (task,) = await work.plan()
+    await work.work(task)  # and never publish
+    machine.clock.advance(limits.LAKE_ORPHAN_GRACE_MS)
+    await broker.lake.extend(task.stream, task.token, limits.LAKE_ORPHAN_GRACE_MS)
+    assert (await broker.lake.collect()).files == 0
+    machine.clock.advance(limits.LAKE_ORPHAN_GRACE_MS + limits.LAKE_LEASE_SLACK_MS)
+    assert (await broker.lake.collect()).files == 1
+    assert len(broker.log.ledger.tasks) == 0
+    with pytest.raises(StalePlan):
+        await broker.lake.extend(task.stream, task.token, 10_000)
+
+
+async def test_the_log_keeps_what_a_task_reads(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t", batches=30)
+    (task,) = await worker(machine).plan()
+    await broker.trim("t", 100)
+    broker = await machine.restart()
+    broker = await machine.restart()
+    assert machine.port is not None
+    assert machine.port.objects()[0].number == 1  # trimmed or not
+    await worker(machine).work(task)
+    await broker.lake.release(task.stream, task.token)
+    await machine.restart()
+    assert machine.port.objects()[0].number > 1
+
+
+async def test_a_publication_needs_its_files_in_the_store(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    work = worker(machine)
+    (task,) = await work.plan()
+    publication = await work.work(task)
+    (file,) = publication.parts[0].files
+    data = await broker.objects.get(file.key)
+    await broker.objects.delete(file.key)
+    with pytest.raises(StalePlan, match="no bytes"):
+        await broker.lake.publish(publication)
+    await broker.objects.put(file.key, data[:-1])
+    with pytest.raises(StalePlan, match=str(len(data))):
+        await broker.lake.publish(publication)
+    await broker.objects.put(file.key, data)
+    assert await broker.lake.publish(publication) == 12
+
+
+async def test_status_says_how_far_everything_is(machine: Machine) -> None:
+    broker = await machine.open()
+    await fill(broker, "t")
+    await fill(broker, "u")
+    await worker(machine).run(topics=("t",))
+    await fill(broker, "t", batches=1)
+    assert len((await broker.lake.plan(PlanRequest("me", ("u",)))).tasks) == 1
+    status = broker.lake.status()
+    by_name = {topic.topic: topic.partitions[0] for topic in status.topics}
+    t, u = by_name["t"], by_name["u"]
+    assert (t.start, t.end, t.materialised_to, t.lag_records, t.parts, t.records) == (0, 16, 12, 4, 1, 12)
+    assert t.file_bytes > 0
+    assert t.generations == [1]
+    assert (u.materialised_to, u.lag_records, u.parts) == (0, 12, 0)
+    assert [(held.task, held.holder) for held in status.tasks] == [("parts/1", "me")]

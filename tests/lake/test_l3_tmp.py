@@ -1,0 +1,236 @@
+"""Files leave the store once neither the topic nor a snapshot needs them, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from pyiceberg.table import StaticTable
+
+from mainstem import limits
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.plans import PlanRequest, TaskKind
+from mainstem.broker.table_work import TableCommitRequest, TableWorks
+from mainstem.lake.iceberg.outbox import Publisher, PublishReport
+from mainstem.lake.materialise import materialise
+from mainstem.ledger.commands import DeleteRecords
+from mainstem.ports.clock import ManualClock
+
+T = TypeVar("T")
+
+
+class Inside:
+    """A broker in this process, published from a thread, by a clock that stands still until told."""
+
+    def __init__(self, broker: Broker, clock: ManualClock) -> None:
+        self.broker = broker
+        self.clock = clock
+        self._loop = asyncio.get_running_loop()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def tables(self) -> TableWorks:
+        return self._call(self.broker.topic_tables.works())
+
+    def commit_table(self, commit: TableCommitRequest) -> str:
+        return self._call(self.broker.topic_tables.commit(commit))
+
+    async def work(self, *kinds: TaskKind) -> int:
+        plan = await self.broker.lake.plan(PlanRequest("tests", kinds=kinds))
+        for task in plan.tasks:
+            await self.broker.lake.publish(await asyncio.to_thread(materialise, task))
+        return len(plan.tasks)
+
+    async def publish(self) -> PublishReport:
+        return await asyncio.to_thread(Publisher(self, now_ms=self.clock.now_ms).run)
+
+    async def collect(self) -> int:
+        """What is garbage is noted, stays for its grace, and is collected."""
+        before = await self.broker.lake.collect()
+        self.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+        return before.files + (await self.broker.lake.collect()).files
+
+    async def snapshots(self) -> dict[int, list[int]]:
+        """What each snapshot reads as, all of its files being there."""
+        table = self.broker.log.ledger.tables.get("default", "t")
+        assert table is not None
+        return await asyncio.to_thread(_read, table.location)
+
+    def files(self) -> set[str]:
+        folder = self.broker.options.data_dir / "objects" / "parts"
+        return {str(path) for path in folder.rglob("*.parquet")}
+
+
+def _read(location: str) -> dict[int, list[int]]:
+    table = StaticTable.from_metadata(location)
+    found = {}
+    for number, snapshot in enumerate(table.metadata.snapshots):
+        rows = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+        found[number] = sorted(json.loads(row["_value"]) for row in rows)
+    return found
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    clock = ManualClock()
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20), clock=clock)
+    await broker.create_topic("t")
+    await broker.topic_tables.put("t", enabled=True, schema=None, delta=None)
+    yield Inside(broker, clock)
+    await broker.close()
+
+
+async def append(broker: Broker, *values: int) -> None:
+    await broker.append_values("t", [b"%d" % value for value in values])
+
+
+async def rewritten(inside: Inside, offset: int) -> None:
+    """Delete a record, and make its part anew."""
+    stream = inside.broker.topic("t").streams[0]
+    await inside.broker.log.propose(DeleteRecords(stream, ((offset, offset + 1),)))
+    assert await inside.work("rewrite") >= 1
+
+
+async def test_a_file_is_kept_while_the_table_has_not_followed_and_while_a_snapshot_names_it(
+    inside: Inside,
+) -> None:
+    await append(inside.broker, 0, 1, 2)
+    await inside.work("materialise")
+    await inside.publish()
+    (first,) = inside.files()
+    await rewritten(inside, 1)
+    assert await inside.collect() == 0  # the table shows it still
+    await inside.publish()
+    assert await inside.collect() == 0  # its first snapshot does
+    assert first in inside.files()
+    assert await inside.snapshots() == {0: [0, 1, 2], 1: [0, 2]}
+    inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS + 1)
+    assert (await inside.publish()).commits == 1
+    assert await inside.collect() == 1
+    assert first not in inside.files()
+    assert await inside.snapshots() == {0: [0, 2]}
+
+
+async def test_a_table_that_is_switched_off_keeps_nothing(inside: Inside) -> None:
+    await append(inside.broker, 0, 1, 2)
+    await inside.work("materialise")
+    await inside.publish()
+    await rewritten(inside, 1)
+    await inside.broker.topic_tables.put("t", enabled=False, schema=None, delta=None)
+    assert await inside.collect() == 1
+    await inside.broker.topic_tables.put("t", enabled=True, schema=None, delta=None)
+    await inside.publish()
+    assert await inside.snapshots() == {0: [0, 2]}
+
+
+async def test_what_was_never_shown_is_not_kept(inside: Inside) -> None:
+    await append(inside.broker, 0, 1, 2)
+    await inside.work("materialise")
+    await rewritten(inside, 1)
+    await inside.publish()
+    assert await inside.collect() == 1
+    assert await inside.snapshots() == {0: [0, 2]}
+
+
+async def test_the_switch_by_a_topics_setting_is_followed_in_time(inside: Inside) -> None:
+    broker = inside.broker
+    await broker.change_topic("t", lambda config: msgspec.structs.replace(config, table=False))
+    assert (await inside.publish()).commits == 0
+    assert broker.log.ledger.tables.get("default", "t") is None
+
+
+async def test_metadata_of_a_deleted_topic_is_swept_and_nobody_elses(inside: Inside) -> None:
+    broker = inside.broker
+    await append(broker, 0)
+    await inside.work("materialise")
+    await inside.publish()
+    await broker.create_topic("other")
+    await broker.topic_tables.put("other", enabled=True, schema=None, delta=None)
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "x", "type": "long", "required": False}]}
+    await broker.catalog.create("default", {"name": "own", "schema": schema})
+    await broker.catalog.drop(("default", "own"))  # without purge: its files are its owner's to keep
+    folder = broker.options.data_dir / "objects" / "tables" / "default"
+    await broker.delete_topic("t")
+    inside.clock.advance(int(time.time() * 1000) - inside.clock.now_ms() + 2 * limits.TABLE_ORPHAN_MS)
+    await inside.publish()
+    left = {path.parent.parent.name.rpartition("-")[0] for path in folder.rglob("*.*") if path.is_file()}
+    assert left == {"other", "own"}
+
+
+class Killed(Exception):
+    """The publisher ends here."""
+
+
+async def publish_badly(inside: Inside, rng: random.Random) -> None:
+    """One publisher, killed at some step or overtaken by another at some step, or neither."""
+    at, fate = rng.randrange(1, 8), rng.choice(["killed", "overtaken", "spared"])
+    steps = 0
+
+    def step(name: str) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == at and fate == "killed":
+            raise Killed
+        if steps == at and fate == "overtaken":
+            Publisher(inside, now_ms=inside.clock.now_ms).run()
+
+    with contextlib.suppress(Killed):
+        await asyncio.to_thread(Publisher(inside, now_ms=inside.clock.now_ms, step=step).run)
+
+
+async def check(inside: Inside, live: list[int], written: int) -> None:
+    """Every snapshot can be read; the current one has each record once and lacks none that it should have."""
+    table = inside.broker.log.ledger.tables.get("default", "t")
+    assert table is not None
+    shown = table.stream(inside.broker.topic("t").streams[0]).to
+    snapshots = await inside.snapshots()
+    current = snapshots[max(snapshots)] if snapshots else []
+    assert len(set(current)) == len(current)
+    assert {value for value in live if value < shown} <= set(current) <= set(range(min(written, shown)))
+
+
+@pytest.mark.parametrize("seed", range(4, 20))
+async def test_no_order_of_events_loses_or_doubles_a_record_or_loses_a_file(
+    inside: Inside, seed: int
+) -> None:
+    """In the end the table shows what is live, and nothing is kept that neither topic nor snapshot needs."""
+    rng = random.Random(seed)
+    written = 0
+    live: list[int] = []
+    for _ in range(40):
+        match rng.choice(["append", "append", "delete", "publish", "publish", "collect", "trim", "age"]):
+            case "append":
+                values = range(written, written + rng.randrange(1, 4))
+                await append(inside.broker, *values)
+                written, live = values.stop, [*live, *values]
+                await inside.work("materialise")
+            case "delete" if len(live) > 4:
+                await rewritten(inside, live.pop(rng.randrange(1, len(live) - 1)))
+            case "publish":
+                await publish_badly(inside, rng)
+            case "collect":
+                await inside.collect()
+            case "trim" if len(live) > 6:
+                live = live[rng.randrange(1, 4) :]
+                await inside.broker.trim("t", live[0])
+            case "age":
+                inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS // 2)
+        await check(inside, live, written)
+    await inside.collect()
+    await inside.publish()
+    inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS + 1)
+    await inside.publish()
+    await inside.collect()
+    assert [value for value in (await inside.snapshots())[0] if value >= live[0]] == live
+    stream = inside.broker.topic("t").streams[0]
+    parts = inside.broker.log.ledger.generations.parts(stream)
+    assert len(inside.files()) == sum(len(part.files) for part in parts)
