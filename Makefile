@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help setup run test check format bench chaos clean
+.PHONY: help setup console run test check format bench chaos clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -15,7 +15,7 @@ setup: $(STAMP)  ## make .venv with everything in it
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mainstem needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,cluster,docs,otel]'
 	touch $@
 
 run: setup       ## start the server and the lake on this machine, data in ./data
@@ -33,6 +33,9 @@ test: check      ## checks, then every test
 format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
+
+console:         ## build the web console into the package (needs Node and npm; users need neither)
+	cd console && npm ci && npm run build
 
 bench: setup     ## measure the bars, with a raw baseline in the same run
 	$(BIN)/python -m mainstem.bench

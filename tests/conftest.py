@@ -11,6 +11,9 @@ _SEEDS = {  # (a normal run, --chaos)
     "walk_seed": (16, 200),
     "kill_seed": (2, 10),
     "cluster_seed": (60, 3000),
+    "brokers_seed": (10, 1500),
+    "http_seed": (80, 3000),
+    "http_server_seed": (3, 60),
 }
 
 

@@ -85,6 +85,7 @@
         ├── StoreRefused            the object store refuses: credentials, bucket or address are wrong
         ├── NewerVersion            written by a newer Mainstem
         ├── BehindCheckpoint        commits that are asked for were truncated behind a checkpoint
+        ├── BackupDamaged           a backup lacks bytes, or they are not the ones that were put there
         ├── LogDamaged              bytes are damaged beyond what copies and checksums can repair
         │   └── SliceDamaged        stored records do not match their checksum; the offsets say which
         └── LedgerDiverged          replay gave a state other than the one recorded
@@ -524,6 +525,10 @@ class NewerVersion(StorageError):
 
 class BehindCheckpoint(StorageError):
     """The commits asked for were truncated: load the newest checkpoint and go on from there."""
+
+
+class BackupDamaged(StorageError):
+    """A backup lacks bytes, or they are not the ones that were put there: use another one."""
 
 
 class LogDamaged(StorageError):

@@ -52,9 +52,9 @@ def test_status_shows_every_partition_of_a_table(online: Shell, broker: ThrowAwa
     online("topic", "create", "orders", "--partitions", "2", "-c", "mainstem.table=true")
     broker.client.produce("orders", {"id": 1})
     shown = online("lake", "status")
-    assert [line.split()[:5] for line in shown.text.splitlines()[1:3]] == [
-        ["orders", "0", "1", "0", "1"],
-        ["orders", "1", "0", "0", "0"],
+    assert [line.split()[:6] for line in shown.text.splitlines()[1:3]] == [
+        ["orders", "0", "1", "0", "-", "1"],
+        ["orders", "1", "0", "0", "-", "0"],
     ]
     (topic,) = online("lake", "status", "--json").json["topics"]
     assert (topic["topic"], topic["lag_records"]) == ("orders", 1)

@@ -108,7 +108,7 @@ def test_config_shows_values_with_their_sources(shell: Shell, monkeypatch: pytes
     shown = shell("config", "--json", "--text", "[::1]:0").json
     assert shown["text"] == {"value": "[::1]:0", "source": "flag", "flag": "--text", "env": "MAINSTEM_TEXT"}
     assert (shown["node"]["value"], shown["node"]["source"]) == ("amber", "environment")
-    assert (shown["broker_id"]["value"], shown["broker_id"]["source"]) == (1, "default")
+    assert (shown["max_topics"]["value"], shown["max_topics"]["source"]) == (100_000, "default")
     assert shown["ports_file"]["value"] is None
     assert list(shown) == [row.name for row in SETTINGS]
 

@@ -128,6 +128,28 @@ def test_partitions_become_one_table(lake: Tabling) -> None:
     assert sum(each["record_count"] for each in days) == 30
 
 
+def test_a_range_without_a_record_is_shown_as_nothing(lake: Tabling) -> None:
+    bootstrap = str(lake.server.address("kafka"))
+    lake.topic("aborted")
+    lake.enable("aborted", schema=[{"name": "n", "type": "long"}])
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "aborts"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce("aborted", b"no")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    lake.work()
+    lake.publish()
+    assert lake.values("aborted") == []
+    assert lake.status("aborted")["partitions"][0]["published_to"] == 4
+    lake.write("aborted", {"n": 1})
+    lake.work()
+    lake.publish()
+    assert lake.values("aborted") == [{"n": 1}]
+    assert lake.publish().commits == 0
+
+
 def test_deleted_records_leave_the_table_by_a_replace(lake: Tabling) -> None:
     lake.topic("holes")
     lake.enable("holes")

@@ -306,3 +306,12 @@ def test_a_checkpoint_holds_parts_garbage_and_deletes_under_way() -> None:
         assert isinstance(swap(one, [part(60, 90)]), PartsSwapped)
         assert one.ledger.generations.stale(0) == [part(0, 30, 2), part(60, 90)]
     assert restored.digest() == writer.ledger.digest()
+
+
+def test_a_start_that_moves_on_during_a_task_that_began_past_all_parts_does_no_harm() -> None:
+    writer = lake()
+    swap(writer, [part(0, 30)])
+    writer.do(Trim(0, 50, "ttl"))  # and a task is planned from there
+    writer.do(Trim(0, 55, "ttl"))
+    assert isinstance(swap(writer, [part(50, 70)]), PartsSwapped)
+    assert names(writer) == [(50, 70, 1)]

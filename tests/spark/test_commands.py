@@ -15,7 +15,7 @@ import pytest
 
 from .conftest import TIME_MS, Broker
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # each of them starts several JVMs
 
 WAIT_S = 240
 PIPELINE = """

@@ -274,6 +274,23 @@ def test_a_topic_deleted_meanwhile_fails_alone(lake: Broker, broker_calls: LakeB
     assert [f["topic"] for f in progress.named("published")] == [kept]
 
 
+def test_tables_that_fail_do_not_keep_records_from_becoming_files(
+    lake: Broker, broker_calls: LakeBroker, topic: str
+) -> None:
+    lake.create(topic)
+    _fill(lake, topic)
+
+    def broken(broker: LakeBroker) -> int:
+        raise ValueError("no such catalog")
+
+    progress = Watched()
+    options = DriverOptions(holder=topic, topics=(topic,))
+    standing = Driver(broker_calls, done_here, options, progress, publish_tables=broken).run_once()
+    assert standing.records == 50
+    assert standing.tables_error == "ValueError: no such catalog"
+    assert progress.named("tables failed") == [{"error": "ValueError: no such catalog"}]
+
+
 def test_publishing_twice_is_publishing_once(lake: Broker, broker_calls: LakeBroker, topic: str) -> None:
     lake.create(topic)
     _fill(lake, topic)

@@ -181,6 +181,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # three drivers, each with a JVM of its own
 def test_drivers_killed_before_and_after_the_commit_lose_and_double_nothing(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.broker.activity import Activity
+from mainstem.broker.backups import Backups
 from mainstem.broker.catalog import Catalog
 from mainstem.broker.cluster import Cluster
 from mainstem.broker.deletes import Deletes
@@ -178,6 +179,7 @@ class Broker:
         self.routing: Routing = self.routers
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url)
+        self.backups = Backups(log, options.data_dir, clock)
         self.topic_tables = TopicTables(self)
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
@@ -193,10 +195,11 @@ class Broker:
         log, lock = await open_log(options, clock, random)
         broker = cls(log, options, clock, random)
         broker._lock = lock
-        broker._start_rounds()
+        broker.start_rounds()
         return broker
 
-    def _start_rounds(self) -> None:
+    def start_rounds(self) -> None:
+        """Do what comes up again and again, as far as it falls to this broker."""
         self._log.maintains = partial(self.cluster.does, "upkeep")
         for rounds in self._rounds:
             rounds.when = partial(self.cluster.does, rounds.name)
@@ -314,7 +317,12 @@ class Broker:
     async def alter_topic(self, name: str, config: TopicConfig) -> TopicInfo:
         """Replace the config. Raises TopicNotFound, InvalidConfig."""
         self._check_class(config)
-        return _info(await self._log.propose(AlterTopic(self.topic(name).topic_id, config)))
+        topic = self.streams.topic(name)
+        if topic.config.ttl_ms:
+            # Readers were told that these are gone: no later rule may bring them back.
+            for stream in topic.streams:
+                await self.expire(topic, stream)
+        return _info(await self._log.propose(AlterTopic(topic.topic_id, config)))
 
     async def change_topic(
         self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False

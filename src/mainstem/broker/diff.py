@@ -214,14 +214,13 @@ def _choose(
         page.chosen.append(Chosen(index, marks, rows[:taken]))
         page.count += taken
         page.bytes = int(totals[taken - 1])
-    if full and taken == len(rows):
-        examined = rows[-1] + 1 if taken else last
-    elif full:
-        # The limit stops right behind the last record; the budget right before the one that does not fit,
-        # which leaves those skipped in between examined.
-        examined = rows[taken] if page.count < wanted.limit else rows[taken - 1] + 1
-    else:
-        examined = last
+    if full and taken < len(rows) and page.count < wanted.limit:
+        # The budget stops right before the record that does not fit: what was skipped in between is examined.
+        page.scanned += int(rows[taken] - first)
+        page.next_from_seq = int(offsets[rows[taken]])
+        return False
+    # The limit stops right behind the last record.
+    examined = rows[taken - 1] + 1 if full and taken else last
     page.scanned += int(examined - first)
     page.next_from_seq = int(offsets[examined - 1]) + 1 if examined > first else page.next_from_seq
     return not full

@@ -15,6 +15,7 @@ from mainstem.broker.states import stream_of
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import task_of
 from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, SwapParts
+from mainstem.ledger.part_checks import prefix_of
 from mainstem.ledger.results import PartsSwapped, TaskLeased
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
@@ -115,8 +116,12 @@ class Lake:
             return
         if len(files) > limits.SWAP_FILES_MAX:
             raise InvalidInput(f"a swap brings 1 to {limits.SWAP_FILES_MAX} parts and files")
-        folder = f"parts/{owner.topic_id.hex()}/{owner.streams.index(publication.stream)}/"
-        stored = {found.key: found.size_bytes async for found in self.store.list(folder)}
+        folder = prefix_of(owner, publication.stream)
+        if not all(file.key.startswith(folder) for file in files):
+            raise InvalidInput(f"the keys of this stream's files start with {folder!r}")
+        # Files of one publication are named alike, so few others are listed with them.
+        named = _shared_start([file.key for file in files])
+        stored = {found.key: found.size_bytes async for found in self.store.list(named)}
         for file in files:
             if stored.get(file.key) != file.bytes:
                 raise StalePlan(
@@ -173,3 +178,10 @@ class Lake:
         topic = self._log.ledger.topics.of_stream(stream)
         table = self._log.ledger.tables.of_topic(topic.topic_id) if topic is not None else None
         return None if table is None else table.stream(stream).to
+
+
+def _shared_start(keys: list[str]) -> str:
+    """What all the keys begin with: the first and the last in order differ the soonest."""
+    first, last = min(keys), max(keys)
+    same = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
+    return first[:same]

@@ -57,7 +57,9 @@ class Messages:
         self._broker = broker
         self._log = broker.log
 
-    async def after(self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought) -> MessagePage:
+    async def after(
+        self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought
+    ) -> MessagePage:
         """The first records from `offset` on. Raises PartitionNotFound, TopicNotFound."""
         stream, floors = await self._floors(topic, partition)
         at = min(max(offset, floors.start), floors.end)
@@ -66,15 +68,21 @@ class Messages:
         page.records = page.records[:limit]
         return page
 
-    async def before(self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought) -> MessagePage:
+    async def before(
+        self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought
+    ) -> MessagePage:
         """The last records before `offset`. Raises PartitionNotFound, TopicNotFound."""
         stream, floors = await self._floors(topic, partition)
         at = min(max(offset, floors.start), floors.end)
         found: list[StoredRecord] = []
         page = MessagePage(floors.start, floors.end, at, at)
         width = limit
-        while len(found) < limit and page.before > floors.start and page.scanned < limits.MESSAGES_SCANNED_MAX:
-            window = MessagePage(floors.start, floors.end, max(floors.start, page.before - width), page.before)
+        while (
+            len(found) < limit and page.before > floors.start and page.scanned < limits.MESSAGES_SCANNED_MAX
+        ):
+            window = MessagePage(
+                floors.start, floors.end, max(floors.start, page.before - width), page.before
+            )
             low = window.from_offset
             window.scanned = page.scanned
             await self._scan(stream, window, floors, page.before, width, sought)
@@ -126,7 +134,9 @@ class Messages:
                 return  # deleted meanwhile: what was read is all there is
             read_bytes += sum(map(len, chunk.batches))
             reached = await asyncio.to_thread(_look, chunk.batches, page, floors, end, limit, sought)
-            page.from_offset = max(reached, min(chunk.next_offset, end)) if len(page.records) < limit else reached
+            page.from_offset = (
+                max(reached, min(chunk.next_offset, end)) if len(page.records) < limit else reached
+            )
             if page.from_offset <= at:
                 return
 

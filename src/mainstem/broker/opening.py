@@ -74,8 +74,8 @@ async def _join(
                     shared=True,
                     linger_ms=place.linger_ms,
                 ),
-                SharedChildCheckpoints(place),
-                open_store(place.store),
+                objects=open_store(place.store),
+                save_at=SharedChildCheckpoints(place).save_at,
             )
         except BaseException:
             await port.close()

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.ledger.topics import Topic
-from mainstem.log.log import LogHoldings
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
@@ -111,7 +110,7 @@ class Overview:
             int(streams.end[: streams.count][alive].sum()),
             ledger.position,
             sum(1 for _ in ledger.transactions.open()),
-            sum(1 for _ in ledger.routers),
+            len(ledger.routers),
             self.tiers(),
             None if refusal is None else str(refusal),
             broker.clock.now_ms(),
@@ -122,8 +121,12 @@ class Overview:
         files = file_bytes = records = 0
         for stream in generations.streams():
             for part in generations.parts(stream):
-                files, file_bytes, records = files + len(part.files), file_bytes + part.bytes, records + part.records
-        held: LogHoldings = self._log.holdings()
+                files, file_bytes, records = (
+                    files + len(part.files),
+                    file_bytes + part.bytes,
+                    records + part.records,
+                )
+        held = self._log.holdings()
         disk = shutil.disk_usage(self._broker.options.data_dir)
         return Tiers(
             held.memory_bytes,
@@ -156,7 +159,9 @@ class Overview:
         found = [
             topic
             for topic in self._log.ledger.topics
-            if wanted in topic.name.lower() and (not kind or topic.config.type == kind) and allowed(topic.name)
+            if wanted in topic.name.lower()
+            and (not kind or topic.config.type == kind)
+            and allowed(topic.name)
         ]
         if by == "name":
             ordered: Sequence[int] = range(len(found))[::-1] if descending else range(len(found))
@@ -171,7 +176,9 @@ class Overview:
         if by == "partitions" or not topics:
             return counts
         streams = self._log.ledger.streams
-        numbers = np.fromiter(chain.from_iterable(topic.streams for topic in topics), np.int64, int(counts.sum()))
+        numbers = np.fromiter(
+            chain.from_iterable(topic.streams for topic in topics), np.int64, int(counts.sum())
+        )
         firsts = np.cumsum(counts) - counts
         if by == "written":
             return np.asarray(np.maximum.reduceat(streams.max_timestamp[numbers], firsts))

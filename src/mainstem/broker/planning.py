@@ -215,7 +215,7 @@ class Planning:
         before_ms = now - config.min_compaction_lag_ms
         dirty = [part for part in self._generations.dirty(stream) if _latest(part) < before_ms]
         parts = self._generations.parts(stream)
-        if not dirty:
+        if not dirty or before_ms <= 0:
             return None
         overdue = any(_latest(part) < now - config.max_compaction_lag_ms for part in dirty)
         ratio = sum(part.bytes for part in dirty) / max(1, sum(part.bytes for part in parts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -27,11 +27,17 @@ _STAMPS = (_ORIGIN, "$dead_letter_deliveries", "$dead_letter_src_seq")
 
 class Requeued(NamedTuple):
     moved: dict[int, tuple[str, int]]  # offset → the queue it went to, and its offset there
-    skipped: list[int]  # no such record, or not a dead letter
+    skipped: list[int]  # no such record, not a dead letter, or its queue is not allowed
 
 
-async def requeue(broker: Broker, topic: Topic, offsets: Sequence[int], queue: str | None = None) -> Requeued:
-    """Append each record to its queue (or to `queue`), then delete it here.
+async def requeue(
+    broker: Broker,
+    topic: Topic,
+    offsets: Sequence[int],
+    queue: str | None = None,
+    allowed: Callable[[str], bool] = lambda name: True,
+) -> Requeued:
+    """Append each record to its queue (or to `queue`) if that is allowed, then delete it here.
 
     A crash in between leaves it in both places; a retry soon after finds the copy by its key and only deletes.
     Raises TopicNotFound, NotAQueue, TooLarge."""
@@ -47,7 +53,7 @@ async def requeue(broker: Broker, topic: Topic, offsets: Sequence[int], queue: s
             continue
         origin, headers = _returned(record)
         target = queue or origin
-        if target is None:
+        if target is None or not allowed(target):
             continue
         moved[record.offset] = target, await _append(broker, topic, target, record, headers)
         await broker.log.delete(stream, tuple(ranges_of([record.offset])), _size(record))

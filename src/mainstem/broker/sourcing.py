@@ -15,9 +15,6 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.parts import Part
 from mainstem.log.log import Log
 
-_LEFT_OUT = frozenset((DELETED, ABORTED))  # a marker has no bytes that could be shown
-
-
 _OWN_TIME = -(1 << 63)  # of a run of the stream's own bytes: every record has its own
 _RUNS_PER_TURN = 64
 
@@ -143,13 +140,14 @@ class Sourcing:
         start = streams.start(stream)
         below = [(base, min(start, end))] if base < start else []
         holes = list(streams.holes(stream).overlapping(base, end))
+        frontier = self._ledger.generations.frontier(stream)
         return Sources(
             base,
             end,
             wal,
             tuple(parts),
             self._store_url,
-            leave_out=(*below, *((first, last) for first, last, why in holes if why in _LEFT_OUT)),
+            leave_out=(*below, *((hole[0], hole[1]) for hole in holes if _left_out(hole, frontier))),
             lost=tuple(hole for hole in holes if is_loss(hole[2])),
             unreachable=unreachable,
         )
@@ -165,3 +163,10 @@ class Sourcing:
             taken.append(part)
             size += part.bytes
         return taken
+
+
+def _left_out(hole: tuple[int, int, str], frontier: int) -> bool:
+    """Whether bytes or rows of a hole may stand where somebody is sent to read, without being records any more.
+
+    A marker has no bytes, and what was aborted never came into a part."""
+    return hole[2] == DELETED or (hole[2] == ABORTED and hole[1] > frontier)

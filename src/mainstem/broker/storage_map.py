@@ -9,7 +9,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.ledger.topics import Topic
-from mainstem.log.log import HeldObject
+from mainstem.log.holdings import HeldObject
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
@@ -64,7 +64,9 @@ def storage_map(broker: Broker, allowed: Callable[[str], bool], topic: Topic | N
     if streams is not None:
         held = [one for one in held if not one.sealed or _mentions(one, streams)]
     objects = [_object(broker, one, allowed, streams) for one in held[: limits.STORAGE_OBJECTS_SHOWN]]
-    parts = sorted(_parts(broker, allowed, streams), key=lambda part: (-part.generation, part.topic, -part.end))
+    parts = sorted(
+        _parts(broker, allowed, streams), key=lambda part: (-part.generation, part.topic, -part.end)
+    )
     return StorageMap(
         objects,
         len(held),
@@ -102,7 +104,12 @@ def _object(
             live = end > max(start, frontier)
             ranges.append(HeldRange(topic.name, topic.streams.index(stream), base, end, size, live))
     return WalObject(
-        one.number, one.size_bytes, one.sealed, one.commits, ranges[: limits.STORAGE_RANGES_SHOWN], len(ranges)
+        one.number,
+        one.size_bytes,
+        one.sealed,
+        one.commits,
+        ranges[: limits.STORAGE_RANGES_SHOWN],
+        len(ranges),
     )
 
 

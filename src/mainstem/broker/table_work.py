@@ -33,7 +33,7 @@ class TableWork(msgspec.Struct, frozen=True):
     columns: str  # JSON of the declared columns
     offsets: dict[int, int]  # partition → one past the last offset it shows
     changes: tuple[PendingChange, ...] = ()  # in the order they are to be made; maybe not all
-    snapshots: int = 0  # that are kept
+    expire: bool = False  # it is time to see whether snapshots are too old
     more: bool = False  # there are more changes than these
     delta: str = ""  # URL of a Delta table that gets the records as well
 

@@ -69,6 +69,7 @@ class TopicTables:
         self._settling = asyncio.Lock()
         self._settled: tuple[int, int] | None = None  # what topics and declarations were when all was well
         self._swept_ms = broker.clock.now_ms()
+        self._expiry_ms: dict[bytes, int] = {}  # table id → when it is looked at next for old snapshots
         self._widened: dict[bytes, str] = {}  # table id → columns that it was seen to have
 
     # The switch
@@ -214,10 +215,18 @@ class TopicTables:
             declaration.columns,
             {partition: table.stream(stream).to for partition, stream in enumerate(topic.streams)},
             tuple(changes),
-            len(table.snapshots),
+            self._expiry_due(table),
             more,
             declaration.delta if table.kind == "records" else "",
         )
+
+    def _expiry_due(self, table: Table) -> bool:
+        """Now and then: a table that stands still has snapshots that grow old, too."""
+        now = self._broker.clock.now_ms()
+        if len(table.snapshots) < 2 or now < self._expiry_ms.get(table.table_id, 0):
+            return False
+        self._expiry_ms[table.table_id] = now + limits.TABLE_EXPIRY_EVERY_MS
+        return True
 
     async def commit(self, request: TableCommitRequest) -> str:
         """Returns where the metadata is now. Raises TableChanged, TableNotFound, InvalidInput."""

@@ -52,6 +52,8 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
         raise MainstemError(
             f"{len(failing)} partitions failed, such as one of topic {first.topic!r}: {first.error}"
         )
+    if once and standing.tables_error:
+        raise MainstemError(f"the tables could not be updated: {standing.tables_error}")
 
 
 @lake.command()

@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pipeline": ("mainstem.cli.pipeline:pipeline", "Run a pipeline of topics and tables, on Spark."),
     "replay": ("mainstem.cli.replay:replay", "Write a stretch of a topic again, on Spark."),
     "sql": ("mainstem.cli.sql:sql", "Ask SQL of topics and tables, on Spark."),
+    "backup": ("mainstem.cli.backup:backup", "Copy everything as of now to a folder or a bucket."),
+    "restore": ("mainstem.cli.backup:restore", "Bring a backup back into a new data directory."),
     "check": ("mainstem.cli.check:check", "Look for damage in a data directory, changing nothing."),
     "dump": ("mainstem.cli.dump:dump", "Show what is in a log or checkpoint file."),
     "doctor": ("mainstem.cli.doctor:doctor", "Look for what keeps Mainstem from working here."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from mainstem.client.answers import Health
+from mainstem.client.backups import BackupCalls
 from mainstem.client.groups import GroupCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
@@ -14,7 +15,7 @@ from mainstem.client.topics import TopicCalls
 from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 
 
-class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, TableCalls):
+class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, TableCalls, BackupCalls):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
     `mainstem.Client`; here they are awaited.
 

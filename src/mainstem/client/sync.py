@@ -134,6 +134,8 @@ class Client:
     table = _waited(AsyncClient.table)
     put_table = _waited(AsyncClient.put_table)
 
+    backup = _waited(AsyncClient.backup)
+
     def _iterate(self, lists: AsyncGenerator[list[T]]) -> Iterator[list[T]]:
         steps = Steps(lists)
         try:

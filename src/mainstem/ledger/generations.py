@@ -89,6 +89,10 @@ class Generations:
         served, start = self._served.get(stream), self._streams.start(stream)
         return max(served[-1].part.end, start) if served else start
 
+    def serves(self, stream: int) -> bool:
+        """Whether the stream has parts."""
+        return stream in self._served
+
     def streams(self) -> Iterator[int]:
         """Streams that have parts, by number."""
         return iter(sorted(self._served))
@@ -272,7 +276,7 @@ class Generations:
             served = self._served.get(stream)
             start, stable_end = self._streams.start(stream), self._streams.stable_end(stream)
             reached = served[-1].part.end if served else min(base, start)
-            if base != reached and not (reached < start == base):
+            if base != reached and not reached < base <= start:  # a gap below the start is nobody's
                 return StalePlan(f"the parts begin at {base}, but the log takes over at {reached}")
             if end > stable_end:
                 return StalePlan(f"the parts end at {end}, past the stable end {stable_end}")

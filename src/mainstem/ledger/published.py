@@ -66,6 +66,11 @@ class Published:
             return None
         return f"stream {self.stream} is published to {self.to}: [{first}, {last}) does not go on from there"
 
+    def copy(self) -> Published:
+        twin = Published(self.stream, self.to)
+        twin.parts, twin._sum = self.parts.copy(), self._sum
+        return twin
+
     def change(self, change: PartChange) -> None:
         """Make a change that is not refused."""
         if change.old:
@@ -87,6 +92,9 @@ class Published:
         changes: list[tuple[list[PartName], list[Part]]] = [(shown[:gone], [])] if gone else []
         at, next = gone, 0
         while at < len(shown):
+            if shown[at] == part_name(serving[next]):
+                at, next = at + 1, next + 1
+                continue
             old, new = [shown[at]], [serving[next]]
             at, next = at + 1, next + 1
             while old[-1][1] != new[-1].end:
@@ -98,8 +106,7 @@ class Published:
                     at += 1
                 else:
                     break  # joined to what was not shown yet
-            if old != [part_name(part) for part in new]:
-                changes.append((old, new))
+            changes.append((old, new))
         if next < len(serving):
             changes.append(([], list(serving[next:])))
         return changes
@@ -138,12 +145,22 @@ def _tiles(parts: Sequence[PartName]) -> bool:
 
 
 def _are_serving(parts: Sequence[PartName], serving: Sequence[Part]) -> bool:
-    bases = [part.base for part in serving]
-    for name in parts:
-        at = bisect_left(bases, name[0])
-        if at == len(bases) or part_name(serving[at]) != name:
-            return False
-    return True
+    """Whether the parts are among those that serve, where both are in offset order."""
+    if not parts:
+        return True
+    at = bisect_left(serving, parts[0][0], key=_base)
+    if len(serving) - at < len(parts):
+        return False
+    # Parts that serve leave no gap, so those asked about stand side by side, or one of them is gone.
+    return all(map(_is_named, serving[at : at + len(parts)], parts))
+
+
+def _base(part: Part) -> int:
+    return part.base
+
+
+def _is_named(part: Part, name: PartName) -> bool:
+    return part_name(part) == name
 
 
 def _listed(parts: Sequence[PartName]) -> str:

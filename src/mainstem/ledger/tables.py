@@ -238,10 +238,8 @@ class Tables:
                 return InvalidInput(
                     f"stream {change.stream} is not one of the topic of table {commit.name!r}"
                 )
-            shown = scratch.get(change.stream)
-            if shown is None:
-                present = table.stream(change.stream)
-                shown = scratch[change.stream] = Published(change.stream, present.to, list(present.parts))
+            shown = scratch.get(change.stream) or table.stream(change.stream).copy()
+            scratch[change.stream] = shown
             why = shown.refusal(change, self._parts_of(change.stream))
             if why:
                 return TableChanged(f"table {commit.name!r}: {why}")

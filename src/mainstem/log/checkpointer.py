@@ -32,7 +32,7 @@ async def checkpoint(directory: Path, position: int) -> None:
     """Store the state after every commit before `position`, an object boundary."""
     reader = open_reader(directory)
     try:
-        await _save(reader, position)
+        await store_state(reader, position)
     finally:
         await reader.close()
 
@@ -41,12 +41,13 @@ async def checkpoint_shared(place: SharedPlace, position: int) -> None:
     """The same for a log that several brokers share."""
     port = await open_shared(place, broker=None)
     try:
-        await _save(port, position)
+        await store_state(port, position)
     finally:
         await port.close()
 
 
-async def _save(log: Checkpointed, position: int) -> None:
+async def store_state(log: Checkpointed, position: int) -> None:
+    """Replay from the last checkpoint up to `position`, and store what comes of it."""
     ledger = await asyncio.to_thread(load_ledger, log)
     async for _ in replay(log, ledger, until=position):
         pass

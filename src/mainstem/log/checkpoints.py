@@ -68,21 +68,12 @@ class SharedChildCheckpoints:
 
     def __init__(self, place: SharedPlace) -> None:
         self._place = place
-        self._position = 0
 
-    def reached(self, ledger: Ledger) -> None:
-        self.wanted_at(ledger.position)
-
-    def wanted_at(self, position: int) -> None:
-        """As `reached`, of an object boundary that the ledger may have passed."""
-        self._position = position
-
-    async def save(self) -> int:
-        position = self._position
+    async def save_at(self, position: int) -> None:
+        """Store the state at an object boundary, which the ledger may have passed."""
         # Not as arguments, which every process of the machine can see: the URL may hold a key.
         place = json.dumps({"store": self._place.store, "etcd": self._place.etcd})
         await _run_child(place.encode(), "-", str(position))
-        return position
 
 
 async def _run_child(told: bytes, *arguments: str) -> None:

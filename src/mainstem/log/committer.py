@@ -91,23 +91,31 @@ class Committer:
         self._syncs = Syncs(port, self._stop_writing)
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
         self._following: Following | None = None
+        self._on_fatal: Callable[[Exception], None] = lambda _: None
+        self._uploads = asyncio.Semaphore(limits.UPLOADS_IN_FLIGHT_MAX)
+        # Groups of a shared log that are being uploaded or committed.
+        self._line: deque[tuple[Group, Entry, bytes, asyncio.Task[object]]] = deque()
+        self._in_line = asyncio.Event()
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._digest_sent = 0
         self.written_bytes = 0
 
-    def share(self, port: SharedCommitLog) -> Following:
-        """Others write to the log as well. Before `start`."""
+    def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Following:
+        """Others write to the log as well. Before `start`. `on_fatal`: this broker knows the state no longer."""
+        self._on_fatal = on_fatal
         self._following = Following(
             port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
         )
         return self._following
 
     def start(self) -> None:
-        self._tasks = [
-            self._loop.create_task(self._write_groups(), name="mainstem-write"),
-            self._loop.create_task(self._syncs.run(), name="mainstem-sync"),
-        ]
+        if self._following is None:
+            writing = [self._write_groups()]
+        else:
+            writing = [self._upload_groups(self._following), self._commit_uploaded(self._following)]
+        self._tasks = [self._loop.create_task(work, name="mainstem-write") for work in writing]
+        self._tasks.append(self._loop.create_task(self._syncs.run(), name="mainstem-sync"))
 
     def take_epoch(self, epoch: int) -> None:
         """The ledger accepted this broker: later commits carry its epoch."""
@@ -281,38 +289,75 @@ class Committer:
 
     async def _write_groups(self) -> None:
         while True:
+            group = await self._take_group()
+            self._writing = group
+            await self._settle(group, self._commit(group))
+
+    async def _upload_groups(self, following: Following) -> None:
+        """A shared log: have the payloads of several groups on their way at once."""
+        while True:
+            await self._uploads.acquire()
+            group = await self._take_group()
+            entry = self._entry(group)
+            # Whatever becomes of it the number is used up: a write whose answer is lost may show up later.
+            self._commit_id += 1
+            self.written_bytes += group.payload_bytes
+            encoded = entry.encode(group.bodies())
+            uploading = self._loop.create_task(following.prepare(encoded, group.slices()))
+            uploading.add_done_callback(_seen)  # its error is met by whoever commits it
+            self._line.append((group, entry, encoded, uploading))
+            self._in_line.set()
+
+    async def _commit_uploaded(self, following: Following) -> None:
+        """A shared log: commit groups in the order in which their uploads were begun."""
+        while True:
+            while not self._line:
+                self._in_line.clear()
+                await self._in_line.wait()
+            group, entry, encoded, uploading = self._line[0]
+            try:
+                await self._settle(group, self._commit_shared(following, group, entry, encoded, uploading))
+            finally:
+                self._line.popleft()
+                self._uploads.release()
+
+    async def _take_group(self) -> Group:
+        while True:
             await self._work.wait()
             if self._linger_s:
                 await self._linger()
             group = self._next_group()
-            if group is None:
-                self._work.clear()
-                continue
-            self._writing = group
-            try:
-                await self._commit(group)
-            except Stale as error:
-                self.stale = True
-                group.fail(error)
-            except (Unavailable, TooLarge) as error:
-                # Refused whole: a full disk may have room for the next group, a failed fsync never will.
-                group.fail(error)
-                if isinstance(error, ReadOnly):
-                    self._stop_writing(error)
-            except asyncio.CancelledError:
-                # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
-                group.fail(Closed("the log was closed while this was being written"))
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: publish nothing
-                group.fail(error)
-                self._stop_writing(ReadOnly(f"the commit path failed, so nothing more is written: {error!r}"))
-            finally:
-                self._writing = None
-                for waiter in group.written:
-                    if not waiter.done():
-                        waiter.set_result(None)
-                self._pending_bytes -= group.payload_bytes
-                self._admit()
+            if group is not None:
+                return group
+            self._work.clear()
+
+    async def _settle(self, group: Group, writing: Awaitable[None]) -> None:
+        """Have a group written, and whoever waits for it told if it was not."""
+        try:
+            await writing
+        except Stale as error:
+            self.stale = True
+            group.fail(error)
+        except (Unavailable, TooLarge) as error:
+            # Refused whole: a full disk may have room for the next group, a failed fsync never will.
+            group.fail(error)
+            if isinstance(error, ReadOnly):
+                self._stop_writing(error)
+        except asyncio.CancelledError:
+            # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
+            group.fail(Closed("the log was closed while this was being written"))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: publish nothing
+            group.fail(error)
+            self._stop_writing(ReadOnly(f"the commit path failed, so nothing more is written: {error!r}"))
+            self._on_fatal(error)
+        finally:
+            self._writing = None
+            for waiter in group.written:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._pending_bytes -= group.payload_bytes
+            self._admit()
 
     async def _linger(self) -> None:
         """Let more records join those that wait, unless a command or a full group is among them."""
@@ -337,7 +382,25 @@ class Committer:
     async def _commit(self, group: Group) -> None:
         if self._refusal is not None and not isinstance(self._refusal, Closed):
             raise self._refusal
-        entry = Entry(
+        entry = self._entry(group)
+        encoded = entry.encode(group.bodies())
+        placement = await self._port.append(encoded, group.slices())
+        self._commit_id += 1
+        self.written_bytes += group.payload_bytes + 2 * len(encoded)
+        self._apply(group, entry, placement)
+
+    async def _commit_shared(
+        self, following: Following, group: Group, entry: Entry, encoded: bytes, uploading: asyncio.Task[object]
+    ) -> None:
+        uploaded = await uploading
+        if self._refusal is not None and not isinstance(self._refusal, Closed):
+            raise self._refusal
+        placement = await following.append(entry, encoded, group.slices(), uploaded)
+        self._apply(group, entry, placement)
+        following.applied()
+
+    def _entry(self, group: Group) -> Entry:
+        return Entry(
             broker=self._broker,
             broker_epoch=self._epoch,
             commit_id=self._commit_id,
@@ -345,27 +408,14 @@ class Committer:
             parts=[part.part() if type(part) is Run else part.command for part in group.parts],  # type: ignore[union-attr]
             digest=self._digest_to_send(),
         )
-        placement = await self._write(entry, group)
+
+    def _apply(self, group: Group, entry: Entry, placement: Placement) -> None:
         if self._index.open_number not in (None, placement.object):
             # Before the apply: now the ledger stands exactly at the end of the finished object.
             self.finish_object()
         self._index.open_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
         self.committed_at = self._clock.monotonic()
-        if self._following is not None:
-            self._following.applied()
-
-    async def _write(self, entry: Entry, group: Group) -> Placement:
-        encoded = entry.encode(group.bodies())
-        if self._following is not None:
-            # Whatever becomes of it the number is used up: a write whose answer is lost may show up later.
-            self._commit_id += 1
-            self.written_bytes += group.payload_bytes
-            return await self._following.append(entry, encoded, group.slices())
-        placement = await self._port.append(encoded, group.slices())
-        self._commit_id += 1
-        self.written_bytes += group.payload_bytes + 2 * len(encoded)
-        return placement
 
     def finish_object(self) -> None:
         """Close the index of the object that took commits so far."""
@@ -402,6 +452,8 @@ class Committer:
     async def sync(self) -> None:
         """Wait until everything proposed so far is durable."""
         last = self._filling if self._filling.parts else self._full[-1] if self._full else self._writing
+        if last is None and self._line:
+            last = self._line[-1][0]
         if last is not None:
             written: asyncio.Future[None] = self._loop.create_future()
             last.written.append(written)
@@ -424,6 +476,10 @@ class Committer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for group, _, _, uploading in self._line:
+            uploading.cancel()
+            group.fail(Closed("the log was closed while this was being written"))
+        self._line.clear()
         closed = Closed("the log is closed")
         self._stop_writing(self._refusal or closed)
         self._syncs.fail(closed)

@@ -17,7 +17,6 @@ from mainstem.log.delivery import Delivery
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement, SharedCommitLog
 
-
 _log = events.named("following")
 
 
@@ -42,13 +41,19 @@ class Following:
         self._barrier: asyncio.Task[None] | None = None
         self._next_barrier: asyncio.Task[None] | None = None
 
-    async def append(self, entry: Entry, encoded: bytes, slices: Sequence[Buffer]) -> Placement:
+    async def prepare(self, encoded: bytes, slices: Sequence[Buffer]) -> object:
+        """Upload what is large of a commit, before it is its turn."""
+        return await self._port.prepare(encoded, slices)
+
+    async def append(
+        self, entry: Entry, encoded: bytes, slices: Sequence[Buffer], prepared: object = None
+    ) -> Placement:
         """Write a commit. When this returns everything before it is applied, and the caller applies it at once."""
         self._in_flight = (entry.broker_epoch, entry.commit_id)
         try:
             while True:
                 try:
-                    placement = await self._port.append(encoded, slices)
+                    placement = await self._port.append(encoded, slices, prepared)
                 except Overtaken as others:
                     self._apply(others.commits)
                 else:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
-import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import (
     BrokerFenced,
     BrokerNumberTaken,
+    InvalidInput,
     MainstemError,
     NoSpace,
     NotFound,
@@ -25,40 +24,42 @@ from mainstem.errors import (
     Unavailable,
     invariant,
 )
-from mainstem.ledger.appends import Rows
 from mainstem.ledger.cluster_commands import AdmitBroker
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
-from mainstem.ledger.generations import task_of
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.results import Booted, RecordsRemoved
 from mainstem.ledger.streams import Streams
-from mainstem.log import part_search
-from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints, SharedChildCheckpoints
+from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
 from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
+from mainstem.log.dead_spans import dead_spans
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extents import SealedExtents
 from mainstem.log.following import Following
 from mainstem.log.group import Placed
+from mainstem.log.holdings import Holdings, holdings
 from mainstem.log.locating import Located, locate
 from mainstem.log.parts import PartReader
 from mainstem.log.reader import Reader
 from mainstem.log.recovery import Recovered, recover
+from mainstem.log.searching import Searching, first_at
 from mainstem.log.tail import TailCache
 from mainstem.log.upkeep import Upkeep
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
+from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts, walk
-from mainstem.records.lookup import first_offset_at
 
 _log = logging.getLogger("mainstem.log")
+
+SaveAt = Callable[[int], Awaitable[None]]
+"""Stores a checkpoint of the state at a position, an object boundary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Log:
         options: LogOptions,
         checkpoints: Checkpoints,
         objects: ObjectStore | None = None,
+        save_at: SaveAt | None = None,
     ) -> None:
         self._port = port
         self._clock = clock
@@ -95,6 +97,7 @@ class Log:
         self.objects = objects  # where the files of parts are
         self._options = options
         self._checkpoints = checkpoints
+        self._save_at = save_at
         # Positions of the newest checkpoints, any of which may be started from.
         self._checkpoints_kept = deque([recovered.checkpoint_position], maxlen=limits.CHECKPOINTS_KEPT)
         self._checkpoint_pending = False
@@ -107,7 +110,7 @@ class Log:
         self.ledger: Ledger = recovered.ledger
         self.visibility = Visibility(durable=options.shared)
         self.visibility.grow(self.ledger)
-        tail = TailCache(options.tail_cache_bytes)
+        self._tail = tail = TailCache(options.tail_cache_bytes)
         self._committer = Committer(
             port,
             self.ledger,
@@ -120,10 +123,15 @@ class Log:
             options.linger_ms / 1000,
         )
         self._parts = PartReader(objects)
-        self._following = self._committer.share(cast(SharedCommitLog, port)) if options.shared else None
+        self._following = (
+            self._committer.share(cast(SharedCommitLog, port), self._commit_failed)
+            if options.shared
+            else None
+        )
         self._reader = Reader(
             port, self.ledger, self._index, tail, self.visibility, self._committer, self._parts
         )
+        self._searching = Searching(self.ledger, self._index, self._reader)
         self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
         self._ephemeral_queues = EphemeralQueues(self.ledger, self._ephemeral, clock)
 
@@ -135,13 +143,16 @@ class Log:
         options: LogOptions | None = None,
         checkpoints: Checkpoints | None = None,
         objects: ObjectStore | None = None,
+        save_at: SaveAt | None = None,
     ) -> Log:
-        """Recover the state from the commit log, then take it over as a new epoch of this broker."""
+        """Recover the state from the commit log, then take it over as a new epoch of this broker.
+
+        `save_at` stores checkpoints of a shared log, which has no use for `checkpoints`."""
         options = options or LogOptions()
-        recovered = await recover(port)
+        recovered = await recover(port, cast(SharedCommitLog, port) if options.shared else None)
         # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
         await port.sync()
-        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port), objects)
+        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port), objects, save_at)
         try:
             await log._take_over(recovered)
         except BaseException:
@@ -205,7 +216,9 @@ class Log:
         """Whether this broker may write no more until it rejoins. Fails for good if another one took its place."""
         mine = self.ledger.brokers.get(self.broker)
         if mine is not None and mine.boot_id != self._options.boot_id:
-            self._fail(BrokerFenced(f"another process runs as broker {self.broker}: give each its own number"))
+            self._fail(
+                BrokerFenced(f"another process runs as broker {self.broker}: give each its own number")
+            )
             return False
         return self._committer.stale or not self.ledger.brokers.live(self.broker, self.epoch)
 
@@ -225,9 +238,9 @@ class Log:
         )
 
     async def _checkpoint_at(self, position: int) -> None:
-        if isinstance(self._checkpoints, SharedChildCheckpoints):
-            self._checkpoints.wanted_at(position)
-            self._checkpoints_kept.append(await self._checkpoints.save())
+        if self._save_at is not None:
+            await self._save_at(position)
+            self._checkpoints_kept.append(position)
 
     async def _follow(self, following: Following) -> None:
         try:
@@ -239,6 +252,12 @@ class Log:
         except Exception as error:  # noqa: BLE001 - whatever it is, this process no longer knows the state
             _log.exception("others' commits could not be applied")
             self._fail(StorageError(f"others' commits could not be applied: {error!r}"))
+
+    def _commit_failed(self, error: Exception) -> None:
+        if isinstance(error, MainstemError):
+            self._fail(error)
+        else:
+            self._fail(StorageError(f"the commit path failed: {error!r}"))
 
     def _fail(self, error: MainstemError) -> None:
         if self.failure is None:
@@ -365,6 +384,15 @@ class Log:
         """Make everything appended so far durable, whatever its class."""
         await self._committer.sync()
 
+    async def link_files(self, into: Path) -> tuple[int, list[tuple[Path, int]]]:
+        """Link the log's files as of now into another folder. Returns the position they reach, and how much of each.
+
+        Raises InvalidInput if the log is not in files of its own."""
+        if not isinstance(self._port, LocalCommitLog):
+            raise InvalidInput("this log is in an object store, which keeps copies by its own means")
+        await self.sync()
+        return self._port.end, self._port.link_files(into)
+
     async def barrier(self) -> None:
         """Know all that any broker had committed when this was called, and show it to readers."""
         if self._following is not None:
@@ -456,60 +484,21 @@ class Log:
         offset, end = self.bounds(stream)
         if self.ledger.streams.ephemeral(stream):
             held, _ = self._ephemeral.read(stream, offset, limits.EPHEMERAL_STREAM_BYTES_MAX)
-            found = _first_at(held, offset, time_ms)
+            found = first_at(held, offset, time_ms)
             return end if found is None else found
-        while True:
-            parts = self.ledger.generations.parts(stream, offset)
-            place = part_search.first_at_time(parts, offset, time_ms)
-            if place is None and parts:
-                offset = max(offset, parts[-1].end)
-            if place is not None:
-                found, offset = await self._first_at_or_after(stream, place, time_ms)
-                if found is not None:
-                    return found
-                continue
-            extent = await self._reader.resolving(
-                lambda: self._index.first_at_time(stream, offset, time_ms)  # noqa: B023
-            )
-            copy = self.ledger.aliases.first_at_time(stream, offset, time_ms)
-            if copy is not None and copy < end and (extent is None or copy < max(offset, extent.base)):
-                return copy
-            if extent is None or extent.base >= end:
-                return end
-            found, offset = await self._first_at_or_after(stream, max(offset, extent.base), time_ms)
-            if found is not None:
-                return found
-
-    async def _first_at_or_after(self, stream: int, offset: int, time_ms: int) -> tuple[int | None, int]:
-        """The first record of `time_ms` or later in what one read from `offset` gives, and where to read on."""
-        try:
-            chunk = await self.read(stream, offset, max_bytes=1, view=View.STORED)
-        except RecordsLost as loss:
-            return None, loss.end
-        except OffsetOutOfRange as moved:
-            if moved.start <= offset:
-                raise
-            return None, moved.start  # trimmed meanwhile
-        return _first_at(chunk.batches, offset, time_ms), chunk.next_offset
+        return await self._searching.offset_at(stream, time_ms)
 
     async def latest_time(self, stream: int) -> int | None:
         """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
-        start, end = self.bounds(stream)
+        start, _ = self.bounds(stream)
         if self.ledger.streams.ephemeral(stream):
             held, _ = self._ephemeral.read(stream, start, limits.EPHEMERAL_STREAM_BYTES_MAX)
             return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
-        latest = part_search.latest_time(self.ledger.generations.parts(stream, start), start)
-        start = self.ledger.generations.frontier(stream)
-        for bound, number in self._index.objects_by_time(stream, start):
-            if latest is not None and bound <= latest:
-                break
-            extents = await self._reader.resolving(lambda: self._index.extents_of(number))  # noqa: B023
-            times = [
-                extent.max_timestamp for extent in extents.from_offset(stream, start) if extent.base < end
-            ]
-            latest = max(times, default=latest) if latest is None else max([latest, *times])
-        copied = self.ledger.aliases.latest_time(stream, start, end)
-        return latest if copied is None else copied if latest is None else max(latest, copied)
+        return await self._searching.latest_time(stream)
+
+    def holdings(self) -> Holdings:
+        """Which files there are, and what is in them."""
+        return holdings(self._port, self._index, self._tail.held_bytes)
 
     def held_bytes(self, stream: int) -> int:
         """Bytes an ephemeral stream holds in memory."""
@@ -517,36 +506,9 @@ class Log:
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
         """The offset below which time and size retention want the stream gone."""
-        start, end = self.bounds(stream)
-        floor = start
-        parts = self.ledger.generations.parts(stream, start)
-        frontier = self.ledger.generations.frontier(stream)
-        kept = None if keep_after_ms is None else part_search.first_kept(parts, keep_after_ms)
-        if kept is not None:
-            floor = max(floor, kept)
-        elif keep_after_ms is not None:
-            extent = await self._reader.resolving(
-                lambda: self._index.first_at_time(stream, frontier, keep_after_ms)
-            )
-            floor = end if extent is None else max(floor, min(extent.base, end))
-            copy = self.ledger.aliases.first_at_time(stream, frontier, keep_after_ms)
-            floor = floor if copy is None else min(floor, copy)
-        if keep_bytes is not None and self.ledger.aliases.has(stream):
-            floor = max(floor, self._average_floor(stream, start, end, keep_bytes))
-        elif keep_bytes is not None:
-            floor = max(floor, await self._first_within_bytes(stream, start, frontier, keep_bytes))
-        return min(floor, end)
-
-    async def _first_within_bytes(self, stream: int, start: int, frontier: int, keep_bytes: int) -> int:
-        """The lowest offset from which on the stream stores no more than `keep_bytes`."""
-        logged, size = await self._reader.resolving(
-            lambda: self._index.first_within_bytes(stream, frontier, keep_bytes)
+        return await self._searching.retention_floor(
+            stream, keep_after_ms=keep_after_ms, keep_bytes=keep_bytes
         )
-        if logged > frontier:
-            return logged
-        parts = self.ledger.generations.parts(stream, start)
-        kept = part_search.first_within_bytes(parts, keep_bytes - size)
-        return frontier if kept is None else max(start, kept)
 
     async def locate(
         self, stream: int, base: int, end: int, *, max_bytes: int, max_extents: int
@@ -562,15 +524,6 @@ class Log:
             max_extents=max_extents,
         )
         return located, {number: self._port.url(number) for number, _ in located.objects}
-
-    def _average_floor(self, stream: int, start: int, end: int, keep_bytes: int) -> int:
-        """Where a stream begins to hold no more than `keep_bytes`, if all its records were of one size: copies
-        are stored elsewhere, so there is nothing of theirs to add up."""
-        streams = self.ledger.streams
-        size, records = int(streams.bytes[stream]), int(streams.records[stream])
-        if size <= keep_bytes or not records:
-            return start
-        return streams.holes(stream).past(start, end, -(-(size - keep_bytes) * records // size))
 
     def forget_ephemeral(self, stream: int) -> None:
         self._ephemeral_queues.forget(stream)
@@ -624,32 +577,13 @@ class Log:
             ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
             dead = [
                 number
-                for number in self._index.dead_objects(self._spans_dead)
+                for number in self._index.dead_objects(lambda spans: dead_spans(self.ledger, spans))
                 if ends.get(number, replayable_from + 1) <= replayable_from
             ]
             for number in dead:
                 self._index.drop(number)
                 await self._port.drop(number)
             return len(dead)
-
-    def _spans_dead(self, spans: Rows) -> npt.NDArray[np.bool_]:
-        streams = self.ledger.streams
-        numbers = spans["stream"]
-        floors = (streams.delete_floor, streams.evict_floor, streams.expiry_floor)
-        starts = np.maximum.reduce([floor[numbers] for floor in floors])
-        generations = self.ledger.generations
-        for stream in np.intersect1d(numbers, list(generations.streams())).tolist():
-            starts[numbers == stream] = generations.frontier(stream)
-        dead = np.asarray(~streams.alive[numbers] | (spans["end"] <= starts))
-        for row in np.flatnonzero(dead).tolist() if len(self.ledger.tasks) else ():
-            # Whoever makes parts of a stream may be reading these bytes.
-            dead[row] = self.ledger.tasks.get(task_of(int(numbers[row]))) is None
-        aliases = self.ledger.aliases
-        for row in np.flatnonzero(dead).tolist() if aliases.feeds else ():
-            dead[row] = not aliases.reaching(
-                int(numbers[row]), int(spans["base"][row]), int(spans["end"][row])
-            )
-        return dead
 
     async def _sync_often(self, every_s: float) -> None:
         while True:
@@ -703,20 +637,6 @@ class Log:
             final.reached(self.ledger)
             self._checkpoints_kept.append(await final.save())
             await self.collect()
-
-
-def _first_at(slices: Iterable[memoryview], offset: int, time_ms: int) -> int | None:
-    """The first record at or after `offset` whose time is `time_ms` or later."""
-    for slice in slices:
-        found = first_offset_at(slice, time_ms)
-        if found is not None and found < offset:  # trimmed; one after it may be late enough as well
-            late = (
-                record.offset for record in decode_records(slice, offset) if record.timestamp_ms >= time_ms
-            )
-            found = next(late, None)
-        if found is not None:
-            return found
-    return None
 
 
 async def _end(tasks: set[asyncio.Task[None]]) -> None:

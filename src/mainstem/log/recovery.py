@@ -21,7 +21,7 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import PlainRun, merge_plain
 from mainstem.log.extents import SealedExtents, extents_of
 from mainstem.log.index import ExtentIndex
-from mainstem.ports.commitlog.port import Checkpoint, CommitLog, Committed
+from mainstem.ports.commitlog.port import Checkpoint, CommitLog, Committed, SharedCommitLog
 
 Int64s = npt.NDArray[np.int64]
 
@@ -150,16 +150,24 @@ def _starts(rows: Rows, slices: Int64s, payloads: Int64s) -> Int64s:
     return starts
 
 
-async def recover(port: CommitLog) -> Recovered:
-    """Bring the state back. Nothing is written."""
+async def recover(port: CommitLog, shared: SharedCommitLog | None = None) -> Recovered:
+    """Bring the state back. Nothing is written. `shared`: the same port, if others write to it meanwhile."""
     ledger = load_ledger(port)
+    if shared is not None:
+        await shared.refresh()  # the checkpoint may be newer than what is known of the objects it covers
     recovered = Recovered(ledger, ExtentIndex(limits.SEALED_INDEXES_IN_MEMORY), ledger.position)
     sealed = set()
     for object in port.objects():
         if object.sealed:
             sealed.add(object.number)
         if object.end_position <= ledger.position:
-            recovered.index.add_sealed(SealedExtents.decode(object.number, port.read_index(object.number)))
+            try:
+                index = port.read_index(object.number)
+            except FileNotFoundError:
+                if shared is None:
+                    raise
+                continue  # whoever keeps the log up has just dropped it
+            recovered.index.add_sealed(SealedExtents.decode(object.number, index))
         else:
             recovered.replayed_bytes += object.size_bytes
     async for replayed in replay(port, ledger):

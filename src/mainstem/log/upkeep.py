@@ -38,6 +38,7 @@ class Upkeep:
         self._collect = collect
         self._checkpoint_position = checkpoint_position  # of the newest one known here
         self._every_bytes = checkpoint_every_bytes
+        self._rounds = 0
 
     async def run(self) -> None:
         """Until cancelled, or the log is closed."""
@@ -56,6 +57,9 @@ class Upkeep:
         if not self._maintains():
             return
         await self._seal()
+        self._rounds += 1
+        if not self._rounds % _ORPHANS_EVERY_ROUNDS:
+            await self._port.collect_orphans()
         position = self._boundary()
         if position is not None:
             await self._checkpoint(position)
@@ -97,4 +101,5 @@ class Upkeep:
         return [one for one in self._port.objects() if one.sealed and self._index.holds(one.number)]
 
 
+_ORPHANS_EVERY_ROUNDS = 900  # they are rare, and finding them takes a listing of everything
 _ENTRY_BYTES = 256  # a commit without records costs a replay as well; a guess at its size

@@ -238,12 +238,14 @@ class Driver:
         self._report("idle")
 
     def _update_tables(self) -> None:
+        self.standing.tables_error = ""
         if self._publish_tables is None:
             return
         try:
             commits = self._publish_tables(self._broker)
         except Exception as error:  # noqa: BLE001 - records go on becoming files, whatever is wrong with a table
-            self._progress.event("tables failed", error=f"{type(error).__name__}: {error}")
+            self.standing.tables_error = f"{type(error).__name__}: {error}"
+            self._progress.event("tables failed", error=self.standing.tables_error)
             return
         if commits:
             self._progress.event("tables", commits=commits)

@@ -55,13 +55,12 @@ class SparkRunner:
         finally:
             self._busy = False
 
-    def cancel(self) -> bool:
-        """Have a call that runs on another thread fail. False if there is none, or no longer.
+    def cancel(self) -> None:
+        """Have a call that runs on another thread fail, if there is one.
 
         To be repeated: a job that Spark is only about to start is not cancelled."""
         if self._busy and self._alive():
             self._spark.sparkContext.cancelAllJobs()
-        return self._busy
 
     def _run(self, tasks: Sequence[Task]) -> list[Outcome]:
         # Spark spreads numbers, one a partition; what they stand for travels with the function.

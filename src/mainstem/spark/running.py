@@ -87,7 +87,7 @@ class _Signals:
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
         self._before: dict[signal.Signals, Any] = {}
-        self.cancel: Callable[[], bool] = lambda: False  # what is under way on Spark, if anything
+        self.cancel: Callable[[], None] = lambda: None  # what is under way on Spark, if anything
         if os.environ.get(CHILD_ENV):
             threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
 
@@ -107,7 +107,8 @@ class _Signals:
             threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
 
     def _cancel(self) -> None:
-        while self.cancel():
+        while True:  # until the process ends: the driver may just be about to start something
+            self.cancel()
             time.sleep(_CANCEL_EVERY_S)
 
     def _end_with_parent(self) -> None:

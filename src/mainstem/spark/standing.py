@@ -28,6 +28,7 @@ class Standing:
     records: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    tables_error: str = ""  # of the last round
     _troubles: dict[int, _Trouble] = field(default_factory=dict)  # by stream
 
     def did(self, publication: Publication, seconds: float) -> None:

@@ -20,6 +20,8 @@ from mainstem.doors.http.context import Context, HttpLimits
 from mainstem.ports.clock import ManualClock
 from mainstem.testing.server import ServerProcess
 
+pytest.register_assert_rewrite("tests.doors.http.contract_walk")
+
 JSON = {"content-type": "application/json"}
 
 

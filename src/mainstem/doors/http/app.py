@@ -133,7 +133,7 @@ class _Exchange:
         secret = bearer(self.header(b"authorization"))
         if not isinstance(found, Refusal):
             route = found[0]
-            if route.probe and not self._context.probe_auth:
+            if route.public or (route.probe and not self._context.probe_auth):
                 return keys.everyone()
             if secret is None and route.streams:
                 secret = self._token()

@@ -37,16 +37,16 @@ _reset_body = msgspec.json.Decoder(ResetBody)
 
 async def list_groups(request: Request) -> Response:
     """Every group that has members or offsets."""
-    listed = [_row(group) for group in _groups(request).list() if _allowed(request, group.name)]
+    listed = [_row(group) for group in groups_of(request).list() if allowed(request, group.name)]
     return reply({"groups": listed, "performance": request.performance()})
 
 
 async def get_group(request: Request) -> Response:
     """A group's members, its offsets and its lag."""
     name = request.parameters["group"]
-    groups = _groups(request)
+    groups = groups_of(request)
     listed = next((group for group in groups.list() if group.name == name), None)
-    if listed is None or not _allowed(request, name):
+    if listed is None or not allowed(request, name):
         raise GroupNotFound(name)
     offsets = _offsets(request, groups, name)
     found = groups.get(name)
@@ -74,7 +74,7 @@ async def reset_group(request: Request) -> Response:
     """Put a group without members elsewhere."""
     name, body = request.parameters["group"], request.json(_reset_body)
     request.require_name(body.topic)
-    groups = _groups(request)
+    groups = groups_of(request)
     found = groups.get(name)
     if found is not None and not found.empty:
         raise GroupNotEmpty(name)
@@ -103,22 +103,22 @@ async def reset_group(request: Request) -> Response:
 async def delete_group(request: Request) -> Response:
     """Forget a group without members, and its offsets."""
     name = request.parameters["group"]
-    groups = _groups(request)
+    groups = groups_of(request)
     for topic in groups.offsets.of_group(name):
         request.require_name(topic)
     await groups.delete(name)
     return reply({"group": name, "deleted": True, "performance": request.performance()})
 
 
-def _groups(request: Request) -> Groups:
+def groups_of(request: Request) -> Groups:
     """Those of the door that members come through; without one nobody is a member, and offsets are all."""
     live = request.context.groups() if request.context.groups is not None else None
     return live or Groups(request.broker.log, request.broker.clock)
 
 
-def _allowed(request: Request, group: str) -> bool:
+def allowed(request: Request, group: str) -> bool:
     """Whether the key may see all that the group reads."""
-    return all(request.key.allows(topic) for topic in _groups(request).offsets.of_group(group))
+    return all(request.key.allows(topic) for topic in groups_of(request).offsets.of_group(group))
 
 
 def _row(group: ListedGroup) -> dict[str, object]:

@@ -51,6 +51,7 @@ class Route:
     scope: Scope = Scope.NONE
     body: Body = Body.NONE
     probe: bool = False  # health and the like: open to everyone unless asked otherwise
+    public: bool = False  # a page that browsers open before anybody can give them a key
     takes: type[Any] | None = None  # what the body holds, for the description of the interface
     streams: bool = False  # an event stream: it may carry its key as ?token=, and is not in flight for long
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mainstem.broker.table_metadata import TIMESTAMP_FIELD_ID
 from mainstem.errors import invariant
 from mainstem.ledger.table_commands import TableKind
 
@@ -65,7 +64,9 @@ class _Footer:
     splits: list[int] = field(default_factory=list)
 
 
-def data_file(metadata: pq.FileMetaData, schema: Schema, location: str, size: int, day: int) -> DataFile:
+def data_file(
+    metadata: pq.FileMetaData, kind: TableKind, schema: Schema, location: str, size: int, day: int
+) -> DataFile:
     """A file of a topic's table. Columns that the table does not show are left out."""
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
@@ -96,7 +97,10 @@ def data_file(metadata: pq.FileMetaData, schema: Schema, location: str, size: in
         key_metadata=None,
     )
     file.spec_id = 0
-    invariant(TIMESTAMP_FIELD_ID in columns, "a file of a topic has the column it is partitioned by")
+    invariant(
+        {PARTITION_IDS[kind], OFFSET_IDS[kind]} <= file.upper_bounds.keys(),
+        "a file says whose records it holds: that is how it is found when they are replaced",
+    )
     return file
 
 

@@ -111,13 +111,13 @@ class Publisher:
             works = self._broker.tables()
             report.problems = dict(works.problems)
             report.deliveries = [work for work in works.tables if work.delta]
-            progress = [self._publish(work, report) for work in works.tables]
+            due = [work for work in works.tables if work.changes or work.expire]
+            progress = [self._publish(work, report) for work in due]
             if not any(progress):
                 return report
 
     def _publish(self, work: TableWork, report: PublishReport) -> bool:
         """One table. True: there is more to do. What is wrong with it does not hold up the others."""
-
         files = StoreIO.open(work.store_url, work.store)
         try:
             table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
@@ -184,7 +184,6 @@ class _TableRun:
         return change.new[-1].end == change.old[-1][1]
 
     def _commit(self, operation: Operation, changes: Sequence[PendingChange]) -> None:
-
         if not changes:
             return
         added = [file for change in changes for file in self._new_files(change)]
@@ -211,9 +210,8 @@ class _TableRun:
         self._report.parts += sum(len(change.new) or len(change.old) for change in changes)
 
     def _expire(self) -> None:
-        """Let go of old snapshots, also where nothing is published."""
-
-        if self.commits or self._work.snapshots < 2:
+        """Let go of old snapshots where nothing is published that would do it by the way."""
+        if self.commits or not self._work.expire:
             return
         metadata = self._loaded()
         old = expired(metadata, self._now_ms())
@@ -245,7 +243,6 @@ class _TableRun:
         self._step("commit")
 
     def sweep(self, grace_ms: int) -> int:
-
         try:
             before_ms = self._now_ms() - grace_ms
             return sweep(self._loaded(), self._location, self._work.kind, self._files, before_ms)
@@ -264,7 +261,6 @@ class _TableRun:
 
     def _new_files(self, change: PendingChange) -> list[IcebergFile]:
         """The files of the new parts, as the table names them."""
-
         schema = self._loaded().schema()
         found = []
         for part in change.new:
@@ -274,22 +270,21 @@ class _TableRun:
                     raise LogDamaged(f"{file.key} holds {footer.num_rows} records, not {file.records}")
                 if self._work.kind == "records":
                     location = self._files.location(file.key)
-                    found.append(data_file(footer, schema, location, file.bytes, file.day))
+                    found.append(data_file(footer, "records", schema, location, file.bytes, file.day))
                 else:
-                    name = f"{change.partition}-{part.base}-{part.end}-{part.generation}-{file.day}.parquet"
-                    errors = self._error_file(file, footer, f"{self._loaded().location}/data/{name}")
-                    found += errors
+                    # Of the file's own name, so that writing it again after a crash makes no second one.
+                    name = f"{change.partition}-{file.key.rsplit('/', 1)[-1]}"
+                    found += self._error_file(file, footer, f"{self._loaded().location}/data/{name}")
         return found
 
     def _error_file(self, file: DataFile, footer: pq.FileMetaData, location: str) -> list[IcebergFile]:
-
         if not any_errors(footer):
             return []
         data, count = write_errors(file, self._work.topic, location, self._files)
         if not count:
             return []
         metadata = pq.read_metadata(io.BytesIO(data))
-        return [data_file(metadata, self._loaded().schema(), location, len(data), file.day)]
+        return [data_file(metadata, "errors", self._loaded().schema(), location, len(data), file.day)]
 
     def _footer(self, key: str, size: int) -> pq.FileMetaData:
         with self._files.ranged(key, size) as source:

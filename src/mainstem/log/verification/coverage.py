@@ -47,11 +47,11 @@ class Coverage:
 
     def _note(self, gap: Lost, before: int, after: int) -> None:
         streams = self._known.streams
-        if gap.stream < streams.count and (
-            not streams.exists(gap.stream) or gap.end <= self._known.generations.frontier(gap.stream)
-        ):
-            if not self._known.aliases.reaching(*gap):
-                return
+        served = gap.stream >= streams.count or (
+            streams.exists(gap.stream) and gap.end > self._known.generations.frontier(gap.stream)
+        )
+        if not served and not self._known.aliases.reaching(*gap):
+            return
         self._gaps[before, after].append(gap)
 
     def _problem(self, before: int, after: int, missed: list[Lost]) -> Problem:

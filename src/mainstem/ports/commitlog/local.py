@@ -209,6 +209,24 @@ class LocalCommitLog:
         """Where a reader on this machine finds the object's bytes."""
         return segment_path(self._wal, object).absolute().as_uri()
 
+    def link_files(self, into: Path) -> list[tuple[Path, int]]:
+        """Link the files that hold the log up to `end` into another folder of the same disk, where nothing drops them.
+
+        Returns their paths below it, and how much of each belongs to this moment: the last ones still grow."""
+        found = [Path(FORMAT), *(self._checkpoints.path(at) for at in self._checkpoints.positions())]
+        lengths = {path.relative_to(self._directory) if path.is_absolute() else path: -1 for path in found}
+        for segment in self._segments.values():
+            lengths[segment_path(Path(WAL), segment.number)] = segment.described().size_bytes
+        linked = []
+        for path, length in lengths.items():
+            make_directories(self._files, (into / path).parent)
+            try:
+                self._files.link(self._directory / path, into / path)
+            except FileNotFoundError:  # a checkpoint that a newer one replaced just now
+                continue
+            linked.append((path, length if length >= 0 else _size(self._files, into / path)))
+        return linked
+
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
         return self._reader.objects()
@@ -296,3 +314,11 @@ def _identify(files: Files, directory: Path) -> LogId:
         log = LogId.new()
     identity.write_format(files, directory, log)
     return log
+
+
+def _size(files: Files, path: Path) -> int:
+    file = files.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()

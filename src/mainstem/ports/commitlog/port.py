@@ -154,6 +154,22 @@ class SharedCommitLog(CommitLog, Protocol):
     settles it first). It comes after all that `follow` and Overtaken gave to the caller: after opening, follow up
     to `end` before the first one."""
 
+    async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
+        """Upload what is large of a commit. Calls may overlap; `append` takes what this returns.
+
+        If it never comes to that, `collect_orphans` finds the upload in the end."""
+        ...
+
+    async def append(
+        self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
+    ) -> Placement:
+        """As a log of one writer does, with what was uploaded for it before. Calls do not overlap."""
+        ...
+
+    async def collect_orphans(self) -> int:
+        """Delete uploads that never became commits, once nobody can have a use for them. Returns how many."""
+        ...
+
     def follow(self, position: int, *, wait: bool = False) -> AsyncIterator[list[Committed]]:
         """The commits from `position` on, in chunks: up to the tail, or with `wait` past it, without an end.
 

@@ -38,16 +38,16 @@ class RangeRows:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while self._at < self._range.end:
-            before = self._at
+            before = self._at, self._via_broker
             try:
                 yield from self._paged(self._range.end) if self._via_broker else self._from_objects()
             except OffsetOutOfRange as moved:
                 self._pass_trimmed(moved)
             except RecordsLost as loss:
                 self._pass_loss(loss.start, loss.end, loss.reason)
-            if self._at == before:
+            if (self._at, self._via_broker) == before:
                 # Nothing moved: what is asked for lies past the end, so the topic is not the one it was.
-                self._pass_loss(before, self._range.end, "the topic ends before them")
+                self._pass_loss(self._at, self._range.end, "the topic ends before them")
 
     # Objects
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextvars
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 from mainstem.errors import invariant
 from mainstem.testing.simulation.trace import Trace
+
+
+_LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
 
 
 class Life:
@@ -17,6 +21,7 @@ class Life:
         self.node = node
         self.number = number
         self.alive = True
+        self.tasks: dict[asyncio.Task[Any], None] = {}  # all that its work started, in that order
 
     @property
     def name(self) -> str:
@@ -38,7 +43,9 @@ class Node:
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Work of the node's present life. A crash ends it where it stands; if it fails, so does the world."""
         invariant(self.life.alive, "a crashed node does nothing until it is restarted")
-        task = asyncio.get_running_loop().create_task(work, name=self.life.name)
+        context = contextvars.copy_context()
+        context.run(_LIFE.set, self.life)
+        task = asyncio.get_running_loop().create_task(work, name=self.life.name, context=context)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
@@ -53,7 +60,7 @@ class Node:
         """As kill -9: nothing that it still does has any effect. Its clean-up code runs, but reaches nobody."""
         self._trace.note(self.life.name, "crashes")
         self.life.alive = False
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self.life.tasks]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -73,3 +80,16 @@ class Node:
     def heal(self) -> None:
         self._trace.note(self.life.name, "is back")
         self.cut_off = False
+
+
+def tracked(
+    loop: asyncio.AbstractEventLoop, factory: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **options: Any
+) -> asyncio.Task[Any]:
+    """A task factory that knows whose life a task is a part of: what it starts ends with it."""
+    context = options.get("context")
+    life = _LIFE.get() if context is None else context.get(_LIFE)
+    task: asyncio.Task[Any] = asyncio.Task(factory, loop=loop, **options)
+    if life is not None:
+        life.tasks[task] = None
+        task.add_done_callback(lambda done: life.tasks.pop(done, None))
+    return task

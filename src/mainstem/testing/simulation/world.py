@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 from mainstem.errors import invariant
 from mainstem.ports.commitlog.blocking import BlockingCalls
+from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.testing.simulation.etcd_calls import connect_to
 from mainstem.testing.simulation.etcd_state import EtcdState
 from mainstem.testing.simulation.faults import Faults
 from mainstem.testing.simulation.loop import SimulatedLoop
 from mainstem.testing.simulation.network import Network
-from mainstem.testing.simulation.nodes import Node
+from mainstem.testing.simulation.nodes import Node, tracked
 from mainstem.testing.simulation.objects import SharedObjects, SimulatedObjectStore
 from mainstem.testing.simulation.trace import Trace
 
@@ -45,6 +46,7 @@ class World:
 
         Raises what the scenario raises, or else the first failure of a node's work."""
         try:
+            self.loop.set_task_factory(tracked)
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 result = runner.run(scenario)
             for node in self._nodes.values():
@@ -73,16 +75,26 @@ class World:
         """The shared object store, for the node's present life."""
         return SimulatedObjectStore(self.shared, self._network, node.life)
 
-    async def open_log(self, node: Node, **options: Any) -> EtcdCommitLog:
-        """The shared commit log, for the node's present life, which fences the ones before it."""
+    async def open_log(self, node: Node, *, only_reads: bool = False, **options: Any) -> EtcdCommitLog:
+        """The shared commit log, for the node's present life. If it writes, the ones before it are fenced."""
         return await EtcdCommitLog.open(
             _OPTIONS,
             self.objects(node),
-            broker=node.name,
+            broker=None if only_reads else node.name,
             clock=self.clock(node),
             random=SeededTokens(random.Random(self.random.random())),
             connect=connect_to(self.etcd, self._network, node.life),
             blocking=InlineCalls(self._network),
+            **options,
+        )
+
+    async def open_bucket(self, node: Node, **options: Any) -> BucketCommitLog:
+        """The shared commit log that is in the object store alone, for the node's present life."""
+        return await BucketCommitLog.open(
+            self.objects(node),
+            clock=self.clock(node),
+            random=SeededTokens(random.Random(self.random.random())),
+            blocking=SteppedCalls(self._network),
             **options,
         )
 
@@ -128,3 +140,19 @@ class InlineCalls(BlockingCalls):
             call.close()
         invariant(False, "a blocking call waits for nothing in a simulation")
         raise AssertionError
+
+
+class SteppedCalls(InlineCalls):
+    """The same for calls that do several things side by side: a loop of their own takes the steps, at once."""
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        outer = asyncio.get_running_loop()
+        asyncio.events._set_running_loop(None)  # which one thread has one of at a time
+        inner = asyncio.new_event_loop()
+        self._network.inline = True
+        try:
+            return inner.run_until_complete(call)
+        finally:
+            self._network.inline = False
+            inner.close()
+            asyncio.events._set_running_loop(outer)

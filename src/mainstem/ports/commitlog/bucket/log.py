@@ -55,6 +55,7 @@ class BucketCommitLog:
         clock: Clock,
         random: Random,
         wait: Wait,
+        blocking: BlockingCalls,
     ) -> None:
         log = int.from_bytes(identity[:8], "little")
         self._identity = identity
@@ -70,7 +71,7 @@ class BucketCommitLog:
         self._seals = Seals(store, reads, keys, self._reader, self._table)
         self._checkpoints = BucketCheckpoints(store, keys, checkpoints_kept, self._boundary)
         self._truncation = Truncation(store, keys, self._reader, random, entries_kept_ms)
-        self._blocking = BlockingCalls("mainstem-store")
+        self._blocking = blocking
         self._synced = 0
         self._appending: asyncio.Task[Placement] | None = None
         self._undelivered: list[Committed] = []  # of an append that was cancelled and then overtaken
@@ -89,8 +90,11 @@ class BucketCommitLog:
         clock: Clock | None = None,
         random: Random | None = None,
         wait: Wait = asyncio.sleep,
+        blocking: BlockingCalls | None = None,
     ) -> BucketCommitLog:
         """Join the log in the store, creating it if need be. `reads`: the same store behind a block cache.
+
+        `blocking` is for tests that put something in the place of threads.
 
         Raises Unavailable, StoreRefused, LogDamaged or NewerVersion."""
         keys = Keys(folder)
@@ -106,6 +110,7 @@ class BucketCommitLog:
             clock=clock or SystemClock(),
             random=chance,
             wait=wait,
+            blocking=blocking or BlockingCalls("mainstem-store"),
         )
         await log._survey()
         return log
@@ -130,7 +135,14 @@ class BucketCommitLog:
     async def clear_suspicion(self) -> None:
         """There never is any."""
 
-    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+    async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
+        """Upload what is large of a commit, for `append` to take. Raises TooLarge or Unavailable."""
+        self._check_open()
+        return await self._writer.upload(entry, slices)
+
+    async def append(
+        self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
+    ) -> Placement:
         """Write one commit. Raises Overtaken, Stale (see `rejoin`), TooLarge or Unavailable.
 
         If the caller is cancelled the commit may be written all the same, and so it may be after Unavailable; in
@@ -141,7 +153,7 @@ class BucketCommitLog:
         if self._undelivered:
             commits, self._undelivered = self._undelivered, []
             raise Overtaken(commits)
-        task = self._appending = asyncio.ensure_future(self._writer.append(entry, slices))
+        task = self._appending = asyncio.ensure_future(self._writer.append(entry, slices, prepared))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

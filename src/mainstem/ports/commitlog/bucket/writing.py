@@ -33,6 +33,7 @@ class Upload(NamedTuple):
     slices: tuple[Buffer, ...]
     payload_length: int
     payload_crc: int
+    since: tuple[float, float]  # when it was begun, by the clocks of freshness.py
 
     def holds(self, entry: Buffer, slices: Sequence[Buffer], crc: int) -> bool:
         """Whether it is just what shall be put now."""
@@ -79,18 +80,21 @@ class EntryWriter:
         self._log = log
         self._wal = Parts(store)
         self._kept: Upload | None = None  # of an append that lost its race: the next one may bring the same
-        self._kept_since = freshness.mark()
 
-    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+    async def append(
+        self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
+    ) -> Placement:
         """Raises Overtaken, Stale, TooLarge or Unavailable."""
         self._freshness.check()
-        upload = await self._upload(entry, slices)
+        if not isinstance(prepared, Upload) or self._freshness.passed(prepared.since):
+            prepared = None  # an old one may be taken for an orphan at any moment
+        upload = prepared or await self._upload(entry, slices)
         self._freshness.check()  # large uploads take their time
         mark = self._freshness.mark()
         head = self._head(upload)
         stored = b"".join((pack_head(head, upload.entry), *upload.inline()))
         if not await self._take(head, stored):
-            self._kept, self._kept_since = upload, mark
+            self._kept = upload if prepared is None else None  # else the caller brings it again
             raise Overtaken(await self._others(head.position))
         if self._freshness.passed(mark):
             await self._check_floor(head.position)
@@ -101,21 +105,23 @@ class EntryWriter:
 
     async def _upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
         """Put what stands apart, unless the append before this one did and then lost its race."""
-        length = sum(map(len, slices))
-        if len(entry) > limits.ENTRY_BYTES_MAX or length > _U4_MAX:
-            raise TooLarge(f"a commit of {len(entry)} + {length} bytes is over the limit of the log")
-        crc = 0
-        for part in slices:
-            crc = crc32c(part, crc)
         kept, self._kept = self._kept, None
         if kept is not None:
             # An old one may be taken for an orphan at any moment.
-            if kept.holds(entry, slices, crc) and not self._freshness.passed(self._kept_since):
+            if kept.holds(entry, slices, _checksum(slices)) and not self._freshness.passed(kept.since):
                 return kept
             await self._wal.delete(lambda part: self._keys.wal_part(kept.id, part), kept.apart_bytes)
+        return await self.upload(entry, slices)
+
+    async def upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
+        """Put what stands apart. Calls may overlap."""
+        length = sum(map(len, slices))
+        if len(entry) > limits.ENTRY_BYTES_MAX or length > _U4_MAX:
+            raise TooLarge(f"a commit of {len(entry)} + {length} bytes is over the limit of the log")
         id = self._random.token(TOKEN_BYTES)
         flags = apart_flags(len(entry), length)
-        upload = Upload(id, flags, bytes(entry), tuple(slices), length, crc)
+        since = self._freshness.mark()
+        upload = Upload(id, flags, bytes(entry), tuple(slices), length, _checksum(slices), since)
         await self._wal.put(lambda part: self._keys.wal_part(id, part), upload.apart())
         return upload
 
@@ -178,3 +184,10 @@ class EntryWriter:
                 f"position {position} was truncated while the commit was being written, so it counts for "
                 "nothing: load the newest checkpoint, then append again"
             )
+
+
+def _checksum(slices: Sequence[Buffer]) -> int:
+    crc = 0
+    for part in slices:
+        crc = crc32c(part, crc)
+    return crc

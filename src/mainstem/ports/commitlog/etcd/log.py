@@ -170,7 +170,14 @@ class EtcdCommitLog:
     async def clear_suspicion(self) -> None:
         """There never is any."""
 
-    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+    async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
+        """Upload what is large of a commit, for `append` to take. Raises TooLarge or Unavailable."""
+        self._check_open()
+        return await self._writer.upload(entry, slices)
+
+    async def append(
+        self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
+    ) -> Placement:
         """Write one commit. Raises Overtaken, BrokerFenced, BehindCheckpoint, NoSpace or Unavailable.
 
         If the caller is cancelled the commit may be written all the same, and so it may be after Unavailable; in
@@ -178,7 +185,7 @@ class EtcdCommitLog:
         self._check_open()
         if self._appending is not None:
             await asyncio.wait([self._appending])
-        task = self._appending = asyncio.ensure_future(self._writer.append(entry, slices))
+        task = self._appending = asyncio.ensure_future(self._writer.append(entry, slices, prepared))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -69,15 +69,19 @@ class CommitWriter:
         self._broker = broker
         self._guard = guard
         self._log = log
+        self._prepared: object | None = None  # what the caller uploaded before
         self._kept: Upload | None = (
             None  # of an append that lost its race: the next one likely brings the same
         )
 
-    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+    async def append(
+        self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
+    ) -> Placement:
         """Raises Overtaken, BrokerFenced, BehindCheckpoint, NoSpace or Unavailable."""
         if self._broker is None or self._guard is None:
             raise ReadOnly("the log was opened to be read: name a broker to write to it")
-        upload = await self._upload(entry, slices)
+        self._prepared = prepared
+        upload = prepared if isinstance(prepared, Upload) else await self._upload(entry, slices)
         while True:
             self._tell_undelivered(upload)
             record = self._next_record(len(entry), upload)
@@ -104,24 +108,29 @@ class CommitWriter:
         if self._undelivered:
             commits = self._undelivered.copy()
             self._undelivered.clear()
-            self._kept = upload
+            self._keep(upload)
             raise Overtaken(commits)
+
+    def _keep(self, upload: Upload) -> None:
+        """For the next attempt, unless the caller brings it again by itself."""
+        self._kept = upload if self._prepared is not upload else None
 
     async def _upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
         """Put what does not go into etcd, unless the append before this one did and then lost its race."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            if kept.holds(slices, _checksum(slices), _apart(entry)):
+                return kept
+            await self._payloads.delete([kept.id])
+        return await self.upload(entry, slices)
+
+    async def upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
+        """Put what does not go into etcd. Calls may overlap."""
         length = sum(map(len, slices))
         if len(entry) > limits.ENTRY_BYTES_MAX or length > _U4_MAX:
             raise TooLarge(f"a commit of {len(entry)} + {length} bytes is over the limit of the log")
-        crc = 0
-        for part in slices:
-            crc = crc32c(part, crc)
-        apart = bytes(entry) if len(entry) > limits.ETCD_ENTRY_BYTES_MAX else None
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            if kept.holds(slices, crc, apart):
-                return kept
-            await self._payloads.delete([kept.id])
-        upload = Upload(self._tokens.new(), tuple(slices), length, crc, apart)
+        apart = _apart(entry)
+        upload = Upload(self._tokens.new(), tuple(slices), length, _checksum(slices), apart)
         if length or apart is not None:
             await self._payloads.put(upload)
         return upload
@@ -162,8 +171,20 @@ class CommitWriter:
         if known:
             for one in known:
                 self._table.learn_commit(one.record)
-            self._kept = upload
+            self._keep(upload)
             raise Overtaken([one.commit for one in known])
         invariant(seal, "a refused transaction has a reason")
         self._table.learn_seal(Seal.unpack(seal[0].value))
         return False
+
+
+def _checksum(slices: Sequence[Buffer]) -> int:
+    crc = 0
+    for part in slices:
+        crc = crc32c(part, crc)
+    return crc
+
+
+def _apart(entry: Buffer) -> bytes | None:
+    """The entry, if it is too large for etcd."""
+    return bytes(entry) if len(entry) > limits.ETCD_ENTRY_BYTES_MAX else None

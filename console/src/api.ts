@@ -1,0 +1,94 @@
+// Calls to the server this page came from, with the key that was given at sign-in.
+
+import { createStore } from "./store";
+
+const KEY_PLACE = "mainstem.key"; // in the session storage: gone with the tab
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number, // 0: no answer at all
+    readonly code: string,
+    message: string,
+    readonly detail?: unknown,
+  ) {
+    super(message);
+  }
+}
+
+/** Whether the server answered lately. */
+export const online = createStore(true);
+/** Whether a key has to be given before anything can be shown. */
+export const needsKey = createStore(false);
+
+let key = sessionStorage.getItem(KEY_PLACE) ?? "";
+
+export function signIn(given: string): void {
+  key = given;
+  sessionStorage.setItem(KEY_PLACE, given);
+}
+
+export function signOut(): void {
+  key = "";
+  sessionStorage.removeItem(KEY_PLACE);
+}
+
+export function hasKey(): boolean {
+  return key !== "";
+}
+
+export function authorised(headers: Record<string, string> = {}): Record<string, string> {
+  return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
+}
+
+async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const headers = authorised({ Accept: "application/json" });
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+      cache: "no-store",
+    });
+  } catch (failure) {
+    if (signal?.aborted) throw failure;
+    online.set(false);
+    throw new ApiError(0, "offline", "The server does not answer.");
+  }
+  online.set(true);
+  if (!response.ok) throw await refusal(response);
+  return (await response.json()) as T;
+}
+
+export async function refusal(response: Response): Promise<ApiError> {
+  if (response.status === 401) needsKey.set(true);
+  try {
+    const { error } = (await response.json()) as { error: { code: string; message: string; detail?: unknown } };
+    return new ApiError(response.status, error.code, error.message, error.detail);
+  } catch {
+    return new ApiError(response.status, "unknown", `The server answered ${response.status}.`);
+  }
+}
+
+export const get = <T>(path: string, signal?: AbortSignal) => call<T>("GET", path, undefined, signal);
+export const post = <T>(path: string, body: unknown = {}, signal?: AbortSignal) => call<T>("POST", path, body, signal);
+export const put = <T>(path: string, body: unknown) => call<T>("PUT", path, body);
+export const patch = <T>(path: string, body: unknown) => call<T>("PATCH", path, body);
+export const del = <T>(path: string) => call<T>("DELETE", path);
+
+/** A path with its names encoded and its query: path`/v0/topics/${name}` */
+export function path(parts: TemplateStringsArray, ...names: (string | number)[]): string {
+  return parts.reduce((all, part, at) => all + encodeURIComponent(String(names[at - 1])) + part);
+}
+
+export function query(values: Record<string, string | number | boolean | undefined>): string {
+  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== "");
+  if (!given.length) return "";
+  return "?" + given.map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`).join("&");
+}
+
+export function explained(failure: unknown): string {
+  return failure instanceof Error ? failure.message : String(failure);
+}

@@ -1,0 +1,60 @@
+// A dialog over the page: Esc closes it, the focus stays in it and goes back to where it was.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { explained } from "../api";
+
+export function Dialog(props: {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+  action: string; // the word on the button
+  danger?: boolean;
+  lacking?: string;
+  onSubmit: () => Promise<unknown>; // closes the dialog once it is done
+}) {
+  const shown = useRef<HTMLDialogElement>(null);
+  const [problem, setProblem] = useState("");
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    const before = document.activeElement as HTMLElement | null;
+    shown.current?.showModal();
+    return () => before?.focus();
+  }, []);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem("");
+    try {
+      await props.onSubmit();
+      props.onClose();
+    } catch (failure) {
+      setProblem(explained(failure));
+      setBusy(false);
+    }
+  };
+  return (
+    <dialog ref={shown} class="dialog" aria-label={props.title} onClose={props.onClose}>
+      <form onSubmit={(event) => void submit(event)}>
+        <h2>{props.title}</h2>
+        {props.children}
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+        <div class="dialog-buttons">
+          <button type="button" class="button" onClick={props.onClose}>
+            Cancel
+          </button>
+          <button
+            type="submit"
+            class={`button ${props.danger ? "danger" : "main"}`}
+            disabled={busy || !!props.lacking}
+            title={props.lacking}
+          >
+            {props.action}
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,19 @@
+// The parts of a screen, each with an address of its own. Left and right move between them.
+
+export function Tabs(props: { label: string; tabs: readonly (readonly [string, string])[]; current: string; hrefOf: (tab: string) => string }) {
+  const onKeyDown = (event: KeyboardEvent) => {
+    const link = event.target as HTMLElement;
+    const next =
+      event.key === "ArrowRight" ? link.nextElementSibling : event.key === "ArrowLeft" ? link.previousElementSibling : null;
+    if (next instanceof HTMLElement) next.focus();
+  };
+  return (
+    <nav class="tabs" aria-label={props.label} onKeyDown={onKeyDown}>
+      {props.tabs.map(([name, label]) => (
+        <a key={name} href={props.hrefOf(name)} aria-current={name === props.current ? "page" : undefined}>
+          {label}
+        </a>
+      ))}
+    </nav>
+  );
+}

@@ -1,0 +1,176 @@
+import { get } from "../api";
+import { bytes, count, duration, plural, rate, short } from "../format";
+import { Chart } from "../parts/chart";
+import { Badge, Figure } from "../parts/controls";
+import { Command, Settled } from "../parts/states";
+import { Table } from "../parts/table";
+import { usePoll } from "../poll";
+import { to } from "../route";
+import { samples, take, type Metrics } from "../samples";
+import type { Overview as OverviewAnswer, Tiers } from "../types";
+
+const EVERY_MS = 2000;
+
+export function Overview() {
+  const polled = usePoll(
+    async (signal) => {
+      const [overview, metrics] = await Promise.all([
+        get<OverviewAnswer>("/v0/overview", signal),
+        get<Metrics>("/v0/metrics", signal),
+      ]);
+      take(overview, metrics);
+      return { overview, samples };
+    },
+    EVERY_MS,
+    [],
+  );
+  return (
+    <section class="screen">
+      <div class="screen-head">
+        <h1>Overview</h1>
+        {polled.data && (
+          <span class="muted">
+            version {polled.data.overview.version}, up {duration(polled.data.overview.uptime_ms)}
+          </span>
+        )}
+      </div>
+      <Settled of={polled} rows={8}>
+        {({ overview, samples: shown }) => <Content overview={overview} shown={shown} />}
+      </Settled>
+    </section>
+  );
+}
+
+function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof samples }) {
+  const times = shown.map((sample) => sample.at);
+  const last = shown.at(-1);
+  return (
+    <>
+      {overview.refusal && (
+        <div class="banner" role="alert">
+          Writes are refused: {overview.refusal}
+        </div>
+      )}
+      <div class="figures">
+        <Figure label="Appended" value={`${rate(last?.appended ?? 0)}/s`} note={`${short(overview.appended)} records in all`} />
+        <Figure label="Records held" value={short(overview.records)} note={bytes(overview.bytes)} />
+        <Figure
+          label="Topics"
+          value={<a href={to("topics")}>{count(overview.topics)}</a>}
+          note={plural(overview.partitions, "partition")}
+        />
+        <Figure label="Commits" value={short(overview.commits)} note="since the log began" />
+        <Figure
+          label="Open transactions"
+          value={<a href={to("transactions")}>{count(overview.open_transactions)}</a>}
+          note={plural(overview.routers, "router")}
+        />
+        <Figure
+          label="Lake"
+          value={<a href={to("lake")}>{overview.lake_drivers ? plural(overview.lake_drivers, "driver") : "not running"}</a>}
+          note={bytes(overview.tiers.parquet_bytes) + " Parquet"}
+        />
+      </div>
+      {overview.topics === 0 && <FirstSteps doors={overview.doors} />}
+      <div class="charts">
+        <Chart
+          title="Throughput, a second"
+          times={times}
+          show={rate}
+          lines={[
+            { label: "records", colour: "--chart-1", values: shown.map((sample) => sample.appended) },
+            { label: "HTTP requests", colour: "--chart-2", values: shown.map((sample) => sample.httpRequests) },
+            { label: "Kafka requests", colour: "--chart-3", values: shown.map((sample) => sample.kafkaRequests) },
+          ]}
+        />
+        <Chart
+          title="Time of a write"
+          times={times}
+          show={(value) => (value === 0 ? "0" : duration(value))}
+          lines={[
+            { label: "HTTP mean", colour: "--chart-1", values: shown.map((sample) => sample.httpWriteMs) },
+            { label: "Kafka mean", colour: "--chart-2", values: shown.map((sample) => sample.kafkaWriteMs) },
+            { label: "Kafka p99 ≤", colour: "--chart-3", values: shown.map((sample) => sample.kafkaWriteP99Ms) },
+          ]}
+        />
+      </div>
+      <div class="columns">
+        <div>
+          <h2>Storage by tier</h2>
+          <StorageTiers tiers={overview.tiers} />
+        </div>
+        <div>
+          <h2>Doors</h2>
+          <Table
+            label="Doors"
+            rows={Object.entries(overview.doors)}
+            keyOf={([name]) => name}
+            columns={[
+              { name: "Door", cell: ([name]) => name },
+              { name: "Listens on", cell: ([, address]) => <code>{address}</code>, wide: true },
+            ]}
+          />
+          <h2>Brokers</h2>
+          <Table
+            label="Brokers"
+            rows={overview.brokers}
+            keyOf={(row) => row.broker}
+            columns={[
+              { name: "Broker", cell: (row) => row.broker, number: true },
+              { name: "Node", cell: (row) => row.node, wide: true },
+              { name: "Zone", cell: (row) => row.zone || "–" },
+              { name: "Epoch", cell: (row) => row.epoch, number: true },
+              {
+                name: "State",
+                cell: (row) => (row.here ? <Badge kind="good">this one</Badge> : <Badge>{`heard ${row.silent_s.toFixed(1)} s ago`}</Badge>),
+              },
+            ]}
+          />
+        </div>
+      </div>
+    </>
+  );
+}
+
+function StorageTiers({ tiers }: { tiers: Tiers }) {
+  const used = tiers.disk_total_bytes - tiers.disk_free_bytes;
+  const rows: [string, string, string][] = [
+    ["Memory", bytes(tiers.memory_bytes), `the newest records, of ${bytes(tiers.memory_bytes_max)}`],
+    ["Log", bytes(tiers.wal_bytes), plural(tiers.wal_objects, "file")],
+    [
+      "Parquet",
+      bytes(tiers.parquet_bytes),
+      `${plural(tiers.parquet_files, "file")}, ${plural(tiers.parquet_records, "record")}`,
+    ],
+    ["Garbage", plural(tiers.garbage_files, "file"), "replaced, deleted soon"],
+    ["Disk", bytes(tiers.disk_free_bytes), `free of ${bytes(tiers.disk_total_bytes)}`],
+  ];
+  return (
+    <>
+      <Table
+        label="Storage by tier"
+        rows={rows}
+        keyOf={([name]) => name}
+        columns={[
+          { name: "Tier", cell: ([name]) => name },
+          { name: "Size", cell: ([, size]) => size, number: true },
+          { name: "", cell: ([, , note]) => <span class="muted">{note}</span>, wide: true },
+        ]}
+      />
+      <meter class="meter" min={0} max={tiers.disk_total_bytes} value={used} aria-label="Disk in use" />
+    </>
+  );
+}
+
+function FirstSteps({ doors }: { doors: Record<string, string> }) {
+  return (
+    <div class="card">
+      <h2>Nothing here yet. Write the first record:</h2>
+      <Command
+        text={`curl ${location.origin}/v0/topics/hello -H 'Content-Type: application/json' -d '{"records":[{"data":{"hello":"world"}}]}'`}
+      />
+      {doors["kafka"] && <Command text={`echo 'hello from kafka' | kcat -P -b ${doors["kafka"]} -t hello`} />}
+      <p class="muted">A topic is made by the first write to it, and shows up here at once.</p>
+    </div>
+  );
+}

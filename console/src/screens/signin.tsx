@@ -1,0 +1,36 @@
+import { useState } from "preact/hooks";
+import { ApiError, explained, get, needsKey, signIn, signOut } from "../api";
+import { TextField } from "../parts/controls";
+import { rights } from "../rights";
+import type { KeyRights } from "../types";
+
+export function SignIn() {
+  const [key, setKey] = useState("");
+  const [problem, setProblem] = useState("");
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    signIn(key.trim());
+    try {
+      rights.set(await get<KeyRights>("/v0/key"));
+      needsKey.set(false);
+    } catch (failure) {
+      signOut();
+      setProblem(failure instanceof ApiError && failure.status === 401 ? "The server knows no such key." : explained(failure));
+    }
+  };
+  return (
+    <form class="card sign-in" onSubmit={(event) => void submit(event)}>
+      <h1>Sign in</h1>
+      <p class="muted">
+        This server wants an API key: one of those in <code>MAINSTEM_API_KEYS</code>. It is kept in this tab only.
+      </p>
+      <TextField label="API key" type="password" value={key} onChange={setKey} autofocus />
+      <p class="problem" role="alert">
+        {problem}
+      </p>
+      <button type="submit" class="button main" disabled={!key.trim()}>
+        Sign in
+      </button>
+    </form>
+  );
+}

@@ -1,0 +1,122 @@
+import { useState } from "preact/hooks";
+import { del, get, path } from "../api";
+import { ago, bytes, count } from "../format";
+import { Badge, Button } from "../parts/controls";
+import { Dialog } from "../parts/dialog";
+import { Failed } from "../parts/states";
+import { Tabs } from "../parts/tabs";
+import { usePoll } from "../poll";
+import { useLacking } from "../rights";
+import { go, to } from "../route";
+import type { TopicSettings, TopicState } from "../types";
+import { Config } from "./topic_config";
+import { Consumers } from "./topic_consumers";
+import { DeleteRecords } from "./topic_delete";
+import { Messages } from "./topic_messages";
+import { Partitions } from "./topic_partitions";
+import { Produce } from "./topic_produce";
+import { TableView } from "./topic_table";
+
+const EVERY_MS = 2000;
+
+const TABS = [
+  ["messages", "Messages"],
+  ["produce", "Produce"],
+  ["partitions", "Partitions"],
+  ["consumers", "Consumers"],
+  ["config", "Config"],
+  ["table", "Table"],
+  ["delete", "Delete records"],
+] as const;
+
+export interface TopicFacts {
+  state: TopicState;
+  settings: TopicSettings;
+}
+
+export function Topic({ name, tab }: { name: string; tab: string }) {
+  const [removing, setRemoving] = useState(false);
+  const lacking = useLacking("delete");
+  const polled = usePoll<TopicFacts>(
+    async (signal) => {
+      const [state, settings] = await Promise.all([
+        get<TopicState>(path`/v0/topics/${name}` + "?touch=false", signal),
+        get<TopicSettings>(path`/v0/topics/${name}/settings`, signal),
+      ]);
+      return { state, settings };
+    },
+    EVERY_MS,
+    [name],
+  );
+  const facts = polled.data;
+  const partitions = facts?.settings.partitions ?? [];
+  const records = partitions.reduce((sum, row) => sum + row.records, 0);
+  const size = partitions.reduce((sum, row) => sum + row.bytes, 0);
+  return (
+    <section class="screen tall">
+      <div class="screen-head">
+        <p class="crumbs">
+          <a href={to("topics")}>Topics</a>
+        </p>
+        <h1 class="name">{name}</h1>
+        {facts?.state.type === "queue" && (
+          <a href={to("queues", name)}>
+            <Badge>queue</Badge>
+          </a>
+        )}
+        <span class="muted facts">
+          {facts &&
+            `${count(records)} records, ${bytes(size)}, ${count(partitions.length)} ${partitions.length === 1 ? "partition" : "partitions"}, last write ${ago(facts.state.last_write_ts)}`}
+        </span>
+        <span class="grow" />
+        <Button kind="danger" lacking={lacking} onPress={() => setRemoving(true)}>
+          Delete topic
+        </Button>
+      </div>
+      <Tabs label="Parts of the topic" tabs={TABS} current={tab} hrefOf={(one) => to("topics", name, one)} />
+      {polled.error?.status === 404 ? (
+        <Failed message={`There is no topic ${name}. It may have been deleted.`} onRetry={polled.reload} />
+      ) : polled.error && !facts ? (
+        <Failed message={polled.error.message} onRetry={polled.reload} />
+      ) : (
+        <Part tab={tab} name={name} facts={facts} reload={polled.reload} />
+      )}
+      {removing && (
+        <Dialog
+          title={`Delete ${name}?`}
+          action="Delete topic"
+          danger
+          onClose={() => setRemoving(false)}
+          onSubmit={async () => {
+            await del(path`/v0/topics/${name}`);
+            go("topics");
+          }}
+        >
+          <p>
+            All of its {count(records)} records go, and every router from or to it. Nothing brings them back.
+          </p>
+        </Dialog>
+      )}
+    </section>
+  );
+}
+
+function Part(props: { tab: string; name: string; facts: TopicFacts | undefined; reload: () => void }) {
+  const { tab, name, facts, reload } = props;
+  switch (tab) {
+    case "produce":
+      return <Produce name={name} partitions={facts?.settings.partitions.length ?? 1} onDone={reload} />;
+    case "partitions":
+      return <Partitions name={name} facts={facts} reload={reload} />;
+    case "consumers":
+      return <Consumers name={name} />;
+    case "config":
+      return <Config key={facts ? "there" : "waiting"} name={name} facts={facts} reload={reload} />;
+    case "table":
+      return <TableView name={name} />;
+    case "delete":
+      return <DeleteRecords name={name} facts={facts} reload={reload} />;
+    default:
+      return <Messages name={name} partitions={facts?.settings.partitions.length ?? 1} />;
+  }
+}

@@ -1,0 +1,378 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, explained, get, path, query } from "../api";
+import { asLines, download, summary } from "../content";
+import { count, duration, plural, time } from "../format";
+import { follow } from "../live";
+import { Badge, Button, Select } from "../parts/controls";
+import { Empty, Failed, Loading } from "../parts/states";
+import { moveByArrows } from "../parts/table";
+import type { MessagePage, PlacedMessage } from "../types";
+import { MessageDetail } from "./message_detail";
+
+const PAGE = 100;
+const KEPT_LIVE = 500; // rows on the screen, however much comes in
+const POLL_MS = 1000; // of several partitions at once: browsers allow too few connections to watch each
+
+type Start = "newest" | "oldest" | "offset" | "time" | "live";
+
+interface Sought {
+  key: string;
+  value: string;
+  header: string;
+}
+
+interface Shown {
+  messages: PlacedMessage[]; // newest first, unless read from the oldest on
+  ends: Map<number, MessagePage>; // by partition: where to go on
+  scanned: number;
+  tookMs: number;
+  lost: { partition: number; start: number; end: number; reason: string }[];
+}
+
+export function Messages({ name, partitions }: { name: string; partitions: number }) {
+  const [start, setStart] = useState<Start>("newest");
+  const [place, setPlace] = useState("");
+  const [partition, setPartition] = useState("all");
+  const [typed, setTyped] = useState<Sought>({ key: "", value: "", header: "" });
+  const sought = useDelayed(typed, 300);
+  const [shown, setShown] = useState<Shown>();
+  const [problem, setProblem] = useState("");
+  const [connected, setConnected] = useState(true);
+  const [selected, setSelected] = useState<PlacedMessage>();
+  const [round, setRound] = useState(0);
+  const latest = useRef<Shown | undefined>(undefined);
+  latest.current = shown;
+
+  const numbers = useMemo(
+    () => (partition === "all" ? Array.from({ length: partitions }, (_, at) => at) : [Number(partition)]),
+    [partition, partitions],
+  );
+  const forwards = start === "oldest" || start === "offset" || start === "time";
+  const wanted = useDelayed(place, 400);
+
+  useEffect(() => {
+    const ending = new AbortController();
+    const { signal } = ending;
+    setProblem("");
+    const load = async () => {
+      const pages = await Promise.all(numbers.map((number) => firstPage(name, number, start, wanted, sought, signal)));
+      if (signal.aborted) return;
+      const next = gathered(pages, forwards);
+      latest.current = next;
+      setShown(next);
+    };
+    const run = async () => {
+      try {
+        await load();
+        if (start === "live") await stayLive();
+      } catch (failure) {
+        if (!signal.aborted) setProblem(failure instanceof ApiError && failure.status === 0 ? "" : explained(failure));
+        if (!signal.aborted && failure instanceof ApiError && failure.status === 0) {
+          setConnected(false);
+          setTimeout(() => !signal.aborted && setRound((before) => before + 1), POLL_MS);
+        }
+      }
+    };
+    const catchUp = async () => {
+      const before = latest.current;
+      if (!before) return;
+      const fresh = await Promise.all(
+        numbers.map((number) => newerPage(name, number, before.ends.get(number)?.next_from ?? 0, sought, signal)),
+      );
+      if (signal.aborted) return;
+      const next = withNewer(before, fresh);
+      latest.current = next;
+      setShown(next);
+    };
+    const stayLive = async () => {
+      const one = numbers[0];
+      if (numbers.length === 1 && one !== undefined) {
+        let running = false;
+        let again = false;
+        const grown = async () => {
+          // Appends that come while one answer is under way are all in the next.
+          again = true;
+          if (running) return;
+          running = true;
+          while (again && !signal.aborted) {
+            again = false;
+            await catchUp().catch(() => undefined); // the next event asks again
+          }
+          running = false;
+        };
+        await follow(name, one, signal, () => void grown(), setConnected);
+        return;
+      }
+      while (!signal.aborted) {
+        await catchUp().then(
+          () => setConnected(true),
+          () => setConnected(false),
+        );
+        await new Promise((done) => setTimeout(done, POLL_MS));
+      }
+    };
+    setConnected(true);
+    void run();
+    return () => ending.abort();
+  }, [name, start, wanted, numbers.join(), sought, round]);
+
+  const more = async () => {
+    const before = shown;
+    if (!before) return;
+    const pages = await Promise.all(
+      numbers.map((number) => {
+        const end = before.ends.get(number);
+        return forwards
+          ? newerPage(name, number, end?.next_from ?? 0, sought)
+          : get<MessagePage>(address(name, number, { before: end?.next_before ?? 0 }, sought));
+      }),
+    );
+    setShown(withMore(before, pages, forwards));
+  };
+  const hasMore =
+    shown &&
+    [...shown.ends.values()].some((end) => (forwards ? end.next_from < end.end : end.next_before > end.start));
+
+  return (
+    <div class="messages">
+      <div class="toolbar">
+        <Select
+          bare
+          label="Begin with"
+          value={start}
+          onChange={(next) => {
+            setStart(next);
+            setShown(undefined);
+          }}
+          options={[
+            ["newest", "Newest"],
+            ["oldest", "Oldest"],
+            ["offset", "From offset"],
+            ["time", "From time"],
+            ["live", "Live"],
+          ]}
+        />
+        {start === "offset" && (
+          <input type="number" min="0" aria-label="Offset" placeholder="offset" value={place} onInput={(event) => setPlace(event.currentTarget.value)} />
+        )}
+        {start === "time" && (
+          <input type="datetime-local" step="1" aria-label="Time" value={place} onInput={(event) => setPlace(event.currentTarget.value)} />
+        )}
+        {partitions > 1 && (
+          <Select
+            bare
+            label="Partition"
+            value={partition}
+            onChange={setPartition}
+            options={[["all", "All partitions"], ...Array.from({ length: partitions }, (_, at) => [String(at), `Partition ${at}`] as const)]}
+          />
+        )}
+        {(["key", "value", "header"] as const).map((part) => (
+          <input
+            key={part}
+            type="search"
+            class="filter"
+            data-search={part === "value" ? true : undefined}
+            aria-label={`Filter by ${part}`}
+            placeholder={part === "header" ? "header name=content" : `${part} contains`}
+            value={typed[part]}
+            spellcheck={false}
+            onInput={(event) => setTyped({ ...typed, [part]: event.currentTarget.value })}
+          />
+        ))}
+        <span class="grow" />
+        {start === "live" && <Badge kind={connected ? "good" : "warn"}>{connected ? "● live" : "reconnecting"}</Badge>}
+        <Button onPress={() => setRound(round + 1)}>Reload</Button>
+        <Button
+          onPress={() => download(`${name}.jsonl`, asLines(shown?.messages ?? []), "application/jsonl")}
+          lacking={shown?.messages.length ? undefined : "there is nothing to download"}
+        >
+          Download
+        </Button>
+      </div>
+      {problem && <Failed message={problem} onRetry={() => setRound(round + 1)} />}
+      {!problem && !shown && <Loading rows={10} />}
+      {!problem && shown && (
+        <div class="split">
+          <div class="split-list">
+            {shown.lost.map((loss) => (
+              <p key={`${loss.partition}-${loss.start}`} class="banner">
+                Partition {loss.partition}: offsets {count(loss.start)} to {count(loss.end - 1)} are lost ({loss.reason}).
+              </p>
+            ))}
+            {shown.messages.length ? (
+              <Rows shown={shown} several={partitions > 1} selected={selected} onSelect={setSelected} />
+            ) : (
+              <Nothing name={name} live={start === "live"} filtered={!!(sought.key || sought.value || sought.header)} more={!!hasMore} />
+            )}
+            <p class="list-foot muted">
+              {plural(shown.messages.length, "message")} shown, {count(shown.scanned)} looked at in {duration(shown.tookMs)}
+              {hasMore && start !== "live" && (
+                <Button small onPress={more}>
+                  {forwards ? "Newer" : "Older"}
+                </Button>
+              )}
+            </p>
+          </div>
+          <MessageDetail name={name} message={selected} onClose={() => setSelected(undefined)} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Rows(props: {
+  shown: Shown;
+  several: boolean;
+  selected: PlacedMessage | undefined;
+  onSelect: (message: PlacedMessage) => void;
+}) {
+  const chosen = props.selected && keyOf(props.selected);
+  return (
+    <div class="table-frame scrolls">
+      <table class="table fixed" aria-label="Messages">
+        <thead>
+          <tr>
+            {props.several && <th class="number narrow">P</th>}
+            <th class="number offset">Offset</th>
+            <th class="when">Time</th>
+            <th class="key">Key</th>
+            <th>Value</th>
+          </tr>
+        </thead>
+        <tbody onKeyDown={moveByArrows}>
+          {props.shown.messages.map((message) => (
+            <tr
+              key={keyOf(message)}
+              tabIndex={0}
+              class="openable"
+              aria-selected={chosen === keyOf(message)}
+              onClick={() => props.onSelect(message)}
+              onFocus={() => chosen !== undefined && props.onSelect(message)}
+              onKeyDown={(event) => event.key === "Enter" && props.onSelect(message)}
+            >
+              {props.several && <td class="number narrow">{message.partition}</td>}
+              <td class="number offset">{message.offset}</td>
+              <td class="when">{time(message.timestamp_ms)}</td>
+              <td class="key mono">{message.key ? summary(message.key, 80) : <span class="muted">–</span>}</td>
+              <td class="mono">{summary(message.value)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Nothing(props: { name: string; live: boolean; filtered: boolean; more: boolean }) {
+  if (props.filtered)
+    return <Empty title="Nothing found">{props.more ? "Not all was looked at: go on with the button below." : "No message fits the filter."}</Empty>;
+  return (
+    <Empty
+      title={props.live ? "Waiting for the next message" : "No messages here"}
+      commands={[
+        `curl ${location.origin}/v0/topics/${props.name} -H 'Content-Type: application/json' -d '{"records":[{"data":{"hello":"world"},"tag":"k1"}]}'`,
+      ]}
+    >
+      Write one, and it shows up.
+    </Empty>
+  );
+}
+
+const keyOf = (message: PlacedMessage) => `${message.partition}:${message.offset}`;
+
+function address(name: string, partition: number, at: { from?: number; before?: number }, sought: Sought): string {
+  return path`/v0/topics/${name}/messages` + query({ partition, limit: PAGE, ...at, ...sought });
+}
+
+async function firstPage(
+  name: string,
+  partition: number,
+  start: Start,
+  place: string,
+  sought: Sought,
+  signal: AbortSignal,
+): Promise<MessagePage> {
+  if (start === "oldest") return get(address(name, partition, { from: 0 }, sought), signal);
+  if (start === "offset") return get(address(name, partition, { from: Number(place) || 0 }, sought), signal);
+  if (start === "time") {
+    const ms = place ? new Date(place).getTime() : 0;
+    const found = await get<{ partitions: { offset: number | null; end: number }[] }>(
+      path`/v0/topics/${name}/offsets` + query({ at: Math.max(0, ms), partition }),
+      signal,
+    );
+    const one = found.partitions[0];
+    return get(address(name, partition, { from: one?.offset ?? one?.end ?? 0 }, sought), signal);
+  }
+  const page = await get<MessagePage>(address(name, partition, {}, sought), signal);
+  return { ...page, next_from: page.end };
+}
+
+function newerPage(name: string, partition: number, from: number, sought: Sought, signal?: AbortSignal): Promise<MessagePage> {
+  return get(address(name, partition, { from }, sought), signal);
+}
+
+function placed(page: MessagePage): PlacedMessage[] {
+  return page.messages.map((message) => ({ ...message, partition: page.partition }));
+}
+
+function inOrder(messages: PlacedMessage[], forwards: boolean): PlacedMessage[] {
+  const sign = forwards ? 1 : -1;
+  return messages.sort(
+    (one, other) =>
+      sign * (one.timestamp_ms - other.timestamp_ms || one.partition - other.partition || one.offset - other.offset),
+  );
+}
+
+/** Within a partition messages stand by offset, whatever their times say. */
+function gathered(pages: MessagePage[], forwards: boolean): Shown {
+  const only = pages.length === 1 ? pages[0] : undefined;
+  const messages = only
+    ? forwards
+      ? placed(only)
+      : placed(only).reverse()
+    : inOrder(pages.flatMap(placed), forwards);
+  return {
+    messages,
+    ends: new Map(pages.map((page) => [page.partition, page])),
+    scanned: pages.reduce((sum, page) => sum + page.performance.records_scanned, 0),
+    tookMs: Math.max(0, ...pages.map((page) => page.performance.server_total_ms)),
+    lost: pages.flatMap((page) => page.lost.map((loss) => ({ ...loss, partition: page.partition }))),
+  };
+}
+
+function withNewer(before: Shown, pages: MessagePage[]): Shown {
+  const fresh = gathered(pages, false);
+  const ends = new Map(before.ends);
+  for (const page of pages) ends.set(page.partition, { ...page, next_before: before.ends.get(page.partition)?.next_before ?? page.start });
+  const known = new Set(before.messages.map(keyOf));
+  const added = fresh.messages.filter((message) => !known.has(keyOf(message)));
+  return {
+    messages: [...added, ...before.messages].slice(0, KEPT_LIVE),
+    ends,
+    scanned: before.scanned + fresh.scanned,
+    tookMs: fresh.tookMs,
+    lost: [...before.lost, ...fresh.lost],
+  };
+}
+
+function withMore(before: Shown, pages: MessagePage[], forwards: boolean): Shown {
+  const next = gathered(pages, forwards);
+  return {
+    ...next,
+    messages: [...before.messages, ...next.messages],
+    scanned: before.scanned + next.scanned,
+    lost: [...before.lost, ...next.lost],
+  };
+}
+
+/** A value once it has not changed for a while. */
+function useDelayed<T>(value: T, ms: number): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    if (Object.is(settled, value)) return;
+    const timer = setTimeout(() => setSettled(value), ms);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return settled;
+}

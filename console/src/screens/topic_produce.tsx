@@ -1,0 +1,101 @@
+import { useState } from "preact/hooks";
+import { ApiError, path, post, query } from "../api";
+import { count, duration } from "../format";
+import { Button, Field, Select, TextField } from "../parts/controls";
+import { Command } from "../parts/states";
+import { useLacking } from "../rights";
+import { to } from "../route";
+
+interface Written {
+  first_seq: number;
+  last_seq: number;
+  performance: { server_total_ms: number };
+}
+
+export function Produce({ name, partitions, onDone }: { name: string; partitions: number; onDone: () => void }) {
+  const [key, setKey] = useState("");
+  const [value, setValue] = useState('{"hello": "world"}');
+  const [meta, setMeta] = useState("");
+  const [format, setFormat] = useState<"json" | "text">("json");
+  const [partition, setPartition] = useState("0");
+  const [done, setDone] = useState<Written>();
+  const lacking = useLacking("write");
+  const problem = wrong(value, format) ?? (meta ? wrong(meta, "json") : undefined);
+  const send = async () => {
+    // The value goes out as it was typed: parsing it first would round large numbers.
+    const data = format === "json" ? value : JSON.stringify(value);
+    const record = [`"data":${data}`];
+    if (key) record.push(`"tag":${JSON.stringify(key)}`);
+    if (meta) record.push(`"meta":${meta}`);
+    const written = await post<Written>(path`/v0/topics/${name}` + query({ partition }), new Verbatim(`{"records":[{${record.join()}}]}`));
+    setDone(written);
+    onDone();
+  };
+  return (
+    <div class="form">
+      <TextField label="Key" value={key} onChange={setKey} placeholder="none" />
+      <Field label="Value" hint={problem}>
+        {(id) => (
+          <textarea id={id} rows={10} spellcheck={false} value={value} onInput={(event) => setValue(event.currentTarget.value)} />
+        )}
+      </Field>
+      <div class="field-row">
+        <Select
+          label="Value is"
+          value={format}
+          onChange={setFormat}
+          options={[
+            ["json", "JSON"],
+            ["text", "Text, sent as a JSON string"],
+          ]}
+        />
+        {partitions > 1 && (
+          <Select
+            label="Partition"
+            value={partition}
+            onChange={setPartition}
+            options={Array.from({ length: partitions }, (_, at) => [String(at), String(at)] as const)}
+          />
+        )}
+      </div>
+      <TextField label="Meta header (JSON)" value={meta} onChange={setMeta} placeholder="none" />
+      <div class="toolbar">
+        <Button kind="main" onPress={send} lacking={lacking ?? problem}>
+          Produce
+        </Button>
+        <span class="muted" role="status">
+          {done && (
+            <>
+              Written as sequence number {count(done.first_seq)} in {duration(done.performance.server_total_ms)}.{" "}
+              <a href={to("topics", name, "messages")}>Look at it</a>
+            </>
+          )}
+        </span>
+      </div>
+      <h3>The same from a terminal</h3>
+      <Command
+        text={`curl ${location.origin}/v0/topics/${name} -H 'Content-Type: application/json' -d '{"records":[{"data":${format === "json" ? value.replace(/\s+/g, " ") : JSON.stringify(value)}}]}'`}
+      />
+    </div>
+  );
+}
+
+/** JSON text that is to be sent as it stands. */
+class Verbatim {
+  constructor(readonly text: string) {}
+  toJSON(): unknown {
+    const raw = (JSON as unknown as { rawJSON?: (text: string) => unknown }).rawJSON;
+    if (!raw) return JSON.parse(this.text);
+    throw new ApiError(0, "fault", "unreachable");
+  }
+}
+
+function wrong(text: string, format: "json" | "text"): string | undefined {
+  if (format === "text") return undefined;
+  try {
+    JSON.parse(text);
+    return undefined;
+  } catch (failure) {
+    return failure instanceof Error ? `No JSON: ${failure.message}` : "No JSON";
+  }
+}

@@ -1,0 +1,80 @@
+"""Messages: records of a partition with all their parts, for people and their tools."""
+
+from __future__ import annotations
+
+import base64
+
+from mainstem import limits
+from mainstem.broker.messages import MessagePage, Messages, Sought
+from mainstem.doors.http.errors import invalid
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+from mainstem.records.decoding import StoredRecord
+
+_DIGITS_MAX = 18
+
+
+async def get_messages(request: Request) -> Response:
+    """Records `from` an offset on or `before` one (the newest unless given), that hold what is looked for."""
+    broker = request.broker
+    topic = broker.streams.topic(request.topic)
+    await broker.routing.drain(topic.name)
+    limit = max(1, min(request.number("limit", limits.MESSAGES_SHOWN_DEFAULT), limits.MESSAGES_SHOWN_MAX))
+    sought = Sought(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
+    messages = Messages(broker)
+    first, before = _offset(request, "from"), _offset(request, "before")
+    if first is not None:
+        page = await messages.after(topic, request.partition, first, limit, sought)
+    else:
+        until = limits.OFFSET_MAX if before is None else before
+        page = await messages.before(topic, request.partition, until, limit, sought)
+    return reply(_answer(request, page))
+
+
+def _offset(request: Request, name: str) -> int | None:
+    given = request.text(name)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) <= _DIGITS_MAX):
+        raise invalid(f"{name}={given[:64]} is no offset")
+    return int(given)
+
+
+def _answer(request: Request, page: MessagePage) -> dict[str, object]:
+    bound = request.number("value_bytes", limits.MESSAGE_VALUE_BYTES_DEFAULT)
+    return {
+        "topic": request.topic,
+        "partition": request.partition,
+        "start": page.start,
+        "end": page.end,
+        "next_from": page.from_offset,
+        "next_before": page.before,
+        "messages": [_message(record, bound) for record in page.records],
+        "lost": [{"start": start, "end": end, "reason": reason} for start, end, reason in page.lost],
+        "performance": request.performance(records_scanned=page.scanned),
+    }
+
+
+def _message(record: StoredRecord, bound: int) -> dict[str, object]:
+    value = record.value
+    return {
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _content(record.key, bound),
+        "value": _content(value, bound),
+        "value_bytes": -1 if value is None else len(value),
+        "headers": [{"name": name, "content": _content(content, bound)} for name, content in record.headers],
+    }
+
+
+def _content(content: bytes | None, bound: int) -> dict[str, str] | None:
+    """Text where it is text, else base64. What is cut off is cut between characters."""
+    if content is None:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content[:bound]).decode()}
+    if len(content) > bound:
+        text = content[:bound].decode(errors="ignore")
+    return {"text": text}

@@ -1,0 +1,25 @@
+"""Where records are stored: files of the log, and the parts that replaced them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.broker.storage_map import StorageMap, storage_map
+from mainstem.doors.http.requests import Request
+from mainstem.doors.http.responses import Response, reply
+
+
+async def get_storage(request: Request) -> Response:
+    """Files of the log and what is in each, and parts by generation."""
+    return _answer(request, storage_map(request.broker, request.key.allows))
+
+
+async def get_topic_storage(request: Request) -> Response:
+    """The same of one topic."""
+    topic = request.broker.streams.topic(request.topic)
+    return _answer(request, storage_map(request.broker, request.key.allows, topic))
+
+
+def _answer(request: Request, found: StorageMap) -> Response:
+    content: dict[str, object] = msgspec.to_builtins(found)
+    return reply({**content, "performance": request.performance()})

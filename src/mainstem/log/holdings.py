@@ -1,0 +1,36 @@
+"""What the log holds, file by file: for people who want to see it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainstem.log.extents import Rows
+from mainstem.log.index import ExtentIndex
+from mainstem.ports.commitlog.port import CommitLog
+
+
+class HeldObject(NamedTuple):
+    number: int
+    size_bytes: int
+    sealed: bool
+    commits: int
+    spans: Rows | None  # rows of SPAN, one a stream; None while the object grows
+
+
+class Holdings(NamedTuple):
+    objects: list[HeldObject]  # by number
+    memory_bytes: int  # of the newest records, kept to serve readers at the end
+
+
+def holdings(port: CommitLog, index: ExtentIndex, memory_bytes: int) -> Holdings:
+    objects = [
+        HeldObject(
+            one.number,
+            one.size_bytes,
+            one.sealed,
+            one.end_position - one.first_position,
+            index.spans(one.number),
+        )
+        for one in port.objects()
+    ]
+    return Holdings(objects, memory_bytes)

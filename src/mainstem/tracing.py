@@ -1,0 +1,115 @@
+"""Traces of records from whoever produces them to whoever consumes them, by OpenTelemetry, where a program asks for it.
+
+The context of a trace travels in the record's header `traceparent`, as the W3C writes it, so every door and every
+Kafka client that knows the header carries it on. While tracing is off, nothing is imported and nothing is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mainstem.errors import InvalidConfig
+from mainstem.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+HEADER = "traceparent"
+Headers = Iterable[tuple[str, bytes | None]]
+
+_tracer: Tracer | None = None
+
+
+def enable(tracer: Tracer | None = None) -> None:
+    """Make spans with this tracer, or with that of the program's own tracer provider.
+
+    Example:
+        mainstem.tracing.enable()
+    """
+    global _tracer
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        raise InvalidConfig("tracing needs OpenTelemetry: pip install 'mainstem[otel]'") from None
+    _tracer = tracer or trace.get_tracer("mainstem", VERSION)
+
+
+def disable() -> None:
+    """Make no more spans."""
+    global _tracer
+    _tracer = None
+
+
+def enabled() -> bool:
+    """Whether spans are made."""
+    return _tracer is not None
+
+
+@contextmanager
+def sending(
+    topic: str, records: int, traceparent: bytes | None = None
+) -> Generator[tuple[tuple[str, bytes], ...]]:
+    """A span of appending records, below `traceparent` or what the program is doing. Gives the records' headers."""
+    if _tracer is None:
+        yield ()
+        return
+    from opentelemetry.trace import SpanKind
+
+    with _tracer.start_as_current_span(
+        f"send {topic}",
+        context=_context(traceparent),
+        kind=SpanKind.PRODUCER,
+        attributes=_attributes("send", topic, records),
+    ) as span:
+        yield ((HEADER, _written(span)),)
+
+
+@contextmanager
+def processing(topic: str, headers: Headers | None) -> Generator[None]:
+    """A span of working on one record, in the trace that its headers tell of.
+
+    Example:
+        with mainstem.tracing.processing("orders", message.headers()):
+            bill(message.value())
+    """
+    if _tracer is None:
+        yield
+        return
+    from opentelemetry.trace import SpanKind
+
+    found = next((value for name, value in headers or () if name == HEADER), None)
+    with _tracer.start_as_current_span(
+        f"process {topic}",
+        context=_context(found),
+        kind=SpanKind.CONSUMER,
+        attributes=_attributes("process", topic, 1),
+    ):
+        yield
+
+
+def _attributes(operation: str, topic: str, records: int) -> dict[str, str | int]:
+    """As OpenTelemetry's conventions for messaging name them."""
+    return {
+        "messaging.system": "mainstem",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": topic,
+        "messaging.batch.message_count": records,
+    }
+
+
+def _context(traceparent: bytes | None) -> Context | None:
+    """The context that a header tells of; None, which is the current one, for none or one that makes no sense."""
+    if traceparent is None:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract({HEADER: traceparent.decode("ascii", "replace")})
+
+
+def _written(span: Span) -> bytes:
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}".encode()

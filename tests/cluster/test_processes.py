@@ -1,0 +1,192 @@
+"""Real brokers over one log: killed, stopped, replaced and added while clients write through all of them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from mainstem import limits
+from mainstem.testing.cluster import BrokerProcesses, eventually
+
+pytestmark = pytest.mark.slow
+
+_QUIET = {"log_level": 0}
+
+
+def make_topic(brokers: BrokerProcesses, name: str, partitions: int) -> AdminClient:
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **_QUIET})
+    for made in admin.create_topics([NewTopic(name, partitions)]).values():
+        made.result(20)
+    return admin
+
+
+def leaders(admin: AdminClient, topic: str) -> list[int]:
+    return [part.leader for part in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()]
+
+
+class Writer:
+    """Writes numbered values through one Kafka producer until told to stop; keeps what was acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acked: dict[tuple[int, int], bytes] = {}  # by partition and offset
+        self.acked_at: list[float] = []
+        self.failed: list[Any] = []
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "retry.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 200,
+                **_QUIET,
+            }
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.produce(self._topic, b"%d" % number, str(number), callback=self._delivered)
+            self._producer.poll(0.005)
+            number += 1
+        self._producer.flush(30)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failed.append(error)
+            return
+        self.acked[message.partition(), message.offset()] = message.value()
+        self.acked_at.append(time.monotonic())
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def longest_pause_s(self, since: float) -> float:
+        """Between two acknowledgements, the moment itself counted as one."""
+        times = [since, *(at for at in self.acked_at if at >= since)]
+        return max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+
+
+def read_all(bootstrap: str, topic: str, group: str, count: int) -> dict[tuple[int, int], bytes]:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **_QUIET}
+    )
+    found: dict[tuple[int, int], bytes] = {}
+    try:
+        consumer.subscribe([topic])
+        give_up_at = time.monotonic() + 30
+        while len(found) < count and time.monotonic() < give_up_at:
+            for message in consumer.consume(1_000, 0.5):
+                if message.error() is None:
+                    found[message.partition(), message.offset()] = message.value()
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return found
+
+
+def test_three_brokers_serve_one_log_through_both_doors(brokers: BrokerProcesses) -> None:
+    brokers.start("a", "b", "c")
+    numbers = eventually(lambda: brokers.numbers("a"), lambda found: len(found) == 3)
+    assert sorted(numbers.values()) == [1, 2, 3]
+    admin = make_topic(brokers, "t", 12)
+    assert set(leaders(admin, "t")) <= {1, 2, 3}
+    writer = Writer(str(brokers["a"].address("kafka")), "t")
+    eventually(lambda: len(writer.acked), lambda count: count >= 300)
+    writer.stop()
+    assert not writer.failed
+    assert read_all(str(brokers["b"].address("kafka")), "t", "g", len(writer.acked)) == writer.acked
+
+    assert brokers.request("b", "PUT", "/v0/topics/h", {}).status == 201
+    for turn, name in enumerate("abcabc"):
+        written = brokers.write(name, "h", turn)
+        assert written.status == 200
+        for reader in "abc":
+            assert brokers.values(reader, "h", written.position) == list(range(turn + 1))
+
+
+def test_a_killed_broker_costs_a_pause_and_nothing_acknowledged(brokers: BrokerProcesses) -> None:
+    brokers.start("a", "b", "c")
+    admin = make_topic(brokers, "t", 12)
+    writer = Writer(brokers.bootstrap, "t")
+    eventually(lambda: len(writer.acked), lambda count: count >= 200)
+    victim = brokers.numbers("a")["c"]
+    killed_at = time.monotonic()
+    brokers.kill("c")
+    eventually(lambda: set(leaders(admin, "t")), lambda found: victim not in found, 10)
+    eventually(lambda: writer.acked_at[-1], lambda at: at > killed_at + 6)
+    writer.stop()
+    assert not writer.failed
+    assert writer.longest_pause_s(killed_at) <= 5.0
+    found = read_all(brokers.bootstrap, "t", "after", len(writer.acked))
+    assert writer.acked.items() <= found.items()
+    # A retry of what the dead broker had written is known for what it is.
+    assert max(Counter(found.values()).values()) == 1
+
+
+def test_a_broker_that_stood_still_is_fenced_and_comes_back(brokers: BrokerProcesses) -> None:
+    brokers.start("a", "b")
+    assert brokers.request("a", "PUT", "/v0/topics/h", {}).status == 201
+    assert brokers.write("a", "h", "before").status == 200
+    epoch = brokers.request("b", "GET", "/v0/cluster").json["epoch"]
+    brokers["b"].signal(signal.SIGSTOP)
+    try:
+        eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a"})
+        written = brokers.write("a", "h", "meanwhile")
+        assert written.status == 200
+    finally:
+        brokers["b"].signal(signal.SIGCONT)
+    eventually(lambda: brokers.write("b", "h", "after").status, lambda status: status == 200)
+    assert brokers.request("b", "GET", "/v0/cluster").json["epoch"] > epoch
+    eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a", "b"})
+    both = [brokers.values(name, "h", brokers.write("b", "h", name).position) for name in "ab"]
+    assert both[1][:-1] == both[0]
+    assert both[0][:3] == ["before", "meanwhile", "after"]
+
+
+def test_a_broker_that_joins_takes_its_share_within_seconds(folder_brokers: BrokerProcesses) -> None:
+    brokers = folder_brokers
+    brokers.start("a", "b")
+    admin = make_topic(brokers, "t", 24)
+    eventually(lambda: len(set(leaders(admin, "t"))), lambda count: count == 2)
+    before = leaders(admin, "t")
+    brokers.start("c")
+    number = brokers.numbers("c")["c"]
+    after = eventually(lambda: leaders(admin, "t"), lambda found: number in found, 5)
+    moved = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert moved
+    assert set(moved) == {number}
+
+
+def test_a_broker_keeps_its_number_and_two_of_one_number_do_not_go_on(
+    folder_brokers: BrokerProcesses,
+) -> None:
+    brokers = folder_brokers
+    brokers.start("a", "b")
+    numbers = brokers.numbers("a")
+    brokers.kill("b")
+    brokers.start("b")
+    assert eventually(lambda: brokers.numbers("a"), lambda found: len(found) == 2) == numbers
+    brokers.start("c", flags=("--broker-id", str(numbers["b"])))
+    assert brokers.running.pop("b").wait() == 1
+    assert brokers.write("c", "x", 1).status in (200, 201, 404)
+
+
+def test_leaving_is_known_at_once(folder_brokers: BrokerProcesses) -> None:
+    brokers = folder_brokers
+    brokers.start("a", "b")
+    left_at = time.monotonic()
+    assert brokers.running.pop("b").terminate() == 0
+    eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a"}, limits.MEMBER_SILENT_S)
+    assert time.monotonic() - left_at < 2 * limits.MEMBER_SILENT_S

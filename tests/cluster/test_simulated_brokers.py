@@ -1,0 +1,144 @@
+"""Several whole brokers over one log in a simulated world: crashes, stalls, lost answers; one seed, one trace."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainstem.errors import MainstemError
+from mainstem.testing.histories import ClusterHistory
+from mainstem.testing.simulation import Faults, World
+
+from .simulated_broker import TOPIC, SimulatedBroker
+
+_NAMES = ("a", "b", "c")
+_KINDS = ("bucket", "etcd")
+
+
+class Cell:
+    """Three brokers that write and read on, whatever happens to them."""
+
+    def __init__(self, world: World, kind: str) -> None:
+        self.history = ClusterHistory()
+        self._world = world
+        self._kind = kind
+        self.brokers: dict[str, SimulatedBroker] = {}
+
+    async def start(self, name: str) -> None:
+        node = self._world.node(name)
+        broker = SimulatedBroker(self._world, node, _NAMES.index(name) + 1, self._kind, self.history)
+        await asyncio.wait([node.start(self._open(broker))])
+        self.brokers[name] = broker
+
+    async def _open(self, broker: SimulatedBroker) -> None:
+        while True:
+            try:
+                await broker.open()
+                break
+            except MainstemError:
+                await asyncio.sleep(0.2)
+
+    async def work(self, name: str) -> None:
+        """Write and read for a while, as long as this life lasts."""
+        broker, choose = self.brokers[name], self._world.random
+        await broker.make_topic()
+        for _ in range(15):
+            await broker.write(choose.randint(1, 3))
+            if choose.random() < 0.3:
+                await broker.read()
+            await asyncio.sleep(choose.uniform(0, 2.0))
+
+    async def trouble(self) -> None:
+        """Something that the seed decides."""
+        choose = self._world.random
+        name = choose.choice(_NAMES)
+        node = self._world.node(name)
+        match choose.choice(("crash", "cut", "skew", "wait")):
+            case "crash":
+                await node.crash()
+                node.restart()
+                await self.start(name)
+                node.start(self.work(name))
+            case "cut":
+                node.cut()
+                await asyncio.sleep(choose.uniform(0.5, 9.0))
+                node.heal()
+            case "skew":
+                node.skew_ms = choose.choice((-5_000, -300, 0, 300, 5_000))
+            case "wait":
+                await asyncio.sleep(choose.uniform(0.5, 5.0))
+
+
+async def _scenario(world: World, kind: str) -> tuple[int, int]:
+    """A cell in trouble, then calm, then judgement. Returns the log's length and the digest all agree on."""
+    cell = Cell(world, kind)
+    for name in _NAMES:
+        await cell.start(name)
+        world.node(name).start(cell.work(name))
+    for _ in range(8):
+        await asyncio.sleep(world.random.uniform(0.05, 2.0))
+        await cell.trouble()
+    world.faults.lose_request = world.faults.lose_answer = world.faults.stall = world.faults.lose_watch = 0.0
+    await asyncio.sleep(60)  # what was stalled has arrived by now, and the heartbeats go on
+    for name in _NAMES:
+        await world.node(name).crash()
+        world.node(name).restart()
+    for name in _NAMES:
+        await cell.start(name)
+    digests = set()
+    for name in reversed(_NAMES):
+        broker = cell.brokers[name]
+        await asyncio.wait([world.node(name).start(broker.read())])
+    last = cell.brokers["c"]
+    for one in cell.brokers.values():
+        assert one.broker is not None
+        assert one.broker.log.failure is None
+        await one.broker.cluster.leave()
+    for one in cell.brokers.values():
+        assert one.broker is not None
+        await one.broker.log.barrier()
+    for one in cell.brokers.values():
+        assert one.broker is not None
+        digests.add((one.broker.log.ledger.position, one.broker.log.ledger.digest()))
+    assert len(digests) == 1, "brokers that applied the same log differ"
+    cell.history.check({TOPIC: await last.records()})
+    for name in _NAMES:
+        await world.node(name).crash()
+    return digests.pop()
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_brokers_in_trouble_keep_every_promise(brokers_seed: int, kind: str) -> None:
+    world = World(brokers_seed)
+    position, _ = world.run(_scenario(world, kind))
+    assert position > 0
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_the_same_seed_gives_the_same_trace(kind: str) -> None:
+    runs = []
+    for _ in range(2):
+        world = World(4)
+        runs.append((world.run(_scenario(world, kind)), world.trace.count, str(world.trace)))
+    assert runs[0] == runs[1]
+
+
+def test_calm_brokers_lose_nothing_and_expire_nobody() -> None:
+    world = World(1, Faults.none())
+
+    async def scenario() -> None:
+        cell = Cell(world, "bucket")
+        for name in _NAMES:
+            await cell.start(name)
+        epochs = [cell.brokers[name].broker.log.epoch for name in _NAMES]  # type: ignore[union-attr]
+        await asyncio.sleep(120)
+        for name, epoch in zip(_NAMES, epochs, strict=True):
+            broker = cell.brokers[name].broker
+            assert broker is not None
+            assert broker.log.epoch == epoch
+            assert len(broker.cluster.members()) == 3
+        for name in _NAMES:
+            await world.node(name).crash()
+
+    world.run(scenario())

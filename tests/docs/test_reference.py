@@ -1,0 +1,39 @@
+"""Pages made from the code are current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mainstem.config import SETTINGS
+from mainstem.reference.metrics import described
+from mainstem.reference.pages import made_pages
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    return made_pages()
+
+
+def test_made_pages_are_current(made: dict[str, str]) -> None:
+    stale = [name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text]
+    assert stale == [], "run `make reference`"
+
+
+def test_every_setting_is_told_of(made: dict[str, str]) -> None:
+    assert all(f"| `{row.flag}` |" in made["configuration.md"] for row in SETTINGS)
+
+
+def test_metrics_have_kind_help_and_labels() -> None:
+    found = described(
+        "# HELP a_total Of a.\n# TYPE a_total counter\na_total 1.0\n"
+        "# HELP b Of b.\n# TYPE b histogram\n"
+        'b_bucket{api="x",le="1"} 1.0\nb_sum{api="x"} 1.0\nb_count{api="x"} 1.0\n'
+    )
+    assert [(metric.name, metric.kind, metric.help, [*metric.labels]) for metric in found.values()] == [
+        ("a_total", "counter", "Of a.", []),
+        ("b", "histogram", "Of b.", ["api", "le"]),
+    ]

@@ -1,0 +1,102 @@
+"""The HTTP door against a model of its contract: random calls, clock and crashes, every answer compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mainstem.testing.machine import Machine
+from tests.doors.http.conftest import Api
+from tests.doors.http.contract_model import Settings
+from tests.doors.http.contract_walk import Step, Walk, steps
+
+_STEPS = 90
+_SHORTENINGS = 120  # runs spent on making a failing walk short
+
+_WINDOW_MS = 1500
+_CONFIGS: dict[str, tuple[Settings, ...]] = {
+    "a": (
+        Settings(),
+        Settings(cap_records=4),
+        Settings(cap_bytes=200),
+        Settings(ttl_ms=1000),
+        Settings(ttl_ms=500, cap_records=3, idempotency_window_ms=_WINDOW_MS),
+        Settings(cap_records=3, discard="reject"),
+    ),
+    "b": (Settings(), Settings(cap_records=5), Settings(cap_records=4, discard="reject"), Settings(ttl_ms=1000)),
+    "c": (Settings(dedupe_node=False), Settings(ttl_ms=2000, idempotency_window_ms=_WINDOW_MS)),
+    "q": (
+        Settings(type="queue", lease_ms=1000),
+        Settings(type="queue", lease_ms=1000, max_deliveries=2, dead_letter="dead", leases_durable=True),
+        Settings(type="queue", lease_ms=500, cap_records=5),
+    ),
+}
+
+
+class InProcess:
+    """The application on a simulated disk and a clock that the walk moves."""
+
+    exact_time = True
+
+    def __init__(self, seed: int) -> None:
+        self._machine = Machine(segment_bytes=(2048, 1 << 20)[seed % 2], tail_cache_bytes=(0, 1 << 20)[seed // 2 % 2])
+        self._api: Api | None = None
+
+    async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        if self._api is None:
+            self._api = Api(await self._machine.open(), self._machine.clock)
+        return await self._api.ask(method, path, body)
+
+    def now(self) -> int:
+        return self._machine.clock.now_ms()
+
+    def wait(self, ms: int) -> None:
+        self._machine.clock.advance(ms)
+
+    async def restart(self, how: int) -> None:
+        if self._api is not None:
+            await self._api.client.aclose()
+            self._api = None
+        await (self._machine.close() if how % 3 else self._machine.kill())
+
+    async def close(self) -> None:
+        await self.restart(0)
+
+
+async def _failure(seed: int, walk: list[Step]) -> tuple[AssertionError, list[str]] | None:
+    """What goes wrong, and the calls that led there."""
+    target = InProcess(seed)
+    walker = Walk(target, _CONFIGS)
+    try:
+        await walker.run(walk)
+    except AssertionError as error:
+        return error, walker.story
+    finally:
+        await target.close()
+    return None
+
+
+async def _shortened(seed: int, walk: list[Step]) -> list[Step]:
+    """A walk that fails still, without the steps it does not need."""
+    runs, size = 0, len(walk) // 2
+    while size and runs < _SHORTENINGS:
+        at = 0
+        while at < len(walk) and runs < _SHORTENINGS:
+            shorter = walk[:at] + walk[at + size :]
+            runs += 1
+            if await _failure(seed, shorter) is not None:
+                walk = shorter
+            else:
+                at += size
+        size //= 2
+    return walk
+
+
+async def test_every_answer_is_the_models(http_seed: int) -> None:
+    walk = steps(http_seed, _STEPS)
+    if await _failure(http_seed, walk) is not None:
+        failure = await _failure(http_seed, await _shortened(http_seed, walk))
+        assert failure is not None, "it fails, but not every time"
+        error, story = failure
+        pytest.fail("\n".join([*story, f"{type(error).__name__}: {error}"]))
