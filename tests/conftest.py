@@ -13,7 +13,7 @@ _SEEDS = {  # (a normal run, --chaos)
     "cluster_seed": (60, 3000),
     "brokers_seed": (10, 1500),
     "http_seed": (80, 3000),
-    "http_server_seed": (3, 60),
+    "http_server_seed": (1, 60),
 }
 
 

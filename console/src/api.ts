@@ -40,7 +40,7 @@ export function authorised(headers: Record<string, string> = {}): Record<string,
   return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
 }
 
-async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+async function call<T>(method: string, path: string, body?: string, signal?: AbortSignal): Promise<T> {
   const headers = authorised({ Accept: "application/json" });
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response: Response;
@@ -48,7 +48,7 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
     response = await fetch(path, {
       method,
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body,
       signal,
       cache: "no-store",
     });
@@ -73,9 +73,12 @@ export async function refusal(response: Response): Promise<ApiError> {
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => call<T>("GET", path, undefined, signal);
-export const post = <T>(path: string, body: unknown = {}, signal?: AbortSignal) => call<T>("POST", path, body, signal);
-export const put = <T>(path: string, body: unknown) => call<T>("PUT", path, body);
-export const patch = <T>(path: string, body: unknown) => call<T>("PATCH", path, body);
+export const post = <T>(path: string, body: unknown = {}, signal?: AbortSignal) =>
+  call<T>("POST", path, JSON.stringify(body), signal);
+/** JSON that is sent as it stands. */
+export const postText = <T>(path: string, body: string) => call<T>("POST", path, body);
+export const put = <T>(path: string, body: unknown) => call<T>("PUT", path, JSON.stringify(body));
+export const patch = <T>(path: string, body: unknown) => call<T>("PATCH", path, JSON.stringify(body));
 export const del = <T>(path: string) => call<T>("DELETE", path);
 
 /** A path with its names encoded and its query: path`/v0/topics/${name}` */

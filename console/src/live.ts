@@ -2,7 +2,7 @@
 //
 // The stream is read by fetch, which can carry the key in a header; an EventSource would put it into the address.
 
-import { authorised, path, post, query, refusal } from "./api";
+import { authorised, path, post, refusal } from "./api";
 
 const RETRY_MS = 1000;
 
@@ -21,7 +21,7 @@ export async function follow(
   while (!signal.aborted) {
     try {
       const asked = { topics: { [topic]: { tail: true, partition } }, include_data: false, include_meta: false };
-      const watch = await post<Watch>("/v0/watch" + query({}), asked, signal);
+      const watch = await post<Watch>("/v0/watch", asked, signal);
       const response = await fetch(path`/v0/watch/${watch.wid}`, { headers: authorised(), signal });
       if (!response.ok || !response.body) throw await refusal(response);
       connected(true);

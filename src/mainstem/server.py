@@ -87,6 +87,8 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
             started[name] = door
             ports[name] = str(bound)
             advertised[name] = str(_advertised(config, name, door, bound))
+        if broker.cluster.shared:
+            await broker.check_clock()
         await broker.cluster.join(advertised)
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)

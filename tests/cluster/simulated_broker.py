@@ -50,6 +50,7 @@ class SimulatedBroker:
                 linger_ms=self._world.random.choice((0, 0, 20, 100)),
                 checkpoint_every_bytes=_OBJECT_BYTES,
             ),
+            objects=self._world.objects(self._node),
             save_at=self._save_at,
         )
         options = BrokerOptions(Path("/nowhere"), default_config=TopicConfig())

@@ -59,7 +59,7 @@ export function TextField(props: {
   onChange: (value: string) => void;
   hint?: string;
   placeholder?: string;
-  type?: string;
+  type?: "text" | "number" | "password" | "datetime-local";
   autofocus?: boolean;
   list?: string;
 }) {
@@ -68,7 +68,7 @@ export function TextField(props: {
       {(id) => (
         <input
           id={id}
-          type={props.type ?? "text"}
+          {...({ type: props.type ?? "text" } as { type: "text" }) /* the typings know one kind at a time */}
           value={props.value}
           placeholder={props.placeholder}
           autofocus={props.autofocus}

@@ -77,19 +77,20 @@ export function VirtualRows<T>(props: {
         {Array.from({ length: Math.max(0, last - first) }, (_, at) => first + at).map((index) => {
           const row = props.row(index);
           return (
-            <a
+            <div
               key={index}
               id={`row-${index}`}
               role="row"
               aria-rowindex={index + 1}
-              tabIndex={-1}
-              href={row === undefined ? undefined : props.hrefOf(row)}
               class={`virtual-row${index === active ? " active" : ""}`}
               style={{ top: `${index * ROW_HEIGHT}px` }}
-              onMouseDown={() => setActive(index)}
+              onClick={() => {
+                setActive(index);
+                if (row !== undefined) location.hash = props.hrefOf(row);
+              }}
             >
               {row === undefined ? <span class="waiting" /> : props.draw(row)}
-            </a>
+            </div>
           );
         })}
       </div>

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { ApiError, path, post, query } from "../api";
+import { path, postText, query } from "../api";
 import { count, duration } from "../format";
 import { Button, Field, Select, TextField } from "../parts/controls";
 import { Command } from "../parts/states";
@@ -27,7 +27,10 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
     const record = [`"data":${data}`];
     if (key) record.push(`"tag":${JSON.stringify(key)}`);
     if (meta) record.push(`"meta":${meta}`);
-    const written = await post<Written>(path`/v0/topics/${name}` + query({ partition }), new Verbatim(`{"records":[{${record.join()}}]}`));
+    const written = await postText<Written>(
+      path`/v0/topics/${name}` + query({ partition }),
+      `{"records":[{${record.join()}}]}`,
+    );
     setDone(written);
     onDone();
   };
@@ -78,16 +81,6 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
       />
     </div>
   );
-}
-
-/** JSON text that is to be sent as it stands. */
-class Verbatim {
-  constructor(readonly text: string) {}
-  toJSON(): unknown {
-    const raw = (JSON as unknown as { rawJSON?: (text: string) => unknown }).rawJSON;
-    if (!raw) return JSON.parse(this.text);
-    throw new ApiError(0, "fault", "unreachable");
-  }
 }
 
 function wrong(text: string, format: "json" | "text"): string | undefined {

@@ -116,7 +116,9 @@ export function Topics() {
           draw={(row) => (
             <>
               <span role="gridcell" class="name">
-                {row.topic}
+                <a href={to("topics", row.topic)} tabIndex={-1}>
+                  {row.topic}
+                </a>
               </span>
               <span role="gridcell">
                 {row.type === "queue" ? <Badge>queue</Badge> : <span class="muted">log</span>}{" "}

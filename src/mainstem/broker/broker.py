@@ -36,6 +36,7 @@ from mainstem.broker.routers import Routers
 from mainstem.broker.routing import Routing
 from mainstem.broker.sinks import Sinks
 from mainstem.broker.states import States
+from mainstem.broker.store_clock import clock_off_ms
 from mainstem.broker.streams import Streams
 from mainstem.broker.topic_tables import TopicTables
 from mainstem.broker.transactions import Transactions
@@ -160,6 +161,7 @@ class Broker:
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
+        self._clock_rounds = Rounds("clock", limits.CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, where the log is elsewhere
         self._retention = Retention(log, clock)
         self.transactions = Transactions(log, clock)
@@ -202,9 +204,15 @@ class Broker:
         """Do what comes up again and again, as far as it falls to this broker."""
         self._log.maintains = partial(self.cluster.does, "upkeep")
         for rounds in self._rounds:
-            rounds.when = partial(self.cluster.does, rounds.name)
+            rounds.when = partial(self.cluster.tends, rounds.name)
             rounds.start()
+        if self.cluster.shared:
+            self._clock_rounds.start()
         self.routers.start()
+
+    async def check_clock(self) -> None:
+        """Find out whether what depends on the time may be left to this broker."""
+        self.cluster.take_clock(await clock_off_ms(self.objects, self._clock, self._random))
 
     @property
     def _rounds(self) -> tuple[Rounds, ...]:
@@ -215,7 +223,7 @@ class Broker:
         await self.cluster.leave()
         await self.queues.close()
         await self.routers.close()
-        for rounds in self._rounds:
+        for rounds in (*self._rounds, self._clock_rounds):
             await rounds.stop()
         await self.watching.close()
         try:

@@ -71,6 +71,18 @@ class Cluster:
         """Whether a piece of work that one broker is enough for falls to this one."""
         return self.doer(work) == self.broker
 
+    def tends(self, work: str) -> bool:
+        """The same for work that depends on what time it is."""
+        return self._log.clock_trusted and self.does(work)
+
+    def take_clock(self, off_ms: int) -> None:
+        """This broker's clock is that far off the store's."""
+        trusted = abs(off_ms) <= limits.CLOCK_SKEW_MS_MAX
+        if trusted != self._log.clock_trusted:
+            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="keep the brokers' clocks in step")
+        self.clock_off_ms = off_ms
+        self._log.clock_trusted = trusted
+
     def doer(self, work: str) -> int:
         """The broker that a piece of work falls to."""
         return self._choice(f"work {work}")

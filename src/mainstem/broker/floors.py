@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.intervals import SOURCE_TRIM, is_loss
+from mainstem.ledger.intervals import DELETED, SOURCE_TRIM, is_loss
 from mainstem.ledger.streams import Streams
 from mainstem.log.log import Log
 
@@ -46,18 +46,22 @@ def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors
         reached = expired_to(streams, number, before_ms)
         if reached > start:
             expired = start = min(reached, end)
-    trimmed = min(_trimmed_to(streams, number, start), end)
+    trimmed = min(_trimmed_to(streams, number, start, end), end)
     start = max(start, trimmed)
     return Floors(min(deleted, end), min(evicted, end), min(expired, end), trimmed, start, end, before_ms)
 
 
-def _trimmed_to(streams: Streams, stream: int, start: int) -> int:
-    """The end of what a router's source gave up uncopied, if that stands right at the start; else 0."""
-    reached = 0
-    for first, last, reason in streams.holes(stream):
-        if reason != SOURCE_TRIM or first > max(start, reached):
+def _trimmed_to(streams: Streams, stream: int, start: int, end: int) -> int:
+    """The end of what a router's source gave up uncopied, if that stands right at the start; else 0.
+
+    Deleted records may stand in between, where the ones before them are expired and not trimmed yet."""
+    reached, at = 0, start
+    for first, last, reason in streams.holes(stream).overlapping(start, end):
+        if first > at or (reason != SOURCE_TRIM and (reached or reason != DELETED)):
             break
-        reached = last
+        if reason == SOURCE_TRIM:
+            reached = last
+        at = last
     return reached
 
 

@@ -309,7 +309,13 @@ class Routers:
         for stream, feeder in self._feeders.items():
             feeder.legs = len(routers.legs.from_stream(stream))
 
+    def _turn(self, stream: int) -> bool:
+        """Whether it is this broker that copies from the stream, of those that share the log."""
+        return self._broker.cluster.does(f"copies of {stream}")
+
     def _start(self, stream: int) -> None:
+        if not self._turn(stream):
+            return
         task = asyncio.get_running_loop().create_task(self._forward(stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -317,7 +323,7 @@ class Routers:
     async def _retry(self) -> None:
         """What was left behind: by a full destination, by an error, by partitions added meanwhile."""
         self._watch_sources()
-        for stream in self._sources():
+        for stream in filter(self._turn, self._sources()):
             await self._forward(stream)
 
     def _lock(self, stream: int) -> asyncio.Lock:
@@ -360,7 +366,7 @@ class Routers:
         end = self._log.stable_end(stream)
         if ledger.routers.legs.forwards(stream):
             await self._log.propose(Forward(stream, end, self._broker.clock.now_ms()))
-        for leg in ledger.routers.legs.loose(stream):
+        for leg in ledger.routers.legs.loose(stream) if self._turn(stream) else ():
             await self._copying.advance(leg)
 
 

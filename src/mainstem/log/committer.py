@@ -78,6 +78,7 @@ class Committer:
         self._linger_s = linger_s
         self._filling_since = 0.0  # when the group that fills got its first record
         self._ripe = asyncio.Event()  # it shall be written without waiting for more
+        self.clock_trusted = True  # else commits carry the time of the one before
         self.stale = False  # the port lost sight of the log's tail: rejoin
         self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
         self._filling = Group()
@@ -404,7 +405,7 @@ class Committer:
             broker=self._broker,
             broker_epoch=self._epoch,
             commit_id=self._commit_id,
-            time_ms=self._clock.now_ms(),
+            time_ms=self._clock.now_ms() if self.clock_trusted else self._ledger.time_ms,
             parts=[part.part() if type(part) is Run else part.command for part in group.parts],  # type: ignore[union-attr]
             digest=self._digest_to_send(),
         )

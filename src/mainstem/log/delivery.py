@@ -126,6 +126,8 @@ class Delivery:
                 self._take_note(part, outcome, placement.position)
                 if isinstance(outcome, Forwarded):
                     self._syncs.after(placement.position, Publication(self._visibility, outcome.ends, []))
+                elif isinstance(outcome, (JobsChanged, LeasesExpired)):
+                    self._visibility.wake(part.stream)  # type: ignore[union-attr]  # there may be jobs to claim
 
     def _observe_run(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> None:
         lengths = run.slices["length"].astype(np.int64)

@@ -118,16 +118,17 @@ class Following:
     async def catch_up(self) -> None:
         """Apply what can be read now."""
         async for commits in self._port.follow(self._ledger.position):
-            self._apply(commits)
+            if self._apply(commits) < len(commits):
+                return
 
     async def _reach(self, position: int) -> None:
         while self._ledger.position < position:
-            before = self._ledger.position
-            async for commits in self._port.follow(before):
-                self._apply(commits)
-                if self._ledger.position >= position:
-                    return
-            if self._ledger.position == before:
+            stopped = False
+            async for commits in self._port.follow(self._ledger.position):
+                stopped = self._apply(commits) < len(commits)
+                if stopped or self._ledger.position >= position:
+                    break
+            if stopped and self._ledger.position < position:
                 # This broker's own commit is the next: its answer is on the way.
                 self._moved.clear()
                 await self._moved.wait()

@@ -222,6 +222,15 @@ class Log:
             return False
         return self._committer.stale or not self.ledger.brokers.live(self.broker, self.epoch)
 
+    @property
+    def clock_trusted(self) -> bool:
+        """Whether this broker's clock moves the time of all of them."""
+        return self._committer.clock_trusted
+
+    @clock_trusted.setter
+    def clock_trusted(self, trusted: bool) -> None:
+        self._committer.clock_trusted = trusted
+
     def idle_s(self) -> float:
         """Since a commit of this broker was last applied."""
         return self._clock.monotonic() - self._committer.committed_at

@@ -315,17 +315,20 @@ class World:
             router.cursor = floor
         dest.sized = dest.sized and not router.exactly_once  # the stamp names ids that the model does not know
         copies: list[Stored] = []
+        settled = router.cursor
         while router.cursor < topic.head:
             seq = router.cursor + 1
             record = topic.records.get(seq)
             if record is not None and router.covers(record):
                 if dest.full(len(copies) + 1):
+                    # Nothing is noted before something is copied, not even what did not match.
+                    router.cursor = router.cursor if copies else settled
                     break
                 copies.append(router.copy(record, seq, now))
             elif topic.gone.get(seq) == TRIM:
                 dest.append(copies)
                 router.total += len(copies)
-                copies = []
+                copies, settled = [], seq
                 dest.lose(1)
             router.cursor = seq
         dest.append(copies)

@@ -11,7 +11,7 @@ from tests.doors.http.conftest import Api
 from tests.doors.http.contract_model import Settings
 from tests.doors.http.contract_walk import Step, Walk, steps
 
-_STEPS = 90
+STEPS = 90
 _SHORTENINGS = 120  # runs spent on making a failing walk short
 
 _WINDOW_MS = 1500
@@ -64,7 +64,7 @@ class InProcess:
         await self.restart(0)
 
 
-async def _failure(seed: int, walk: list[Step]) -> tuple[AssertionError, list[str]] | None:
+async def failure(seed: int, walk: list[Step]) -> tuple[AssertionError, list[str]] | None:
     """What goes wrong, and the calls that led there."""
     target = InProcess(seed)
     walker = Walk(target, _CONFIGS)
@@ -85,7 +85,7 @@ async def _shortened(seed: int, walk: list[Step]) -> list[Step]:
         while at < len(walk) and runs < _SHORTENINGS:
             shorter = walk[:at] + walk[at + size :]
             runs += 1
-            if await _failure(seed, shorter) is not None:
+            if await failure(seed, shorter) is not None:
                 walk = shorter
             else:
                 at += size
@@ -94,9 +94,9 @@ async def _shortened(seed: int, walk: list[Step]) -> list[Step]:
 
 
 async def test_every_answer_is_the_models(http_seed: int) -> None:
-    walk = steps(http_seed, _STEPS)
-    if await _failure(http_seed, walk) is not None:
-        failure = await _failure(http_seed, await _shortened(http_seed, walk))
-        assert failure is not None, "it fails, but not every time"
-        error, story = failure
+    walk = steps(http_seed, STEPS)
+    if await failure(http_seed, walk) is not None:
+        found = await failure(http_seed, await _shortened(http_seed, walk))
+        assert found is not None, "it fails, but not every time"
+        error, story = found
         pytest.fail("\n".join([*story, f"{type(error).__name__}: {error}"]))

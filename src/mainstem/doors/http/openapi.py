@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mainstem.doors.http.answers import ERRORS, responses
 from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Response
 from mainstem.doors.http.routing import Body, Route
@@ -17,18 +18,6 @@ from mainstem.version import VERSION
 _JSON = ((b"content-type", b"application/json"),)
 _HTML = ((b"content-type", b"text/html; charset=utf-8"),)
 _REF = "#/components/schemas/{name}"
-
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["code", "message"],
-            "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "detail": {}},
-        }
-    },
-}
 
 # Query parameters by path: (name, type, what it does).
 _QUERY: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {
@@ -116,43 +105,37 @@ async def get_docs(request: Request) -> Response:
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The OpenAPI document of some routes."""
     bodies = sorted({route.takes for route in routes if route.takes}, key=lambda kind: kind.__name__)
-    _, schemas = msgspec.json.schema_components(bodies, ref_template=_REF)
+    found, schemas = msgspec.json.schema_components(bodies, ref_template=_REF)
+    of_body = dict(zip(bodies, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        schema = of_body[route.takes] if route.takes else {"type": "object"}
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Mainstem", "version": VERSION, "description": "One durable log, many doors."},
         "paths": paths,
         "components": {
-            "schemas": {**schemas, "Error": _ERROR},
+            "schemas": {**schemas, **ERRORS},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, body: dict[str, Any]) -> dict[str, Any]:
     name = route.handler.__name__
     scopes = "+".join(scope.name.lower() for scope in route.scope if scope.name)
     operation: dict[str, Any] = {
         "operationId": f"{name}_{_slug(route.path)}",
         "summary": (route.handler.__doc__ or name.replace("_", " ")).strip().splitlines()[0],
         "parameters": _parameters(route),
-        "responses": {
-            "200": {"description": "Done.", "content": {"application/json": {}}},
-            "default": {
-                "description": "Refused.",
-                "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
-            },
-        },
+        "responses": responses(route, _REF),
     }
     if scopes:
         operation["description"] = f"Scope: {scopes}."
     if route.body is not Body.NONE:
-        kind = route.takes
-        schema = {"$ref": _REF.format(name=kind.__name__)} if kind else {"type": "object"}
-        content = {"application/json": {"schema": schema}}
+        content = {"application/json": {"schema": body}}
         if route.body is Body.BYTES:
             content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         operation["requestBody"] = {"required": route.body is not Body.OPTIONAL, "content": content}

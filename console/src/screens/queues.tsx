@@ -1,0 +1,80 @@
+import { useState } from "preact/hooks";
+import { get, path, query } from "../api";
+import { ago, bytes, count, plural } from "../format";
+import { Search } from "../parts/controls";
+import { Empty, Settled } from "../parts/states";
+import { Table } from "../parts/table";
+import { usePoll } from "../poll";
+import { go } from "../route";
+import type { TopicRow, TopicRows, TopicState } from "../types";
+
+const SHOWN = 50;
+
+interface QueueRow extends TopicRow {
+  ready: number;
+  in_flight: number;
+  dead_lettered: number;
+}
+
+export function Queues() {
+  const [search, setSearch] = useState("");
+  const polled = usePoll((signal) => load(search, signal), 2000, [search]);
+  return (
+    <section class="screen">
+      <div class="screen-head">
+        <h1>Queues</h1>
+        <span class="muted">{polled.data && plural(polled.data.total, "queue")}</span>
+        <span class="grow" />
+        <Search label="Search queues" value={search} onChange={setSearch} />
+      </div>
+      <Settled of={polled} rows={8}>
+        {({ rows, total }) =>
+          rows.length === 0 ? (
+            <Empty
+              title={search ? `No queue has “${search}” in its name` : "There are no queues yet"}
+              commands={
+                search
+                  ? undefined
+                  : [
+                      `curl -X PUT ${location.origin}/v0/topics/jobs -H 'Content-Type: application/json' -d '{"type":"queue","max_deliveries":3,"dead_letter":"jobs.dead"}'`,
+                      `curl ${location.origin}/v0/topics/jobs/claim -H 'Content-Type: application/json' -d '{"node":"worker-1"}'`,
+                    ]
+              }
+            >
+              {!search && "A queue is a topic whose records are claimed, worked on and acknowledged one by one."}
+            </Empty>
+          ) : (
+            <>
+              <Table
+                label="Queues"
+                rows={rows}
+                keyOf={(row) => row.topic}
+                onOpen={(row) => go("queues", row.topic)}
+                columns={[
+                  { name: "Queue", cell: (row) => <span class="name">{row.topic}</span>, wide: true },
+                  { name: "Ready", cell: (row) => count(row.ready), number: true },
+                  { name: "In flight", cell: (row) => count(row.in_flight), number: true },
+                  { name: "Dead-lettered", cell: (row) => count(row.dead_lettered), number: true },
+                  { name: "Size", cell: (row) => bytes(row.bytes), number: true },
+                  { name: "Last write", cell: (row) => ago(row.last_write_ms), number: true },
+                ]}
+              />
+              {total > rows.length && <p class="muted">The first {count(rows.length)}. Search for the others.</p>}
+            </>
+          )
+        }
+      </Settled>
+    </section>
+  );
+}
+
+async function load(search: string, signal: AbortSignal): Promise<{ rows: QueueRow[]; total: number }> {
+  const found = await get<TopicRows>("/v0/overview/topics" + query({ type: "queue", search, limit: SHOWN }), signal);
+  const rows = await Promise.all(
+    found.topics.map(async (row) => {
+      const state = await get<TopicState>(path`/v0/topics/${row.topic}` + "?touch=false", signal);
+      return { ...row, ...(state.queue ?? { ready: 0, in_flight: 0, dead_lettered: 0 }) };
+    }),
+  );
+  return { rows, total: found.total };
+}

@@ -1,0 +1,64 @@
+import { useState } from "preact/hooks";
+import { patch, path } from "../api";
+import { ago, bytes, count } from "../format";
+import { Button, TextField } from "../parts/controls";
+import { Dialog } from "../parts/dialog";
+import { Loading } from "../parts/states";
+import { Table } from "../parts/table";
+import { useLacking } from "../rights";
+import type { TopicFacts } from "./topic";
+
+export function Partitions(props: { name: string; facts: TopicFacts | undefined; reload: () => void }) {
+  const [growing, setGrowing] = useState(false);
+  const lacking = useLacking("admin");
+  if (!props.facts) return <Loading />;
+  const rows = props.facts.settings.partitions;
+  return (
+    <>
+      <div class="toolbar">
+        <Button onPress={() => setGrowing(true)} lacking={lacking}>
+          Add partitions
+        </Button>
+      </div>
+      <Table
+        label="Partitions"
+        rows={rows}
+        keyOf={(row) => row.partition}
+        columns={[
+          { name: "Partition", cell: (row) => row.partition, number: true },
+          { name: "First offset", cell: (row) => count(row.start), number: true },
+          { name: "End offset", cell: (row) => count(row.end), number: true },
+          { name: "Records", cell: (row) => count(row.records), number: true },
+          { name: "Size", cell: (row) => bytes(row.bytes), number: true },
+          { name: "Last write", cell: (row) => ago(row.max_timestamp_ms), number: true },
+          { name: "", cell: () => "", wide: true },
+        ]}
+      />
+      {growing && (
+        <Grow
+          name={props.name}
+          now={rows.length}
+          onClose={() => {
+            setGrowing(false);
+            props.reload();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+function Grow(props: { name: string; now: number; onClose: () => void }) {
+  const [total, setTotal] = useState(String(props.now + 1));
+  return (
+    <Dialog
+      title={`Partitions of ${props.name}`}
+      action="Add"
+      onClose={props.onClose}
+      onSubmit={() => patch(path`/v0/topics/${props.name}/settings`, { partitions: Number(total) })}
+    >
+      <TextField label="In all" type="number" value={total} onChange={setTotal} autofocus />
+      <p class="muted">Keys written from now on may go to other partitions than before. Partitions are never taken away.</p>
+    </Dialog>
+  );
+}

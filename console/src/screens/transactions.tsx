@@ -1,0 +1,106 @@
+import { useState } from "preact/hooks";
+import { get, path, post } from "../api";
+import { duration, plural, time } from "../format";
+import { Badge, Button, Search } from "../parts/controls";
+import { Dialog } from "../parts/dialog";
+import { notify } from "../parts/notices";
+import { Empty, Settled } from "../parts/states";
+import { Table } from "../parts/table";
+import { usePoll } from "../poll";
+import { useLacking } from "../rights";
+import { to } from "../route";
+import type { TransactionRow } from "../types";
+
+const SHOWN = 300;
+
+export function Transactions() {
+  const [search, setSearch] = useState("");
+  const [ending, setEnding] = useState<TransactionRow>();
+  const lacking = useLacking("admin");
+  const polled = usePoll((signal) => get<{ transactions: TransactionRow[] }>("/v0/transactions", signal), 2000, []);
+  const open = polled.data?.transactions.filter((row) => row.phase === "open").length;
+  return (
+    <section class="screen">
+      <div class="screen-head">
+        <h1>Transactions</h1>
+        <span class="muted">{open !== undefined && `${open} open`}</span>
+        <span class="grow" />
+        <Search label="Search transactional ids" value={search} onChange={setSearch} />
+      </div>
+      <Settled of={polled} rows={8}>
+        {({ transactions }) =>
+          transactions.length === 0 ? (
+            <Empty title="No transactional producer has been here">
+              A Kafka producer with a transactional.id shows up here, with what it has open and since when.
+            </Empty>
+          ) : (
+            <Table
+              label="Transactions"
+              rows={shown(transactions, search)}
+              keyOf={(row) => row.transaction}
+              columns={[
+                { name: "Transactional id", cell: (row) => <span class="name">{row.transaction}</span>, wide: true },
+                {
+                  name: "State",
+                  cell: (row) =>
+                    row.hanging ? (
+                      <Badge kind="bad">hanging</Badge>
+                    ) : (
+                      <Badge kind={row.phase === "open" ? "warn" : "plain"}>{row.phase}</Badge>
+                    ),
+                },
+                { name: "Began", cell: (row) => time(row.started_ms) },
+                { name: "Open for", cell: (row) => (row.phase === "open" ? duration(row.open_ms) : "–"), number: true },
+                { name: "May take", cell: (row) => duration(row.timeout_ms), number: true },
+                { name: "Producer", cell: (row) => `${row.producer} / ${row.epoch}`, number: true },
+                {
+                  name: "Partitions",
+                  cell: (row) =>
+                    row.partitions.length
+                      ? row.partitions.map((one) => (
+                          <a key={one.topic} href={to("topics", one.topic)} title={one.partitions.join(", ")}>
+                            {one.topic} ({plural(one.partitions.length, "partition")}){" "}
+                          </a>
+                        ))
+                      : "–",
+                },
+                {
+                  name: "",
+                  cell: (row) =>
+                    row.phase === "open" && (
+                      <Button small kind="danger" lacking={lacking} onPress={() => setEnding(row)}>
+                        Abort
+                      </Button>
+                    ),
+                },
+              ]}
+            />
+          )
+        }
+      </Settled>
+      {ending && (
+        <Dialog
+          title={`Abort the transaction of ${ending.transaction}?`}
+          action="Abort"
+          danger
+          onClose={() => setEnding(undefined)}
+          onSubmit={async () => {
+            const done = await post<{ aborted: boolean }>(path`/v0/transactions/${ending.transaction}/abort`);
+            notify(done.aborted ? "Aborted." : "It had ended by itself.");
+            polled.reload();
+          }}
+        >
+          <p>What it wrote is never shown. Its producer is fenced: it has to begin anew.</p>
+        </Dialog>
+      )}
+    </section>
+  );
+}
+
+/** Open ones first, the longest first. */
+function shown(rows: TransactionRow[], search: string): TransactionRow[] {
+  return rows
+    .filter((row) => row.transaction.toLowerCase().includes(search.toLowerCase()))
+    .sort((one, other) => other.open_ms - one.open_ms || (other.started_ms ?? 0) - (one.started_ms ?? 0))
+    .slice(0, SHOWN);
+}

@@ -1,0 +1,92 @@
+"""A real Chromium, the system's own, driven as a person would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SCREENS = Path(__file__).parents[2] / "artifacts" / "screens"
+
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_INSTALL_S = 300
+
+
+def chromium() -> str:
+    """Where Chromium is. Where it is missing and cannot be had, the test is skipped; under CI it fails."""
+    found = _found() or _installed()
+    if found is None:
+        missing = "there is no Chromium on this machine, and no right to install one by apt-get"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+def _found() -> str | None:
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+def _installed() -> str | None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return None
+    command = ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]
+    subprocess.run(command, timeout=_INSTALL_S, check=False, capture_output=True)
+    return _found()
+
+
+class Watched:
+    """A page, and whatever it complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.requested: set[str] = set()
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("request", lambda request: self.requested.add(request.url))
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text} {message.location.get('url', '')}")
+
+    def shot(self, name: str) -> None:
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENS / f"{name}.png")
+
+
+@contextmanager
+def browsing(profile: Path, scheme: str = "light") -> Iterator[BrowserContext]:
+    """A browser with an empty profile."""
+    with sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            profile,
+            executable_path=chromium(),
+            headless=True,
+            args=list(_FLAGS),
+            viewport={"width": 1360, "height": 860},
+            color_scheme="dark" if scheme == "dark" else "light",
+            accept_downloads=True,
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        context.set_default_timeout(15_000)
+        try:
+            yield context
+        finally:
+            context.close()
