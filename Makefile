@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help setup console run test check format bench chaos clean
+.PHONY: help setup console run test check format bench chaos clean docs reference bench-peers
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -37,8 +37,18 @@ format: setup    ## rewrite the sources in the house format
 console:         ## build the web console into the package (needs Node and npm; users need neither)
 	cd console && npm ci && npm run build
 
+reference: setup ## write the pages of the documents that are made from the code
+	$(BIN)/python -m mainstem.reference docs
+
+docs: reference  ## the documents as a site, in build/site
+	$(BIN)/mkdocs build --strict
+
 bench: setup     ## measure the bars, with a raw baseline in the same run
 	$(BIN)/python -m mainstem.bench
+
+bench-peers: setup ## other systems under the same load, side by side, into docs/benchmarks.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	$(BIN)/python -m bench.peers
 
 chaos: setup     ## the long seeded crash runs
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow --chaos

@@ -54,6 +54,12 @@ export function time(ms: number | null): string {
   );
 }
 
+/** The time of day alone, if the day is today. */
+export function clock(ms: number): string {
+  const whole = time(ms);
+  return whole.slice(0, 10) === time(Date.now()).slice(0, 10) ? whole.slice(11) : whole.slice(0, 19);
+}
+
 export function ago(ms: number | null, now = Date.now()): string {
   if (ms === null || ms < 0) return "never";
   const passed = Math.max(0, now - ms);

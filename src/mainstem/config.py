@@ -56,6 +56,9 @@ _FLAG = Kind("true|false", values.flag)
 _SECRET = Kind("KEYS", str, secret=True)
 _URL = Kind("URL", str, secret=True)  # it may hold a key
 _MEMBERS = Kind("HOST:PORT,…", str)
+_WORDS = Kind("WORD,…", str)
+_NAMES = Kind("NAME;…", str)
+_TEXT_VALUE = Kind("TEXT", str)
 
 
 _HTTP = Address("127.0.0.1", 4000)
@@ -158,6 +161,36 @@ class Config:
     kafka_offsets_retention_ms: Annotated[
         int, _whole(0, 2**53), "Offsets of a group that nobody was in for this long are forgotten."
     ] = limits.OFFSETS_RETENTION_MS
+    kafka_tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the Kafka door; none: no TLS."] = None
+    kafka_tls_key: Annotated[Path | None, _PATH, "Its private key, if not in the same file."] = None
+    kafka_tls_ca: Annotated[Path | None, _PATH, "Kafka clients must show a certificate of this authority."] = None
+    kafka_sasl: Annotated[
+        str,
+        _WORDS,
+        "How Kafka clients log in: plain, scram-sha-256, scram-sha-512, oauthbearer, comma-separated; none: they need not.",
+    ] = ""
+    kafka_users: Annotated[
+        str,
+        _SECRET,
+        "Users of the Kafka door: name:password or name:SCRAM-SHA-256$iterations$salt$stored$server, comma-separated.",
+    ] = ""
+    kafka_reauthenticate_ms: Annotated[
+        int, _whole(0, 2**53), "How long a Kafka client's login lasts; 0: as long as its connection."
+    ] = 0
+    kafka_oauth_jwks: Annotated[Path | None, _PATH, "File of the keys that sign OAuth bearer tokens (JWKS)."] = None
+    kafka_oauth_issuer: Annotated[str, _TEXT_VALUE, "Whose bearer tokens are taken (iss); none: any."] = ""
+    kafka_oauth_audience: Annotated[str, _TEXT_VALUE, "For whom bearer tokens must be (aud); none: any."] = ""
+    kafka_oauth_unsecured: Annotated[
+        bool, _FLAG, "Take bearer tokens that nobody signed: for development only."
+    ] = False
+    kafka_acl: Annotated[
+        str,
+        _one_of("auto", "on", "off"),
+        "Whether access rules decide what Kafka clients may do; auto: if clients log in or show certificates.",
+    ] = "auto"
+    kafka_super_users: Annotated[
+        str, _NAMES, "Kafka users that may do everything, separated by semicolons."
+    ] = ""
     api_keys: Annotated[
         str, _SECRET, "Keys of the HTTP door: key[:scopes[:prefixes]], comma-separated; none: open to all."
     ] = ""
@@ -200,6 +233,11 @@ class Config:
     lake: Annotated[
         bool, _FLAG, "Run the lake's driver beside the server: records become tables. Needs PySpark and Java."
     ] = False
+    traces: Annotated[
+        str,
+        _NAME,
+        "Exporter of OpenTelemetry that gets a span of each HTTP write, such as otlp_proto_http; none: no spans.",
+    ] = ""
     log_format: Annotated[
         str, _one_of("auto", "text", "json"), "Log lines as key=value or JSON; auto: key=value on a terminal."
     ] = "auto"

@@ -23,7 +23,8 @@
     │   ├── RouterNotFound
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
-    │   └── TransactionNotFound
+    │   ├── TransactionNotFound
+    │   └── CredentialNotFound      a user has no password of that kind
     ├── Rejected                    the ledger refused the command; the same on every broker
     │   ├── TopicExists
     │   ├── TopicFull               the topic's cap is reached and it discards nothing
@@ -208,6 +209,12 @@ class TransactionNotFound(NotFound):
     def __init__(self, id: str) -> None:
         super().__init__(f"no transactional id {id[:64]!r}: no producer has used it lately")
         self.id = id
+
+
+class CredentialNotFound(NotFound):
+    def __init__(self, user: str) -> None:
+        super().__init__(f"user {user[:64]!r} has no SCRAM credentials of that kind")
+        self.user = user
 
 
 class Rejected(MainstemError):

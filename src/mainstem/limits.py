@@ -35,7 +35,7 @@ PARQUET_ROW_GROUP_ROWS_MAX = 1_000_000
 PARQUET_PAGE_BYTES = 1 * MIB
 PARQUET_READ_ROWS = 64 * KIB  # rows unpacked at a time by a reader
 LAKE_READ_BYTES = 8 * MIB  # of the log, fetched and decoded at a time by a worker
-LAKE_READ_GAP_BYTES_MAX = 256 * KIB  # slices closer than this are fetched by one read
+LAKE_READ_GAP_BYTES_MAX = 16 * KIB  # slices closer than this are fetched by one read of a file
 LAKE_DRIVERS_SHOWN_MAX = 64  # whose last report is kept
 LAKE_DRIVER_SILENT_MS = 120_000  # a driver not heard of for so long is gone
 LAKE_FILES_OPEN_MAX = 64  # files a task writes to at once; each day has its own
@@ -251,6 +251,7 @@ LEASES_SHOWN = 500
 STORAGE_OBJECTS_SHOWN = 200
 STORAGE_PARTS_SHOWN = 500
 STORAGE_RANGES_SHOWN = 50
+STORAGE_OPEN_EXTENTS_MAX = 100_000  # of the file that grows: more are not sorted for being shown
 ROUTERS_MAX = 10_000
 ROUTER_HOPS_MAX = 8  # a copy that would be one for so many times is dropped
 ROUTER_COPIED_RECORDS_MAX = 10_000  # appended by one commit
@@ -341,6 +342,20 @@ CLOCK_SKEW_MS_MAX = 500  # against the store's; a broker beyond it proposes noth
 CLOCK_CHECK_S = 30.0
 LINGER_MS_BUCKET = 100  # how long records wait for others before they are put into a bucket together
 UPLOADS_IN_FLIGHT_MAX = 4  # payloads on their way to the store at once
+
+# Who may do what
+SCRAM_CREDENTIALS_MAX = 100_000
+SCRAM_ITERATIONS_MIN = 4_096
+SCRAM_ITERATIONS_MAX = 16_384  # each login of a client that sends its password costs as many hashes
+SCRAM_SALT_BYTES_MAX = 256
+ACCESS_RULES_MAX = 100_000
+ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
+ACCESS_DECISIONS_KEPT = 100_000  # answers of the access rules that are kept until a rule changes
+CLIENT_QUOTAS_MAX = 10_000  # entities with bounds of their own
+KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * KIB  # before a client has logged in
+KAFKA_TLS_HANDSHAKE_S = 15.0
+KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client to say goodbye
+KAFKA_TOKEN_BYTES_MAX = 16 * KIB  # of an OAuth bearer
 
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from mainstem import events, limits
+from mainstem import events, limits, tracing
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.group.options import GroupOptions
@@ -26,6 +26,7 @@ from mainstem.doors.http.context import HttpLimits
 from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.doors.kafka.connections import KafkaLimits
 from mainstem.doors.kafka.door import KafkaDoor
+from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
 from mainstem.spark.child import LakeChild
@@ -62,6 +63,8 @@ async def serve(config: Config, stop: asyncio.Event | None = None) -> None:
     stop = stop or asyncio.Event()
     _stop_on_signals(stop)
     _forget_ports(config.ports_file)  # so that nobody takes an earlier run's ports for ours
+    if config.traces:
+        tracing.export_by(config.traces)
     opening = time.monotonic()
     broker = await Broker.open(broker_options(config))
     _log.info("opened", data_dir=config.data_dir, seconds=round(time.monotonic() - opening, 3))
@@ -96,9 +99,10 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
         gc.freeze()  # what is loaded by now stays, so that full collections need not walk it: 60 ms each
         _log.info("ready", pid=os.getpid(), **ports)
         lake = _lake(config, ports, lake_key)
-        await _first_of(stop, broker.log.failed)
-        if broker.log.failure is not None:
-            raise broker.log.failure
+        sharing = broker.log.sharing
+        await _first_of(stop, *([sharing.failed] if sharing is not None else []))
+        if sharing is not None and sharing.failure is not None:
+            raise sharing.failure
     finally:
         if lake is not None:
             await lake.stop()  # first, so that it can give back what it holds
@@ -159,6 +163,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
                 initial_delay_ms=config.kafka_group_delay_ms,
                 offsets_retention_ms=config.kafka_offsets_retention_ms,
             ),
+            security=kafka_security(config),
         )
         doors.append(("kafka", kafka, config.kafka))
         if http is not None:

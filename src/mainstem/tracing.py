@@ -6,6 +6,7 @@ Kafka client that knows the header carries it on. While tracing is off, nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 HEADER = "traceparent"
 Headers = Iterable[tuple[str, bytes | None]]
 
+_FORM = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_MISSING = "tracing needs OpenTelemetry: pip install 'mainstem[otel]'"
 _tracer: Tracer | None = None
 
 
@@ -33,7 +36,7 @@ def enable(tracer: Tracer | None = None) -> None:
     try:
         from opentelemetry import trace
     except ImportError:
-        raise InvalidConfig("tracing needs OpenTelemetry: pip install 'mainstem[otel]'") from None
+        raise InvalidConfig(_MISSING) from None
     _tracer = tracer or trace.get_tracer("mainstem", VERSION)
 
 
@@ -48,13 +51,35 @@ def enabled() -> bool:
     return _tracer is not None
 
 
+def export_by(name: str) -> None:
+    """Make spans, and hand them to an installed exporter: `console`, or what another package brings, such as
+    `otlp_proto_http`. Which service and address they are for is said by OpenTelemetry's own variables."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise InvalidConfig(_MISSING) from None
+    from importlib.metadata import entry_points
+
+    found = {entry.name: entry for entry in entry_points(group="opentelemetry_traces_exporter")}
+    if name not in found:
+        known = ", ".join(sorted(found))
+        raise InvalidConfig(f"no exporter {name!r} is installed: there is {known}")
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(found[name].load()()))
+    enable(trace.get_tracer("mainstem", VERSION, tracer_provider=provider))
+
+
 @contextmanager
 def sending(
     topic: str, records: int, traceparent: bytes | None = None
 ) -> Generator[tuple[tuple[str, bytes], ...]]:
-    """A span of appending records, below `traceparent` or what the program is doing. Gives the records' headers."""
+    """A span of appending records, below `traceparent` or what the program is doing. Gives their headers.
+
+    While tracing is off, a `traceparent` that makes sense is passed on as it is."""
     if _tracer is None:
-        yield ()
+        yield ((HEADER, traceparent),) if traceparent and _FORM.fullmatch(traceparent) else ()
         return
     from opentelemetry.trace import SpanKind
 
@@ -67,9 +92,15 @@ def sending(
         yield ((HEADER, _written(span)),)
 
 
+def created(topic: str, records: int = 1) -> tuple[tuple[str, bytes], ...]:
+    """The headers of records that are sent later, or with others; their span ends here."""
+    with sending(topic, records) as headers:
+        return headers
+
+
 @contextmanager
-def processing(topic: str, headers: Headers | None) -> Generator[None]:
-    """A span of working on one record, in the trace that its headers tell of.
+def processing(topic: str, context: Headers | str | None) -> Generator[None]:
+    """A span of working on one record, in the trace that its headers, or its `trace`, tell of.
 
     Example:
         with mainstem.tracing.processing("orders", message.headers()):
@@ -80,7 +111,10 @@ def processing(topic: str, headers: Headers | None) -> Generator[None]:
         return
     from opentelemetry.trace import SpanKind
 
-    found = next((value for name, value in headers or () if name == HEADER), None)
+    if isinstance(context, str):
+        found: bytes | None = context.encode()
+    else:
+        found = next((value for name, value in context or () if name == HEADER), None)
     with _tracer.start_as_current_span(
         f"process {topic}",
         context=_context(found),

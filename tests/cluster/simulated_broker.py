@@ -120,7 +120,9 @@ class SimulatedBroker:
         except (MainstemError, FileNotFoundError):
             return
         self._history.read(reader, TOPIC, records)
-        assert not records or records[-1][0] >= acked, "a barrier passed and something acknowledged is not there"
+        assert not records or records[-1][0] >= acked, (
+            "a barrier passed and something acknowledged is not there"
+        )
 
     async def records(self) -> list[tuple[int, bytes]]:
         broker = self.broker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
@@ -75,7 +76,7 @@ class Writer:
     def longest_pause_s(self, since: float) -> float:
         """Between two acknowledgements, the moment itself counted as one."""
         times = [since, *(at for at in self.acked_at if at >= since)]
-        return max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        return max(later - earlier for earlier, later in itertools.pairwise(times))
 
 
 def read_all(bootstrap: str, topic: str, group: str, count: int) -> dict[tuple[int, int], bytes]:

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from mainstem.testing.server import ServerProcess
-from tests.docs.blocks import DATA, PYTHON, SHELL, TEXT, blocks_of
+
+from .blocks import DATA, PYTHON, SHELL, TEXT, blocks_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -95,7 +96,10 @@ def test_code_stands_in_fences_where_it_is_found(page: Path) -> None:
 def test_what_is_not_run_is_known(record_property: pytest.FixtureRequest) -> None:
     """The list of blocks that no test runs: a new one is added here on purpose."""
     left_out = {
-        f"{named(page)}: {block.said}" for page in PAGES for block in blocks_of(page) if block.comment == "not run"
+        f"{named(page)}: {block.said}"
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.comment == "not run"
     }
     listed = {
         line
@@ -126,7 +130,9 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
 
 
 def test_every_promise_names_a_test() -> None:
-    rows = re.findall(r"^\| (?!---|promise)(.*) \|$", (DOCS / "guarantees.md").read_text(encoding="utf-8"), re.M)
+    rows = re.findall(
+        r"^\| (?!---|promise)(.*) \|$", (DOCS / "guarantees.md").read_text(encoding="utf-8"), re.M
+    )
     assert len(rows) > 20
     assert [row for row in rows if not _TEST.search(row)] == []
 
@@ -139,7 +145,16 @@ def test_every_page_is_in_the_menu() -> None:
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            str(tmp_path / "site"),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -148,7 +163,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     start = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert "Mainstem" in start
-    assert not re.findall(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)', start), "works without a network"
+    assert not re.findall(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)', start), (
+        "works without a network"
+    )
 
 
 def anchors(page: Path) -> set[str]:

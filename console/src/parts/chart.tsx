@@ -41,7 +41,7 @@ export function Chart(props: { title: string; times: number[]; lines: Line[]; sh
         cursor: { y: false, drag: { setScale: false } },
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.15 : 1] } },
         axes: [
-          { ...axis, space: 70, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")) },
+          { ...axis, size: 26, space: 70, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")) },
           { ...axis, size: 64, space: 36, values: (_, splits) => splits.map((value) => latest.current.show(value)) },
         ],
         series: [

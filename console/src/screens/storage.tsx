@@ -54,7 +54,7 @@ function Content({ map }: { map: StorageMap }) {
                 {bytes(one.bytes)}, {plural(one.commits, "commit")}
               </span>
             </div>
-            <Bar ranges={one.ranges} sealed={one.sealed} />
+            <Bar ranges={one.ranges} />
             <div class="muted object-more">
               {one.ranges_total > one.ranges.length && `and ${count(one.ranges_total - one.ranges.length)} smaller ranges`}
             </div>
@@ -98,9 +98,8 @@ function Content({ map }: { map: StorageMap }) {
   );
 }
 
-function Bar({ ranges, sealed }: { ranges: HeldRange[]; sealed: boolean }) {
-  if (!ranges.length)
-    return <div class="object-bar empty-bar">{sealed ? "holds no topic’s records" : "its ranges are known once it is full"}</div>;
+function Bar({ ranges }: { ranges: HeldRange[] }) {
+  if (!ranges.length) return <div class="object-bar empty-bar">no records of a topic that is still there</div>;
   const all = ranges.reduce((sum, one) => sum + one.bytes, 0) || 1;
   return (
     <div class="object-bar">

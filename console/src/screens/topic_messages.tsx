@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, explained, get, path, query } from "../api";
 import { asLines, download, summary } from "../content";
-import { count, duration, plural, time } from "../format";
+import { clock, count, duration, plural, time } from "../format";
 import { follow } from "../live";
 import { Badge, Button, Select } from "../parts/controls";
 import { Empty, Failed, Loading } from "../parts/states";
@@ -253,7 +253,9 @@ function Rows(props: {
             >
               {props.several && <td class="number narrow">{message.partition}</td>}
               <td class="number offset">{message.offset}</td>
-              <td class="when">{time(message.timestamp_ms)}</td>
+              <td class="when" title={time(message.timestamp_ms)}>
+                {clock(message.timestamp_ms)}
+              </td>
               <td class="key mono">{message.key ? summary(message.key, 80) : <span class="muted">–</span>}</td>
               <td class="mono">{summary(message.value)}</td>
             </tr>

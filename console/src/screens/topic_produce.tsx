@@ -17,19 +17,20 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
   const [value, setValue] = useState('{"hello": "world"}');
   const [meta, setMeta] = useState("");
   const [format, setFormat] = useState<"json" | "text">("json");
-  const [partition, setPartition] = useState("0");
+  const [chosen, setPartition] = useState("0");
   const [done, setDone] = useState<Written>();
+  const partition = chosen === "0" ? undefined : chosen;
   const lacking = useLacking("write");
   const problem = wrong(value, format) ?? (meta ? wrong(meta, "json") : undefined);
+  // The value goes out as it was typed: parsing it first would round large numbers.
+  const parts = [`"data":${format === "json" ? value : JSON.stringify(value)}`];
+  if (key) parts.push(`"tag":${JSON.stringify(key)}`);
+  if (meta) parts.push(`"meta":${meta}`);
+  const body = `{"records":[{${parts.join()}}]}`;
   const send = async () => {
-    // The value goes out as it was typed: parsing it first would round large numbers.
-    const data = format === "json" ? value : JSON.stringify(value);
-    const record = [`"data":${data}`];
-    if (key) record.push(`"tag":${JSON.stringify(key)}`);
-    if (meta) record.push(`"meta":${meta}`);
     const written = await postText<Written>(
       path`/v0/topics/${name}` + query({ partition }),
-      `{"records":[{${record.join()}}]}`,
+      body,
     );
     setDone(written);
     onDone();
@@ -55,7 +56,7 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
         {partitions > 1 && (
           <Select
             label="Partition"
-            value={partition}
+            value={chosen}
             onChange={setPartition}
             options={Array.from({ length: partitions }, (_, at) => [String(at), String(at)] as const)}
           />
@@ -77,7 +78,7 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
       </div>
       <h3>The same from a terminal</h3>
       <Command
-        text={`curl ${location.origin}/v0/topics/${name} -H 'Content-Type: application/json' -d '{"records":[{"data":${format === "json" ? value.replace(/\s+/g, " ") : JSON.stringify(value)}}]}'`}
+        text={`curl ${location.origin}${path`/v0/topics/${name}`}${query({ partition })} -H 'Content-Type: application/json' -d '${body.replaceAll("'", "'\\''")}'`}
       />
     </div>
   );

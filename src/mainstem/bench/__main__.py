@@ -33,6 +33,7 @@ NAMES = (
     "lake",
     "spark",
     "etcd",
+    "cluster",
     "objectstore",
     "tables",
 )

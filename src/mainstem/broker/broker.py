@@ -357,7 +357,9 @@ class Broker:
 
     def _check_class(self, config: TopicConfig) -> None:
         if config.durability == "ephemeral" and self.cluster.shared:
-            raise InvalidConfig("brokers share this log, and what one alone remembers the others lack: not ephemeral")
+            raise InvalidConfig(
+                "brokers share this log, and what one alone remembers the others lack: not ephemeral"
+            )
 
     def _rehearse(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
         refusal = self._log.ledger.topics.refusal(command)

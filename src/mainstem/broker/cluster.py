@@ -16,6 +16,7 @@ from mainstem.errors import BrokerFenced, MainstemError, Stale
 from mainstem.ledger.cluster_commands import ExpireBroker, Heartbeat, JoinBroker
 from mainstem.ledger.members import Member
 from mainstem.log.log import Log
+from mainstem.log.sharing import Sharing
 from mainstem.ports.clock import Clock
 
 _log = events.named("cluster")
@@ -28,6 +29,7 @@ class Cluster:
 
     def __init__(self, log: Log, clock: Clock, *, zone: str = "", node: str = "local") -> None:
         self._log = log
+        self._sharing = log.sharing
         self._clock = clock
         self._zone = zone
         self._node = node
@@ -44,7 +46,7 @@ class Cluster:
     @property
     def shared(self) -> bool:
         """Whether other brokers may write to the same log."""
-        return self._log.shared
+        return self._sharing is not None
 
     @property
     def broker(self) -> int:
@@ -73,15 +75,15 @@ class Cluster:
 
     def tends(self, work: str) -> bool:
         """The same for work that depends on what time it is."""
-        return self._log.clock_trusted and self.does(work)
+        return (self._sharing is None or self._sharing.clock_trusted) and self.does(work)
 
     def take_clock(self, off_ms: int) -> None:
         """This broker's clock is that far off the store's."""
         trusted = abs(off_ms) <= limits.CLOCK_SKEW_MS_MAX
-        if trusted != self._log.clock_trusted:
-            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="keep the brokers' clocks in step")
         self.clock_off_ms = off_ms
-        self._log.clock_trusted = trusted
+        if self._sharing is not None and trusted != self._sharing.clock_trusted:
+            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="keep the brokers' clocks in step")
+            self._sharing.trust_clock(trusted)
 
     def doer(self, work: str) -> int:
         """The broker that a piece of work falls to."""
@@ -114,9 +116,10 @@ class Cluster:
     async def join(self, addresses: Mapping[str, str]) -> None:
         """Tell the others where clients reach this broker, and stay until `leave`."""
         self._addresses = tuple(sorted(addresses.items()))
-        if self.shared:
+        if self._sharing is not None:
             await self._join()
-            self._beating = asyncio.get_running_loop().create_task(self._beat(), name="mainstem-heartbeat")
+            beating = self._beat(self._sharing)
+            self._beating = asyncio.get_running_loop().create_task(beating, name="mainstem-heartbeat")
 
     async def leave(self) -> None:
         """Stop beating. That this broker is gone is told by the log when it closes."""
@@ -145,12 +148,12 @@ class Cluster:
             JoinBroker(self.broker, self._log.epoch, self._addresses, self._zone, self._node)
         )
 
-    async def _beat(self) -> None:
-        while self._log.failure is None:
+    async def _beat(self, sharing: Sharing) -> None:
+        while sharing.failure is None:
             try:
-                if self._log.expired:
-                    await self._rejoin()
-                elif self._log.idle_s() >= limits.MEMBER_HEARTBEAT_S:
+                if sharing.expired:
+                    await self._rejoin(sharing)
+                elif sharing.idle_s() >= limits.MEMBER_HEARTBEAT_S:
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
                 self._tell()
@@ -160,10 +163,10 @@ class Cluster:
                 _log.warning("no heartbeat", error=str(error))
             await asyncio.sleep(limits.MEMBER_HEARTBEAT_S / 4)
 
-    async def _rejoin(self) -> None:
+    async def _rejoin(self, sharing: Sharing) -> None:
         """Others took this broker for dead: what it proposed since then was refused."""
         _log.warning("rejoining", message="this broker was expired, or lost sight of the log")
-        await self._log.rejoin()
+        await sharing.rejoin()
         await self._join()
         _log.info("rejoined", epoch=self._log.epoch)
 

@@ -75,6 +75,7 @@ class Page:
     count: int = 0
     bytes: int = 0  # logical, of the records chosen
     scanned: int = 0
+    stored_each: int = 0  # bytes a record took in the last read for this page
 
     @property
     def caught_up(self) -> bool:
@@ -163,7 +164,11 @@ class Diffs:
     ) -> bool:
         """Add records from where the page ends. False once it is full."""
         at = page.next_from_seq
-        asked = self._bytes_to_read(stream, wanted.limit - page.count, wanted.max_bytes - page.bytes)
+        left = wanted.limit - page.count
+        if page.stored_each:
+            asked = left * page.stored_each + _READ_BYTES_MIN
+        else:
+            asked = self._bytes_to_read(stream, left, wanted.max_bytes - page.bytes)
         chunk = self._log.read_cached(stream, at, asked)
         if chunk is None:
             chunk = await self._log.read(stream, at, asked)
@@ -171,6 +176,7 @@ class Diffs:
         if len(batches) > _MANY_SLICES:
             batches = [memoryview(b"".join(batches))]
         reached = min(chunk.next_offset, floors.end)
+        page.stored_each = sum(map(len, batches)) // max(1, reached - at)
         for index in index_slices(batches):
             if not _choose(index, page, at, reached, floors, wanted, nodes):
                 return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.intervals import DELETED, SOURCE_TRIM, is_loss
+from mainstem.ledger.intervals import DELETED, SOURCE_TRIM
 from mainstem.ledger.streams import Streams
 from mainstem.log.log import Log
 
@@ -84,17 +84,17 @@ async def expire_untracked(log: Log, stream: int, config: TopicConfig, now_ms: i
     if columns is None or streams.start(number) >= columns.since:
         return
     floor = min(await log.offset_at(stream, now_ms - config.ttl_ms), columns.since)
-    floor = _before_deleted(streams, number, floor)
+    floor = _behind_records(streams, number, floor)
     if floor > streams.start(number):
         await log.trim(stream, floor, "ttl")
 
 
-def _before_deleted(streams: Streams, stream: int, floor: int) -> int:
-    """The floor without the deleted records right below it, which did not live to expire."""
+def _behind_records(streams: Streams, stream: int, floor: int) -> int:
+    """The floor right behind the last record below it: what was deleted or lost there did not live to expire."""
     start, holes = streams.start(stream), streams.holes(stream)
     while floor > start:
         below = next(iter(holes.overlapping(floor - 1, floor)), None)
-        if below is None or is_loss(below[2]):
+        if below is None:
             break
         floor = below[0]
     return floor

@@ -31,7 +31,7 @@ class WalObject(msgspec.Struct, frozen=True):
     bytes: int
     sealed: bool
     commits: int
-    ranges: list[HeldRange]  # the largest ones; none are known of an object that still grows
+    ranges: list[HeldRange]  # the largest ones
     ranges_total: int
 
 
@@ -60,9 +60,9 @@ class StorageMap(msgspec.Struct, frozen=True):
 def storage_map(broker: Broker, allowed: Callable[[str], bool], topic: Topic | None = None) -> StorageMap:
     """All that is stored, or all that is stored of one topic."""
     streams = None if topic is None else set(topic.streams)
-    held = broker.log.holdings().objects[::-1]
+    held = broker.log.holdings(spans=True).objects[::-1]
     if streams is not None:
-        held = [one for one in held if not one.sealed or _mentions(one, streams)]
+        held = [one for one in held if _mentions(one, streams)]
     objects = [_object(broker, one, allowed, streams) for one in held[: limits.STORAGE_OBJECTS_SHOWN]]
     parts = sorted(
         _parts(broker, allowed, streams), key=lambda part: (-part.generation, part.topic, -part.end)

@@ -26,6 +26,7 @@ class Record(msgspec.Struct):
     packed: str | None = field(name="$raw", default=None)  # base64 of a value that is no JSON
     topic: str = ""
     partition: int = 0
+    trace: str | None = field(name="$trace", default=None)  # its header traceparent, read while tracing is on
 
     @property
     def offset(self) -> int:

@@ -6,6 +6,7 @@ from types import TracebackType
 
 from mainstem.client.answers import Health
 from mainstem.client.backups import BackupCalls
+from mainstem.client.clusters import ClusterCalls
 from mainstem.client.groups import GroupCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
@@ -15,7 +16,9 @@ from mainstem.client.topics import TopicCalls
 from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 
 
-class AsyncClient(TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, TableCalls, BackupCalls):
+class AsyncClient(
+    TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, TableCalls, BackupCalls, ClusterCalls
+):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
     `mainstem.Client`; here they are awaited.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from mainstem import limits
+from mainstem import limits, tracing
 from mainstem.client.answers import Sent
 from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord
 from mainstem.client.loop import LoopThread
@@ -142,9 +142,15 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[Sent]:
         """Put a record in line, once there is room. The future tells where it went; it need not be awaited."""
+        if tracing.enabled():
+            headers = (*headers, *self.context())
         delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         await self.put(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery)
         return delivery
+
+    def context(self) -> Headers:
+        """Headers that put a record into the trace of what the caller is doing."""
+        return tracing.created(self._topic)
 
     async def put(self, record: NewRecord, delivery: Delivery) -> None:
         """As `send`, with a future of the caller's."""
@@ -304,6 +310,8 @@ class Producer:
         """Put a record in line, once there is room. The future tells where it went; it need not be read."""
         if self._closed:
             raise Closed("this producer is closed: make another one")
+        if tracing.enabled():
+            headers = (*headers, *self._producer.context())
         gathering = self._producer.gathering
         if not gathering.roomy:
             self._thread.call(self._producer.room())

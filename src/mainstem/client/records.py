@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from mainstem import limits
+from mainstem import limits, tracing
 from mainstem.client.answers import Gap, OnGap, Page, Record, Removed, Written
 from mainstem.client.batches import BatchPage, page_of
 from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord, Node
@@ -106,12 +106,13 @@ class RecordCalls(Calls):
             client.produce_batch("orders", [b"one", b"two"], headers=[[("source", b"web")], []])
         """
         body = BatchBody()
+        context = tracing.created(topic, len(values)) if tracing.enabled() else ()
         for row, value in enumerate(values):
             body.add(
                 NewRecord(
                     value,
                     None if keys is None else keys[row],
-                    headers=() if headers is None else headers[row],
+                    headers=context if headers is None else (*headers[row], *context),
                     timestamp_ms=None if timestamps_ms is None else timestamps_ms[row],
                 )
             )
@@ -131,6 +132,20 @@ class RecordCalls(Calls):
     ) -> Written:
         if not records:
             raise InvalidInput("there is nothing to append: give at least one record")
+        if not tracing.enabled():
+            return await self._send(topic, records, partition, key, create)
+        with tracing.sending(topic, len(records)) as context:
+            traced = [msgspec.structs.replace(one, headers=(*one.headers, *context)) for one in records]
+            return await self._send(topic, traced, partition, key, create)
+
+    async def _send(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        partition: int,
+        key: str | None,
+        create: bool | None,
+    ) -> Written:
         packed = any(record.needs_batch for record in records)
         body: JsonBody | BatchBody = BatchBody() if packed else JsonBody()
         for record in records:
@@ -186,6 +201,8 @@ class RecordCalls(Calls):
             page = client.page("orders", from_seq=page.next_from_seq)
         """
         body = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "node": node, "include_tags": True}
+        if tracing.enabled():
+            body["include_trace"] = True
         path, query = topic_path(topic, "diff"), {"partition": partition or None}
         page = await self._transport.ask("POST", path, Page, body, query=query, wait_s=wait_ms / 1000)
         for record in page.records:

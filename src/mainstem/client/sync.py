@@ -91,6 +91,7 @@ class Client:
         return self._client.url
 
     health = _waited(AsyncClient.health)
+    cluster = _waited(AsyncClient.cluster)
 
     create_topic = _waited(AsyncClient.create_topic)
     ensure_topic = _waited(AsyncClient.ensure_topic)

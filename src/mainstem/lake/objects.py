@@ -82,38 +82,30 @@ def _wal_rows(
     bases = rows["base"] + extents.shift
     rows = rows[~(in_ranges(bases, lost) & in_ranges(bases + rows["count"] - 1, lost))]  # known to be damaged
     place = places.at(extents.url)
-    for first, last in _reads(rows):
+    for first, last in _pieces(rows):
         batches = _read_slices(place, rows[first:last], extents, name)
         for decoded in decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms):
             low, high = decoded.column("_offset").to_numpy().searchsorted((extents.first, extents.last))
             yield decoded.slice(int(low), int(high - low))
 
 
-def _reads(rows: Rows) -> Iterator[tuple[int, int]]:
-    """Runs of extents that are fetched by one read each: near each other, and not too many bytes."""
-    starts = rows["start"].astype(np.int64)
-    ends = starts + rows["length"]
-    far = np.ones(len(rows), np.bool_)
-    gaps = starts[1:] - ends[:-1]
-    far[1:] = (gaps < 0) | (gaps > limits.LAKE_READ_GAP_BYTES_MAX)
+def _pieces(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Runs of extents that are fetched and decoded at once: not too many bytes, and far more than one slice."""
+    filled = np.cumsum(rows["length"], dtype=np.int64)
     first = 0
-    for run_end in [*np.flatnonzero(far)[1:].tolist(), len(rows)]:
-        while first < run_end:
-            full = int(
-                np.searchsorted(ends[first:run_end], starts[first] + limits.LAKE_READ_BYTES, side="right")
-            )
-            last = first + max(full, 1)
-            yield first, last
-            first = last
+    while first < len(rows):
+        before = int(filled[first - 1]) if first else 0
+        full = int(np.searchsorted(filled, before + limits.LAKE_READ_BYTES, side="right"))
+        last = max(full, first + 1)
+        yield first, last
+        first = last
 
 
 def _read_slices(place: Place, rows: Rows, extents: WalExtents, name: str) -> bytearray:
     """The slices, checked and stamped, one after another."""
-    origin = int(rows["start"][0])
-    block = memoryview(place.read(origin, int(rows["start"][-1]) + int(rows["length"][-1]) - origin))
     slices = []
-    for _, count, base, start, length, crc, _ in rows.tolist():
-        slice = block[start - origin : start - origin + length]
+    for slice, row in zip(_slices(place, rows), rows.tolist(), strict=True):
+        _, count, base, _, length, crc, _ = row
         if len(slice) != length or crc32c(slice) != crc:
             base += extents.shift
             raise SliceDamaged(
@@ -130,6 +122,24 @@ def _read_slices(place: Place, rows: Rows, extents: WalExtents, name: str) -> by
         stamp(view[at : at + len(slice)], base + extents.shift, _LEADER_EPOCH)
         at += len(slice)
     return joined
+
+
+def _slices(place: Place, rows: Rows) -> Iterator[memoryview]:
+    """The bytes of each extent. Those near each other come by one read."""
+    starts = rows["start"].astype(np.int64)
+    ends = starts + rows["length"]
+    gaps = starts[1:] - ends[:-1]
+    cuts = np.flatnonzero((gaps < 0) | (gaps > limits.LAKE_READ_GAP_BYTES_MAX)) + 1
+    firsts = [0, *cuts.tolist()]
+    lasts = [*cuts.tolist(), len(rows)]
+    ranges = [
+        (int(starts[first]), int(ends[last - 1] - starts[first]))
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+    for first, last, block in zip(firsts, lasts, place.read(ranges), strict=True):
+        view, origin = memoryview(block), int(starts[first])
+        for start, end in zip(starts[first:last].tolist(), ends[first:last].tolist(), strict=True):
+            yield view[start - origin : end - origin]
 
 
 # Parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -16,8 +17,8 @@ from mainstem.ports.objectstore.open import open_store
 class Place(Protocol):
     """An object that ranges of bytes are read from. For one thread."""
 
-    def read(self, start: int, length: int) -> bytes:
-        """Fewer bytes at the object's end."""
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges as (start, length); fewer bytes at the object's end."""
         ...
 
     def close(self) -> None: ...
@@ -60,7 +61,10 @@ class _LocalPlace:
         except FileNotFoundError:
             raise NotFound(f"no object at {path}") from None
 
-    def read(self, start: int, length: int) -> bytes:
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self._read(start, length) for start, length in ranges]
+
+    def _read(self, start: int, length: int) -> bytes:
         pieces = []
         while length > 0:
             piece = os.pread(self._fd, length, start)
@@ -82,8 +86,8 @@ class _StorePlace:
         self._store = open_store(urlunsplit(parts._replace(path="")))
         self._runner = asyncio.Runner()  # workers have no event loop of their own
 
-    def read(self, start: int, length: int) -> bytes:
-        return self._runner.run(self._store.get_ranges(self._key, [(start, length)]))[0]
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return self._runner.run(self._store.get_ranges(self._key, ranges))
 
     def close(self) -> None:
         self._runner.close()
@@ -112,7 +116,7 @@ class _SeekablePlace(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        data = self._place.read(self._at, min(len(view), max(0, self._size - self._at)))
+        (data,) = self._place.read([(self._at, min(len(view), max(0, self._size - self._at)))])
         view[: len(data)] = data
         self._at += len(data)
         return len(data)

@@ -24,6 +24,8 @@ import msgspec
 
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.brokers import BrokerState
+from mainstem.ledger.client_quotas import ClientQuota
+from mainstem.ledger.credentials import Credential
 from mainstem.ledger.cursors import CursorsState
 from mainstem.ledger.entry import Buffer
 from mainstem.ledger.generations import GenerationsState
@@ -32,6 +34,7 @@ from mainstem.ledger.leases import LeasesState
 from mainstem.ledger.members import Member
 from mainstem.ledger.producers import ProducersState
 from mainstem.ledger.routers import RoutersState
+from mainstem.ledger.security_commands import AccessRule
 from mainstem.ledger.sinks import SinkState
 from mainstem.ledger.streams import StreamsState
 from mainstem.ledger.tables import TablesState
@@ -64,6 +67,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     generations: GenerationsState = GenerationsState()
     routers: RoutersState = RoutersState()
     members: list[Member] = []
+    credentials: list[Credential] = []
+    access_rules: list[AccessRule] = []
+    client_quotas: list[ClientQuota] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode

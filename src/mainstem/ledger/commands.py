@@ -27,6 +27,13 @@ from mainstem.ledger.lake_commands import (
     TakeTask,
 )
 from mainstem.ledger.router_commands import DeleteRouter, Forward, NoteForwarded, PassOver, PutRouter
+from mainstem.ledger.security_commands import (
+    AlterClientQuota,
+    DeleteAccessRules,
+    DeleteScramCredential,
+    PutAccessRules,
+    PutScramCredential,
+)
 from mainstem.ledger.table_commands import (
     CommitTables,
     CreateNamespace,
@@ -381,4 +388,9 @@ Command = (
     | LeaveBroker
     | ExpireBroker
     | AdmitBroker
+    | PutScramCredential
+    | DeleteScramCredential
+    | PutAccessRules
+    | DeleteAccessRules
+    | AlterClientQuota
 )

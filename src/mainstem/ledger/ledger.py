@@ -20,11 +20,15 @@ from mainstem.ledger import (
     commands,
     lake_commands,
     router_commands,
+    security_commands,
     table_commands,
 )
+from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.aliases import Aliases
 from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.brokers import Admission, Brokers
+from mainstem.ledger.client_quotas import ClientQuotas
+from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
 from mainstem.ledger.digest import combine
 from mainstem.ledger.entry import Buffer, Entry, Part
@@ -77,6 +81,9 @@ class Ledger:
         self.tables = Tables(self.topics, self._parts_of)
         self._serve_by(Generations(self.streams, self.topics, Tasks()))
         self.members = Members()
+        self.credentials = Credentials()
+        self.access_rules = AccessRules()
+        self.client_quotas = ClientQuotas()
         self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
@@ -161,6 +168,11 @@ class Ledger:
             cluster_commands.LeaveBroker: self._leave,
             cluster_commands.ExpireBroker: self._expire_broker,
             cluster_commands.AdmitBroker: self._admit_broker,
+            security_commands.PutScramCredential: lambda command: self.credentials.put(command),
+            security_commands.DeleteScramCredential: lambda command: self.credentials.delete(command),
+            security_commands.PutAccessRules: lambda command: self.access_rules.put(command),
+            security_commands.DeleteAccessRules: lambda command: self.access_rules.delete(command),
+            security_commands.AlterClientQuota: lambda command: self.client_quotas.alter(command),
         }
 
     # Applying
@@ -384,7 +396,11 @@ class Ledger:
                 + self.queues.digest
                 + self.sinks.digest
                 + self.routers.digest(),
-                self.brokers.digest() + self.members.digest,
+                self.brokers.digest()
+                + self.members.digest
+                + self.credentials.digest
+                + self.access_rules.digest
+                + self.client_quotas.digest,
             ),
         )
 
@@ -408,6 +424,9 @@ class Ledger:
             generations=self.generations.encode(),
             routers=self.routers.encode(),
             members=self.members.encode(),
+            credentials=self.credentials.encode(),
+            access_rules=self.access_rules.encode(),
+            client_quotas=self.client_quotas.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -434,6 +453,9 @@ class Ledger:
         tasks = Tasks.decode(state.tasks)
         ledger._serve_by(Generations.decode(state.generations, streams, topics, tasks))
         ledger.members = Members.decode(state.members)
+        ledger.credentials = Credentials.decode(state.credentials)
+        ledger.access_rules = AccessRules.decode(state.access_rules)
+        ledger.client_quotas = ClientQuotas.decode(state.client_quotas)
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

@@ -49,7 +49,9 @@ class Members:
 
     def join(self, command: JoinBroker, *, live: bool) -> Member | BrokerFenced | InvalidInput | LimitReached:
         if not live:
-            return BrokerFenced(f"broker {command.broker} cannot join under epoch {command.epoch}: boot again")
+            return BrokerFenced(
+                f"broker {command.broker} cannot join under epoch {command.epoch}: boot again"
+            )
         words = [command.zone, command.node, *(word for pair in command.addresses for word in pair)]
         if len(command.addresses) > limits.MEMBER_ADDRESSES_MAX or any(
             len(word) > limits.NAME_CHARS_MAX for word in words

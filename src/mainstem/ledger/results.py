@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from mainstem.errors import MainstemError
 from mainstem.ledger.appends import AppendOutcome
+from mainstem.ledger.client_quotas import ClientQuota
+from mainstem.ledger.credentials import Credential
 from mainstem.ledger.members import Member
+from mainstem.ledger.security_commands import AccessRule
 from mainstem.ledger.topics import Topic
 
 
@@ -266,6 +269,13 @@ class BrokerGone:
     gone: bool  # False: it was gone before, or was heard of since
 
 
+@dataclass(frozen=True, slots=True)
+class AccessRulesChanged:
+    """Of PutAccessRules and DeleteAccessRules."""
+
+    rules: tuple[AccessRule, ...]  # those that came, or went
+
+
 Result = (
     Topic
     | RecordsRemoved
@@ -307,5 +317,8 @@ Result = (
     | Member
     | Beaten
     | BrokerGone
+    | Credential
+    | AccessRulesChanged
+    | ClientQuota
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

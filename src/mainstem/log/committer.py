@@ -391,7 +391,12 @@ class Committer:
         self._apply(group, entry, placement)
 
     async def _commit_shared(
-        self, following: Following, group: Group, entry: Entry, encoded: bytes, uploading: asyncio.Task[object]
+        self,
+        following: Following,
+        group: Group,
+        entry: Entry,
+        encoded: bytes,
+        uploading: asyncio.Task[object],
     ) -> None:
         uploaded = await uploading
         if self._refusal is not None and not isinstance(self._refusal, Closed):

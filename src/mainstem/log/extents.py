@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -144,6 +144,14 @@ class OpenExtents:
             if base + count > offset:
                 yield Extent(self.number, count, base, start, length, crc, time)
 
+    def rows_from(self, stream: int, offset: int, count: int) -> Rows:
+        """The stream's rows that begin at `offset` or later, in order: the first `count`, copied."""
+        rows = self._of_stream.get(stream)
+        if rows is None:
+            return np.empty(0, EXTENT)
+        at = bisect_left(rows, offset, key=lambda number: self._row(number)[2])
+        return self._rows[np.frombuffer(rows[at : at + count], np.uint32)]
+
     def rows_of(self, stream: int, start: int, end: int) -> Rows:
         """The stream's rows that have an offset in [start, end), in order: a copy."""
         numbers = self._of_stream.get(stream)
@@ -193,6 +201,12 @@ class SealedExtents:
             return 0, 0
         last = int(self.spans["first"][at + 1]) if at + 1 < len(self.spans) else len(self.rows)
         return int(self.spans["first"][at]), last
+
+    def rows_from(self, stream: int, offset: int, count: int) -> Rows:
+        """The stream's rows that begin at `offset` or later, in order: the first `count`."""
+        first, last = self._range(stream)
+        at = first + int(np.searchsorted(self.rows["base"][first:last], offset))
+        return self.rows[at : min(last, at + count)]
 
     def rows_of(self, stream: int, start: int, end: int) -> Rows:
         """The stream's rows that have an offset in [start, end), in order."""

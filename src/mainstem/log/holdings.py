@@ -14,7 +14,7 @@ class HeldObject(NamedTuple):
     size_bytes: int
     sealed: bool
     commits: int
-    spans: Rows | None  # rows of SPAN, one a stream; None while the object grows
+    spans: Rows | None  # rows of SPAN, one a stream; None if nobody asked, or they are too many
 
 
 class Holdings(NamedTuple):
@@ -22,14 +22,14 @@ class Holdings(NamedTuple):
     memory_bytes: int  # of the newest records, kept to serve readers at the end
 
 
-def holdings(port: CommitLog, index: ExtentIndex, memory_bytes: int) -> Holdings:
+def holdings(port: CommitLog, index: ExtentIndex | None, memory_bytes: int) -> Holdings:
     objects = [
         HeldObject(
             one.number,
             one.size_bytes,
             one.sealed,
             one.end_position - one.first_position,
-            index.spans(one.number),
+            None if index is None else index.spans(one.number),
         )
         for one in port.objects()
     ]

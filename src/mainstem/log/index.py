@@ -11,14 +11,19 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 
+from mainstem import limits
 from mainstem.errors import invariant
 from mainstem.log.extents import Extent, OpenExtents, Rows, SealedExtents
 
 _NO_BOUND_MS = (1 << 63) - 1
+_FEW_EXTENTS = 16  # looked up one by one; more of them as arrays
+_ROWS_AT_ONCE = 1024
+_COLUMNS = ("count", "base", "start", "length", "crc", "max_timestamp")  # of a row, as an Extent has them
 
 
 class NotLoaded(Exception):
@@ -124,7 +129,9 @@ class ExtentIndex:
             self._loaded.popitem(last=False)
 
     def spans(self, number: int) -> Rows | None:
-        """One row a stream that a finished object holds; None while it grows."""
+        """One row a stream that an object holds; None if it grows and has too many extents to go through."""
+        if self._open is not None and number == self._open.number:
+            return self._open.spans() if len(self._open) <= limits.STORAGE_OPEN_EXTENTS_MAX else None
         return self._spans.get(number)
 
     def holds(self, number: int) -> bool:
@@ -140,11 +147,14 @@ class ExtentIndex:
         found: list[Extent] = []
         total = 0
         for number in self.objects_from(stream, offset):
-            for extent in self.extents_of(number).from_offset(stream, offset):
+            extents = self.extents_of(number)
+            for extent in extents.from_offset(stream, offset):
                 if extent.end > end or (found and total + extent.length > max_bytes):
                     return found
                 found.append(extent)
                 total += extent.length
+                if len(found) == _FEW_EXTENTS:
+                    return found + _many(extents, stream, extent.end, max_bytes - total, end)
             if found:
                 return found
         return found
@@ -216,3 +226,22 @@ class ExtentIndex:
             for number, spans in self._spans.items()
             if number not in self._unsealed and bool(np.all(is_dead(spans)))
         ]
+
+
+def _many(
+    extents: OpenExtents | SealedExtents, stream: int, offset: int, max_bytes: int, end: int
+) -> list[Extent]:
+    """Further extents from `offset` on that fit, of a stream that was written to a little at a time."""
+    found: list[Extent] = []
+    while True:
+        rows = extents.rows_from(stream, offset, _ROWS_AT_ONCE)
+        totals = np.cumsum(rows["length"], dtype=np.int64)
+        fitting = min(
+            int(np.searchsorted(totals, max_bytes, side="right")),
+            int(np.searchsorted(rows["base"] + rows["count"], end, side="right")),
+        )
+        columns = [rows[name][:fitting].tolist() for name in _COLUMNS]
+        found += map(Extent._make, zip(repeat(extents.number), *columns))
+        if fitting < _ROWS_AT_ONCE:
+            return found
+        offset, max_bytes = found[-1].end, max_bytes - int(totals[-1])

@@ -12,19 +12,13 @@ from typing import Any, cast
 
 from mainstem import limits
 from mainstem.errors import (
-    BrokerFenced,
-    BrokerNumberTaken,
     InvalidInput,
     MainstemError,
     NoSpace,
     NotFound,
     OffsetOutOfRange,
     RecordsLost,
-    StorageError,
-    Unavailable,
-    invariant,
 )
-from mainstem.ledger.cluster_commands import AdmitBroker
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
@@ -38,7 +32,6 @@ from mainstem.log.dead_spans import dead_spans
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extents import SealedExtents
-from mainstem.log.following import Following
 from mainstem.log.group import Placed
 from mainstem.log.holdings import Holdings, holdings
 from mainstem.log.locating import Located, locate
@@ -46,6 +39,7 @@ from mainstem.log.parts import PartReader
 from mainstem.log.reader import Reader
 from mainstem.log.recovery import Recovered, recover
 from mainstem.log.searching import Searching, first_at
+from mainstem.log.sharing import Sharing
 from mainstem.log.tail import TailCache
 from mainstem.log.upkeep import Upkeep
 from mainstem.log.views import View
@@ -88,11 +82,6 @@ class Log:
         save_at: SaveAt | None = None,
     ) -> None:
         self._port = port
-        self._clock = clock
-        self.shared = options.shared
-        self.broker = recovered.ledger.brokers.unused() if options.broker is None else options.broker
-        self.failure: MainstemError | None = None  # why this process cannot go on with the log
-        self.failed = asyncio.Event()  # set with `failure`
         self.maintains: Callable[[], bool] = lambda: not options.shared  # whether to seal, checkpoint, drop
         self.objects = objects  # where the files of parts are
         self._options = options
@@ -118,16 +107,12 @@ class Log:
             tail,
             self.visibility,
             clock,
-            self.broker,
+            1 if options.broker is None else options.broker,
             self._object_finished,
             options.linger_ms / 1000,
         )
         self._parts = PartReader(objects)
-        self._following = (
-            self._committer.share(cast(SharedCommitLog, port), self._commit_failed)
-            if options.shared
-            else None
-        )
+        self.sharing = self._share(clock) if options.shared else None  # with other brokers
         self._reader = Reader(
             port, self.ledger, self._index, tail, self.visibility, self._committer, self._parts
         )
@@ -162,9 +147,9 @@ class Log:
 
     async def _take_over(self, recovered: Recovered) -> None:
         brokers = self.ledger.brokers
-        if self._following is not None:
+        if self.sharing is not None:
             self._committer.start()
-            await self._booted(await self._boot_shared(), recovered)
+            await self._booted(await self.sharing.boot(), recovered)
             return
         broker = self.broker
         before = brokers.get(broker)
@@ -183,57 +168,34 @@ class Log:
             return
         await self._booted(booted, recovered)
 
-    async def _boot_shared(self) -> Booted:
-        """A new epoch. What was written to a shared log is durable, whatever became of who wrote it: no jump."""
+    def _share(self, clock: Clock) -> Sharing:
         options = self._options
-        if options.broker is not None or self._committer.epoch:
-            boot = Boot(self.broker, options.boot_id, jump=False, node=options.node)
-            return cast(Booted, await self._committer.propose_alone(boot))
-        while True:
-            self.broker = self.ledger.brokers.unused()
-            self._committer.take_number(self.broker)
-            try:
-                admit = AdmitBroker(self.broker, options.boot_id, options.node)
-                return cast(Booted, await self._committer.propose_alone(admit))
-            except BrokerNumberTaken:
-                continue  # another one was quicker, and is known by now
+        return Sharing(
+            cast(SharedCommitLog, self._port),
+            self._committer,
+            self.ledger,
+            clock,
+            asked=options.broker,
+            boot_id=options.boot_id,
+            node=options.node,
+        )
 
-    async def rejoin(self) -> None:
-        """Take a new epoch, after this broker was expired or lost sight of the log's tail."""
-        invariant(self._following is not None, "only a broker of a shared log is expired")
-        self._committer.hold(Unavailable("this broker is rejoining the others: try again"))
-        await self._following.rejoin()  # type: ignore[union-attr]  # just checked
-        booted = await self._boot_shared()
-        self._committer.take_epoch(booted.broker_epoch)
+    @property
+    def shared(self) -> bool:
+        """Whether other brokers may write to the same log."""
+        return self.sharing is not None
+
+    @property
+    def broker(self) -> int:
+        """The number of this broker."""
+        if self.sharing is not None:
+            return self.sharing.broker
+        return 1 if self._options.broker is None else self._options.broker
 
     @property
     def epoch(self) -> int:
         """Of this broker; 0 before it has one."""
         return self._committer.epoch
-
-    @property
-    def expired(self) -> bool:
-        """Whether this broker may write no more until it rejoins. Fails for good if another one took its place."""
-        mine = self.ledger.brokers.get(self.broker)
-        if mine is not None and mine.boot_id != self._options.boot_id:
-            self._fail(
-                BrokerFenced(f"another process runs as broker {self.broker}: give each its own number")
-            )
-            return False
-        return self._committer.stale or not self.ledger.brokers.live(self.broker, self.epoch)
-
-    @property
-    def clock_trusted(self) -> bool:
-        """Whether this broker's clock moves the time of all of them."""
-        return self._committer.clock_trusted
-
-    @clock_trusted.setter
-    def clock_trusted(self, trusted: bool) -> None:
-        self._committer.clock_trusted = trusted
-
-    def idle_s(self) -> float:
-        """Since a commit of this broker was last applied."""
-        return self._clock.monotonic() - self._committer.committed_at
 
     def _upkeep(self, recovered: Recovered) -> Upkeep:
         return Upkeep(
@@ -251,30 +213,6 @@ class Log:
             await self._save_at(position)
             self._checkpoints_kept.append(position)
 
-    async def _follow(self, following: Following) -> None:
-        try:
-            await following.run()
-        except asyncio.CancelledError:
-            raise
-        except MainstemError as error:
-            self._fail(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, this process no longer knows the state
-            _log.exception("others' commits could not be applied")
-            self._fail(StorageError(f"others' commits could not be applied: {error!r}"))
-
-    def _commit_failed(self, error: Exception) -> None:
-        if isinstance(error, MainstemError):
-            self._fail(error)
-        else:
-            self._fail(StorageError(f"the commit path failed: {error!r}"))
-
-    def _fail(self, error: MainstemError) -> None:
-        if self.failure is None:
-            _log.error("the log cannot be gone on with", extra={"error": str(error)})
-            self.failure = error
-            self._committer.refuse(error)
-            self.failed.set()
-
     async def _boot_when_there_is_room(self, boot: Boot, recovered: Recovered) -> None:
         while True:
             await asyncio.sleep(limits.FULL_DISK_RETRY_S)
@@ -288,8 +226,8 @@ class Log:
 
     async def _booted(self, booted: Booted, recovered: Recovered) -> None:
         self._committer.take_epoch(booted.broker_epoch)
-        if self._following is not None:
-            self._start(self._follow(self._following), self._chores)
+        if self.sharing is not None:
+            self._start(self.sharing.follow(), self._chores)
             self._start(self._upkeep(recovered).run(), self._chores)
         if self._port.suspect:
             await self._port.clear_suspicion()
@@ -404,22 +342,8 @@ class Log:
 
     async def barrier(self) -> None:
         """Know all that any broker had committed when this was called, and show it to readers."""
-        if self._following is not None:
-            await self._following.barrier()
-            await self._committer.shown()
-
-    async def reached(self, position: int, timeout_s: float) -> bool:
-        """Wait until a position that an answer named is known here and shown; False if that takes too long."""
-        if self.ledger.position < position and self._following is None:
-            return False
-        try:
-            async with asyncio.timeout(timeout_s):
-                if self._following is not None:
-                    await self._following.reached(position)
-                await self._committer.shown()
-        except TimeoutError:
-            return False
-        return True
+        if self.sharing is not None:
+            await self.sharing.barrier()
 
     # Reading
 
@@ -505,9 +429,9 @@ class Log:
             return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
         return await self._searching.latest_time(stream)
 
-    def holdings(self) -> Holdings:
-        """Which files there are, and what is in them."""
-        return holdings(self._port, self._index, self._tail.held_bytes)
+    def holdings(self, *, spans: bool = False) -> Holdings:
+        """Which files there are, and with `spans` what is in each."""
+        return holdings(self._port, self._index if spans else None, self._tail.held_bytes)
 
     def held_bytes(self, stream: int) -> int:
         """Bytes an ephemeral stream holds in memory."""
@@ -611,7 +535,7 @@ class Log:
         """Write and sync what was proposed, leave a checkpoint, release the port."""
         try:
             if self._committer.refusal is None:
-                await (self._leave_cleanly() if self._following is None else self._leave_shared())
+                await (self._leave_cleanly() if self.sharing is None else self._leave_shared())
         finally:
             await self._stop_tasks()
             self._parts.close()

@@ -390,6 +390,9 @@ class Reader:
         return [without_ranges(batch, deleted) for batch in batches] if deleted else batches
 
     def _cached(self, extents: list[Extent]) -> list[memoryview] | None:
+        if len(extents) > 1 and extents[0].object == extents[-1].object:
+            slices = self._tail.get_all(extents[0].object, [extent.start for extent in extents])
+            return None if slices is None else [memoryview(slice).toreadonly() for slice in slices]
         found = []
         for extent in extents:
             slice = self._tail.get(extent.object, extent.start)

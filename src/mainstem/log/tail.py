@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from itertools import accumulate
+from collections.abc import Sequence
+from itertools import accumulate, islice
 
 # What a slice costs beside its bytes, measured: the buffer object, its place in a list, its start.
 _SLICE_OVERHEAD_BYTES = 120
@@ -21,11 +22,16 @@ class _Payload:
         self.bytes = size + len(slices) * _SLICE_OVERHEAD_BYTES
         self.starts: list[int] | None = None  # made when first read: most payloads never are
 
-    def slice_at(self, start: int) -> bytearray | None:
+    def all_starts(self) -> list[int]:
+        """Where each slice starts, and where the last one ends."""
         if self.starts is None:
             self.starts = list(accumulate(map(len, self.slices), initial=self.start))
-        at = bisect_right(self.starts, start) - 1
-        return self.slices[at] if 0 <= at < len(self.slices) and self.starts[at] == start else None
+        return self.starts
+
+    def slice_at(self, start: int) -> bytearray | None:
+        starts = self.all_starts()
+        at = bisect_right(starts, start) - 1
+        return self.slices[at] if 0 <= at < len(self.slices) and starts[at] == start else None
 
 
 class TailCache:
@@ -63,6 +69,32 @@ class TailCache:
         if payloads is None or start < payloads[0].start:
             return None
         return self._last_from(payloads, start).slice_at(start)
+
+    def get_all(self, object: int, starts: Sequence[int]) -> list[bytearray] | None:
+        """The slices at these starts, which rise; None unless all of them are here."""
+        payloads = self._payloads.get(object)
+        if payloads is None or not starts or starts[0] < payloads[0].start:
+            return None
+        following = iter(payloads)
+        if len(payloads) > 1:
+            at = bisect_right(payloads, starts[0], key=lambda payload: payload.start) - 1
+            following = islice(payloads, at, None)
+        payload = next(following)
+        found: list[bytearray] = []
+        wanted = 0
+        while wanted < len(starts):
+            slices, held = payload.slices, payload.all_starts()
+            at = bisect_left(held, starts[wanted])
+            while at < len(slices) and wanted < len(starts) and held[at] <= starts[wanted]:
+                if held[at] == starts[wanted]:
+                    found.append(slices[at])
+                    wanted += 1
+                at += 1
+            upcoming = next(following, None)
+            if wanted < len(starts) and (upcoming is None or upcoming.start > starts[wanted]):
+                return None
+            payload = upcoming or payload
+        return found
 
     @staticmethod
     def _last_from(payloads: deque[_Payload], start: int) -> _Payload:

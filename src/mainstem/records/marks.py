@@ -13,6 +13,7 @@ from mainstem.records.index import Integers, RecordIndex
 
 NODE = "node"
 META = "meta"
+TRACE = "traceparent"
 
 
 class Marks(NamedTuple):
@@ -31,6 +32,14 @@ def find_marks(index: RecordIndex) -> Marks:
         index.run(kernels.find_header, index.fields, NODE.encode(), table[0], table[1])
         index.run(kernels.find_header, index.fields, META.encode(), table[2], table[3])
     return Marks(table, *table)
+
+
+def find_trace(index: RecordIndex) -> Integers:
+    """Where each record's trace context stands: a row of places, a row of lengths."""
+    table = np.full((2, len(index)), -1, np.int64)
+    if index.headers:
+        index.run(kernels.find_header, index.fields, TRACE.encode(), table[0], table[1])
+    return table
 
 
 def nodes_among(index: RecordIndex, marks: Marks, nodes: Sequence[bytes]) -> npt.NDArray[np.bool_]:

@@ -39,9 +39,7 @@ class BrokerProcesses:
     def start(self, *names: str, flags: tuple[str, ...] = ()) -> None:
         """Start them side by side, and wait until all are ready."""
         for name in names:
-            self.running[name] = ServerProcess(
-                self._directory / name, *self._flags, "--node", name, *flags
-            )
+            self.running[name] = ServerProcess(self._directory / name, *self._flags, "--node", name, *flags)
         for name in names:
             self.running[name].wait_ready()
 
@@ -73,7 +71,9 @@ class BrokerProcesses:
             return Answer(refused.code, refused.read(), refused.headers["mainstem-position"])
 
     def write(self, name: str, topic: str, *values: object) -> Answer:
-        return self.request(name, "POST", f"/v0/topics/{topic}", {"records": [{"data": one} for one in values]})
+        return self.request(
+            name, "POST", f"/v0/topics/{topic}", {"records": [{"data": one} for one in values]}
+        )
 
     def values(self, name: str, topic: str, position: str | None = None) -> list[object]:
         """Every value of a topic's first partition, as one broker reads it."""

@@ -136,9 +136,7 @@ class TopicModel:
         cap, cap_bytes = self.settings.cap_records, self.settings.cap_bytes
         if self.settings.discard == "reject":
             return
-        while self.records and (
-            (cap and len(self.records) > cap) or (cap_bytes and self.bytes > cap_bytes)
-        ):
+        while self.records and ((cap and len(self.records) > cap) or (cap_bytes and self.bytes > cap_bytes)):
             self.evicted = min(self.records)
             self._remove(self.evicted, CAP)
 
@@ -256,7 +254,9 @@ class RouterModel:
             return True
         if record.tag is None:
             return False
-        return record.tag.startswith(self.match[:-1]) if self.match.endswith("*") else record.tag == self.match
+        return (
+            record.tag.startswith(self.match[:-1]) if self.match.endswith("*") else record.tag == self.match
+        )
 
     def copy(self, record: Stored, seq: int, now: int) -> Stored:
         copied = replace(
@@ -313,7 +313,9 @@ class World:
         if router.cursor < floor:
             dest.lose(floor - router.cursor)
             router.cursor = floor
-        dest.sized = dest.sized and not router.exactly_once  # the stamp names ids that the model does not know
+        dest.sized = (
+            dest.sized and not router.exactly_once
+        )  # the stamp names ids that the model does not know
         copies: list[Stored] = []
         settled = router.cursor
         while router.cursor < topic.head:
@@ -343,7 +345,13 @@ class World:
         for seq in seqs:
             record = queue.records[seq]
             given = record.meta
-            meta = given if isinstance(given, dict) else {} if given is None else {"_topics_original_meta": given}
+            meta = (
+                given
+                if isinstance(given, dict)
+                else {}
+                if given is None
+                else {"_topics_original_meta": given}
+            )
             origin = {
                 "$dead_letter_from": queue.name,
                 "$dead_letter_deliveries": str(queue.jobs.deliveries[seq]),

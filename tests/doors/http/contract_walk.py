@@ -305,7 +305,9 @@ class Walk:
         topic.expire(now)
         node = asked.get("node") or ()
         nodes = (node,) if isinstance(node, str) else tuple(node)
-        tombstone, seqs, at = topic.diff(from_seq, asked["limit"], nodes, asked.get("max_batch_bytes", 1 << 20))
+        tombstone, seqs, at = topic.diff(
+            from_seq, asked["limit"], nodes, asked.get("max_batch_bytes", 1 << 20)
+        )
         assert status == 200
         shown = [topic.records[seq].shown(seq, tags=asked.get("include_tags", False)) for seq in seqs]
         self._check_records(answer["records"], shown)
@@ -318,9 +320,20 @@ class Walk:
     def _check_records(self, given: list[Any], expected: list[Any]) -> None:
         assert [record["$seq"] for record in given] == [record["$seq"] for record in expected]
         for record, wanted in zip(given, expected, strict=True):
-            stamp = (record.get("meta") or {}).get("_topics_router") if isinstance(record.get("meta"), dict) else None
+            stamp = (
+                (record.get("meta") or {}).get("_topics_router")
+                if isinstance(record.get("meta"), dict)
+                else None
+            )
             if stamp is not None:
-                whole = {"idempotency_key", "router", "source_topic", "source_topic_id", "source_epoch", "source_seq"}
+                whole = {
+                    "idempotency_key",
+                    "router",
+                    "source_topic",
+                    "source_topic_id",
+                    "source_epoch",
+                    "source_seq",
+                }
                 assert set(stamp) == whole
                 for extra in ("idempotency_key", "source_topic_id", "source_epoch"):
                     del stamp[extra]
@@ -490,7 +503,7 @@ class Walk:
     # Time and crashes
 
     async def step_wait(self, step: Step) -> None:
-        self.target.wait(step.pick(0, (1, 100, 499, 500, 501, 1000, 1001, 3000)))
+        self.target.wait(step.pick(0, (1, 100, 499, 500, 501, 1000, 1001, 3000, 120_000)))
 
     async def step_restart(self, step: Step) -> None:
         await self.target.restart(step.dice[0])

@@ -5,27 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from mainstem.testing.machine import Machine
 from tests.doors.http.conftest import Api
 from tests.doors.http.contract_model import Settings
 from tests.doors.http.contract_walk import Step, Walk, steps
 
+from mainstem.testing.machine import Machine
+
 STEPS = 90
 _SHORTENINGS = 120  # runs spent on making a failing walk short
 
-_WINDOW_MS = 1500
 _CONFIGS: dict[str, tuple[Settings, ...]] = {
     "a": (
         Settings(),
         Settings(cap_records=4),
         Settings(cap_bytes=200),
         Settings(ttl_ms=1000),
-        Settings(ttl_ms=500, cap_records=3, idempotency_window_ms=_WINDOW_MS),
+        Settings(ttl_ms=500, cap_records=3),
         Settings(cap_records=3, discard="reject"),
     ),
-    "b": (Settings(), Settings(cap_records=5), Settings(cap_records=4, discard="reject"), Settings(ttl_ms=1000)),
-    "c": (Settings(dedupe_node=False), Settings(ttl_ms=2000, idempotency_window_ms=_WINDOW_MS)),
+    "b": (
+        Settings(),
+        Settings(cap_records=5),
+        Settings(cap_records=4, discard="reject"),
+        Settings(ttl_ms=1000),
+    ),
+    "c": (Settings(dedupe_node=False), Settings(ttl_ms=2000)),
     "q": (
         Settings(type="queue", lease_ms=1000),
         Settings(type="queue", lease_ms=1000, max_deliveries=2, dead_letter="dead", leases_durable=True),
@@ -40,7 +44,9 @@ class InProcess:
     exact_time = True
 
     def __init__(self, seed: int) -> None:
-        self._machine = Machine(segment_bytes=(2048, 1 << 20)[seed % 2], tail_cache_bytes=(0, 1 << 20)[seed // 2 % 2])
+        self._machine = Machine(
+            segment_bytes=(2048, 1 << 20)[seed % 2], tail_cache_bytes=(0, 1 << 20)[seed // 2 % 2]
+        )
         self._api: Api | None = None
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.doors.http.contract_walk import steps
+from tests.doors.http.test_model import STEPS, failure
 
 from mainstem.broker import diff
 from mainstem.broker.broker import Broker
@@ -13,8 +15,6 @@ from mainstem.broker.deletes import Deletes
 from mainstem.broker.writes import Writes
 from mainstem.ledger.leases import Leases
 from mainstem.testing.machine import Machine
-from tests.doors.http.contract_walk import steps
-from tests.doors.http.test_model import STEPS, failure
 
 _SEEDS = 80
 
@@ -71,9 +71,7 @@ def _anybody_may_settle_a_job(patch: Patch) -> None:
 def _keys_are_not_remembered(patch: Patch) -> None:
     append = Writes._append
 
-    async def keyless(
-        self: Writes, topic: Any, records: Any, partition: int, key: Any, created: bool
-    ) -> Any:
+    async def keyless(self: Writes, topic: Any, records: Any, partition: int, key: Any, created: bool) -> Any:
         return await append(self, topic, records, partition, None, created)
 
     patch.setattr(Writes, "_append", keyless)

@@ -10,10 +10,10 @@ from typing import Any
 
 import confluent_kafka
 import httpx
-
-from mainstem.testing.server import ServerProcess
 from tests.doors.http.contract_model import Settings, Stored
 from tests.doors.http.contract_walk import LOGS, Step, Walk, steps
+
+from mainstem.testing.server import ServerProcess
 
 _STEPS = 45
 _PATIENCE_S = 20
@@ -26,9 +26,7 @@ _CONFIGS: dict[str, tuple[Settings, ...]] = {
     "c": (Settings(dedupe_node=False),),
     "q": (
         _QUEUE,
-        Settings(
-            type="queue", lease_ms=_LONG_MS, max_deliveries=2, dead_letter="dead", leases_durable=True
-        ),
+        Settings(type="queue", lease_ms=_LONG_MS, max_deliveries=2, dead_letter="dead", leases_durable=True),
     ),
 }
 

@@ -116,8 +116,9 @@ class _Exchange:
             request.require_name(name)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
-        if self._context.broker.log.shared:
-            return await positions.serve(route, request)
+        sharing = self._context.broker.log.sharing
+        if sharing is not None:
+            return await positions.serve(route, request, sharing)
         return await route.handler(request)
 
     def header(self, name: bytes) -> bytes | None:

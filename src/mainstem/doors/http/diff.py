@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 
@@ -22,6 +23,7 @@ class DiffBody(msgspec.Struct, frozen=True):
     include_meta: bool = True
     wait_ms: U64 = 0
     max_batch_bytes: U64 = 0
+    include_trace: bool = False
 
 
 _diff_body = msgspec.json.Decoder(DiffBody)
@@ -41,10 +43,11 @@ async def post_diff(request: Request) -> Response:
         wait_ms=min(body.wait_ms, limits.DIFF_WAIT_MS_MAX),
     )
     page = await broker.diffs.read(topic, wanted, request.partition)
-    if page.bytes > limits.RENDERED_ON_LOOP_BYTES_MAX:
-        records = await asyncio.to_thread(render, page.chosen, tags=body.include_tags, meta=body.include_meta)
-    else:
-        records = render(page.chosen, tags=body.include_tags, meta=body.include_meta)
+    shown = partial(
+        render, page.chosen, tags=body.include_tags, meta=body.include_meta, trace=body.include_trace
+    )
+    large = page.bytes > limits.RENDERED_ON_LOOP_BYTES_MAX
+    records = await asyncio.to_thread(shown) if large else shown()
     return Response(200, _answer(request, page, records), (JSON,))
 
 

@@ -13,22 +13,23 @@ from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Push, Response, Stream
 from mainstem.doors.http.routing import Route
 from mainstem.errors import NotFound, OffsetOutOfRange
+from mainstem.log.sharing import Sharing
 
 _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
 
 
-async def serve(route: Route, request: Request) -> Response | Stream | Push:
+async def serve(route: Route, request: Request, sharing: Sharing) -> Response | Stream | Push:
     """Have the route serve a request of a broker that shares its log."""
     asked = request.header(_HEADER)
     if asked is not None:
-        await _reach(request, asked)
+        await _reach(sharing, asked)
     log = request.broker.log
     try:
         response = await route.handler(request)
     except (NotFound, OffsetOutOfRange):
         known = log.ledger.position
-        await log.barrier()
+        await sharing.barrier()
         if log.ledger.position == known:
             raise
         response = await route.handler(request)
@@ -38,10 +39,10 @@ async def serve(route: Route, request: Request) -> Response | Stream | Push:
     return response
 
 
-async def _reach(request: Request, asked: bytes) -> None:
+async def _reach(sharing: Sharing, asked: bytes) -> None:
     if not asked.isdigit() or len(asked) > _DIGITS_MAX:
         raise invalid("Mainstem-Position takes a whole number, as an answer gave it")
-    if not await request.broker.log.reached(int(asked), limits.POSITION_WAIT_S):
+    if not await sharing.reached(int(asked), limits.POSITION_WAIT_S):
         raise Refusal(
             503,
             "not_ready",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from mainstem import limits
+from mainstem import limits, tracing
 from mainstem.broker.writes import Header, NewRecords, Written
 from mainstem.doors.http.errors import Refusal, invalid, throttled
 from mainstem.doors.http.requests import Request
@@ -72,18 +73,38 @@ async def write(
     if body.config is not None:
         check_dead_letter(topic, body.config)
     appending = perf_counter()
+    traceparent = request.header(b"traceparent")
     try:
-        written = await request.broker.writes.write(
-            topic,
-            records,
-            partition=partition,
-            idempotency_key=key,
-            create=body.create,
-            config=lambda: (body.config or DEFAULT_BODY).over(request.broker.options.default_config),
-        )
+        if traceparent is None and not tracing.enabled():
+            written = await _append(request, topic, body, records, key, partition)
+        else:
+            with tracing.sending(topic, len(records.values), traceparent) as context:
+                traced = _traced(records, context)
+                written = await _append(request, topic, body, traced, key, partition)
     except TopicFull:
         raise _full(request, topic, partition) from None
     return written, round((perf_counter() - appending) * 1000, 3)
+
+
+async def _append(
+    request: Request, topic: str, body: WriteBody, records: NewRecords, key: bytes | None, partition: int
+) -> Written:
+    return await request.broker.writes.write(
+        topic,
+        records,
+        partition=partition,
+        idempotency_key=key,
+        create=body.create,
+        config=lambda: (body.config or DEFAULT_BODY).over(request.broker.options.default_config),
+    )
+
+
+def _traced(records: NewRecords, context: tuple[Header, ...]) -> NewRecords:
+    """The records with the context of a trace among their headers."""
+    if not context:
+        return records
+    own = records.headers or [()] * len(records.values)
+    return replace(records, headers=[(*headers, *context) for headers in own])
 
 
 def _full(request: Request, name: str, partition: int) -> Refusal:

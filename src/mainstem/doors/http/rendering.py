@@ -16,20 +16,22 @@ from mainstem.records.building import build_batch
 from mainstem.records.compiled import compiled
 from mainstem.records.index import index_slices
 from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
-from mainstem.records.marks import find_marks, nodes_among
+from mainstem.records.marks import find_marks, find_trace, nodes_among
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _quote = msgspec.json.Encoder().encode
 
 
-def render(chosen: Sequence[Chosen], *, tags: bool = False, meta: bool = True, data: bool = True) -> bytes:
+def render(
+    chosen: Sequence[Chosen], *, tags: bool = False, meta: bool = True, data: bool = True, trace: bool = False
+) -> bytes:
     """Comma-separated JSON objects, without brackets around them."""
     parts: list[bytes] = []
     for part in chosen:
-        if len(part.rows) > limits.INTERPRETED_RECORDS_MAX:
+        if len(part.rows) > limits.INTERPRETED_RECORDS_MAX and not trace:
             parts.append(_many(part, tags, meta, data))
         else:
-            parts += _few(part, tags, meta, data)
+            parts += _few(part, tags, meta, data, trace)
     return b",".join(parts) if len(parts) != 1 else parts[0]
 
 
@@ -46,8 +48,9 @@ def _many(part: Chosen, tags: bool, meta: bool, data: bool) -> bytes:
     return out[:size].tobytes()
 
 
-def _few(part: Chosen, tags: bool, meta: bool, data: bool) -> Iterator[bytes]:
+def _few(part: Chosen, tags: bool, meta: bool, data: bool, trace: bool) -> Iterator[bytes]:
     source, fields, marks = part.index.data, part.index.fields, part.marks
+    traces = find_trace(part.index) if trace else None
     for row in part.rows.tolist():
         pieces = [b'{"$seq":%d,"$ts":%d' % (fields[kernels.OFFSET, row] + 1, fields[kernels.TIMESTAMP, row])]
         node = _span(source, marks.node_at[row], marks.node_length[row])
@@ -64,6 +67,10 @@ def _few(part: Chosen, tags: bool, meta: bool, data: bool) -> Iterator[bytes]:
             content = _span(source, marks.meta_at[row], marks.meta_length[row])
             if content is not None:
                 pieces += (b',"meta":', content if is_json(content) else quoted(content))
+        if traces is not None:
+            traceparent = _span(source, traces[0, row], traces[1, row])
+            if traceparent is not None:
+                pieces += (b',"$trace":', quoted(traceparent))
         pieces.append(b"}")
         yield b"".join(pieces)
 

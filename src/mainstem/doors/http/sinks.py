@@ -14,22 +14,23 @@ from mainstem.doors.http.responses import Response, reply
 
 TRANSACTION_TIMEOUT_MS = 300_000  # of a task's transaction, unless the request says otherwise
 
+_Name = Annotated[str, Meta(min_length=1)]
 _Batch = Annotated[int, Meta(ge=0, le=limits.OFFSET_MAX)]
 
 
 class SinkTaskBody(msgspec.Struct, frozen=True):
     """One attempt at one task of a batch."""
 
-    query: str
-    run: str
+    query: _Name
+    run: _Name
     batch: _Batch
-    attempt: str
+    attempt: _Name
     timeout_ms: int = TRANSACTION_TIMEOUT_MS
     lasting: bool = True
 
 
 class SinkAttempt(msgspec.Struct, frozen=True):
-    attempt: str
+    attempt: _Name
     producer: int
     epoch: int
 
@@ -37,16 +38,16 @@ class SinkAttempt(msgspec.Struct, frozen=True):
 class SinkCommitBody(msgspec.Struct, frozen=True):
     """A batch, and the attempts whose records it is made of."""
 
-    query: str
-    run: str
+    query: _Name
+    run: _Name
     batch: _Batch
     attempts: list[SinkAttempt]
     lasting: bool = True
 
 
 class SinkRunBody(msgspec.Struct, frozen=True):
-    query: str
-    run: str
+    query: _Name
+    run: _Name
 
 
 _task = msgspec.json.Decoder(SinkTaskBody)

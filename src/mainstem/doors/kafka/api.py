@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.context import KafkaContext
+    from mainstem.doors.kafka.security.session import Session
 
 Part = bytes | bytearray | memoryview
 
@@ -29,6 +30,7 @@ class Call:
     host: str  # where the client connects from
     principal: str  # "User:ANONYMOUS" without authentication
     memory: Memory | None = None
+    session: Session | None = None  # None: clients need not log in
 
 
 class Memory(Protocol):

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 from mainstem import events, limits
 from mainstem.doors.kafka.api import Call, Part
 from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.security.certificates import principal_of
 from mainstem.doors.kafka.wire import INT32
 from mainstem.errors import MalformedRequest
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connections import Connections
     from mainstem.doors.kafka.dispatch import Dispatch
+    from mainstem.doors.kafka.security.guard import Guard
 
 _log = events.named("kafka")
 _LENGTH_BYTES = 4
@@ -29,18 +31,25 @@ _JOINED_BYTES_MAX = (
 )  # smaller parts of an answer are copied together: cheaper than an iovec each
 
 _NO_BUFFER = memoryview(b"")
+ANONYMOUS = "User:ANONYMOUS"
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
     """`_line` holds the requests under way, oldest first; `_waiting` whole frames whose turn has not come."""
 
-    def __init__(self, dispatch: Dispatch, connections: Connections) -> None:
+    def __init__(self, dispatch: Dispatch, connections: Connections, guard: Guard) -> None:
         self._dispatch = dispatch
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.host = ""
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
+        self.session = guard.session(self)  # None: the client need not log in
+        self._request_bytes_max = (
+            connections.request_bytes_max
+            if self.session is None
+            else min(connections.request_bytes_max, limits.KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
+        )
         self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
         self._client_ids: tuple[bytes, str] = (b"", "")
         self._scratch = connections.scratch
@@ -66,6 +75,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=limits.KAFKA_WRITE_BUFFER_BYTES)
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.principal = principal_of(certificate) or ANONYMOUS
         if not self._connections.admit(self):
             self.closed = True
             self._transport.abort()
@@ -112,6 +124,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._start_waiting()
         self.regulate()
 
+    def logged_in(self, principal: str) -> None:
+        """The client has proved who it is. What was asked for before was asked by nobody."""
+        self.principal = principal
+        self.calls.clear()
+        self._request_bytes_max = self._connections.request_bytes_max
+
     # Requests in
 
     def _receive(self, nbytes: int) -> None:
@@ -146,9 +164,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._frame_buffer = _NO_BUFFER
 
     def _checked(self, length: int) -> int:
-        if not 0 < length <= self._connections.request_bytes_max:
+        if not 0 < length <= self._request_bytes_max:
             raise MalformedRequest(
-                f"a request announces {length} bytes: at most {self._connections.request_bytes_max} are taken"
+                f"a request announces {length} bytes: at most {self._request_bytes_max} are taken"
             )
         return length
 

@@ -74,20 +74,20 @@ def _first_partition(request: DescribeTopicPartitionsRequest, name: str) -> int:
 def _described(
     context: KafkaContext, topic: Topic, first: int, end: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    leaders = [BrokerId(context.peers.leader(stream)) for stream in topic.streams[first:end]]
+    replicas = [tuple(map(BrokerId, context.peers.replicas(stream))) for stream in topic.streams[first:end]]
     partitions = tuple(
         DescribeTopicPartitionsResponsePartition(
             error_code=ErrorCode.none,
             partition_index=i32(partition),
-            leader_id=node,
+            leader_id=nodes[0],
             leader_epoch=i32(LEADER_EPOCH),
-            replica_nodes=(node,),
-            isr_nodes=(node,),
+            replica_nodes=nodes,
+            isr_nodes=nodes,
             # Empty, not null, which they may be by the layout: the Java client takes no null for an answer.
             eligible_leader_replicas=(),
             last_known_elr=(),
         )
-        for partition, node in enumerate(leaders, first)
+        for partition, nodes in enumerate(replicas, first)
     )
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.none,

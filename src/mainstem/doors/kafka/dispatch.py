@@ -75,12 +75,17 @@ class Dispatch:
         if not api.first <= version <= api.last:
             self._unspoken(connection, route, version, correlation, len(frame))
             return
+        session = connection.session
+        if session is not None and not session.admits(api.key):
+            raise MalformedRequest(f"API {api.key} is not for clients that have not logged in")
         client_id = connection.client_id(frame[_HEAD.size : body_at]) if length >= 0 else None
         call = connection.calls.get((api.key, version))
         if call is None or call.client_id is not client_id:
             if call is not None and call.memory is not None:
                 call.memory.forget()
-            call = Call(self._context, version, client_id, connection.host, connection.principal)
+            call = Call(
+                self._context, version, client_id, connection.host, connection.principal, session=session
+            )
             connection.calls[api.key, version] = call
         try:
             if isinstance(api, FastApi):

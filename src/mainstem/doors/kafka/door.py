@@ -8,6 +8,7 @@ import hashlib
 import ipaddress
 import socket
 from functools import partial
+from typing import Any
 
 from mainstem import events, limits
 from mainstem.address import Address
@@ -21,6 +22,8 @@ from mainstem.doors.kafka.dispatch import Dispatch
 from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peer, Peers
 from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.security.guard import Guard
+from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.ports.clock import Clock, SystemClock
 
 _log = events.named("kafka")
@@ -40,6 +43,7 @@ class KafkaDoor:
         default_partitions: int = 1,
         clock: Clock | None = None,
         group_options: GroupOptions | None = None,
+        security: KafkaSecurity | None = None,
     ) -> None:
         self._broker = broker
         self._group_options = group_options
@@ -49,6 +53,8 @@ class KafkaDoor:
         self._auto_create = auto_create
         self._default_partitions = default_partitions
         self._clock = clock or SystemClock()
+        self._security = security or KafkaSecurity()
+        self._guard = Guard(self._security, broker, self._clock)
         self.metrics = KafkaMetrics()
         self._server: asyncio.Server | None = None
 
@@ -57,7 +63,12 @@ class KafkaDoor:
         loop = asyncio.get_running_loop()
         self._connections = Connections(self._bounds, self.metrics)
         self._server = await loop.create_server(
-            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False
+            self._connection,
+            address.host,
+            address.port,
+            backlog=_BACKLOG,
+            start_serving=False,
+            **self._tls_options(),
         )
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)
@@ -101,6 +112,11 @@ class KafkaDoor:
         return await self._connections.drain(drain_s)
 
     @property
+    def authenticates(self) -> bool:
+        """Whether clients have to prove who they are."""
+        return self._security.authenticates
+
+    @property
     def groups(self) -> Groups | None:
         """Whose members come through this door; None before it is open."""
         context: KafkaContext | None = getattr(self, "context", None)
@@ -111,7 +127,16 @@ class KafkaDoor:
         return len(self._connections)
 
     def _connection(self) -> KafkaConnection:
-        return KafkaConnection(self._dispatch, self._connections)
+        return KafkaConnection(self._dispatch, self._connections, self._guard)
+
+    def _tls_options(self) -> dict[str, Any]:
+        if self._security.tls is None:
+            return {}
+        return {
+            "ssl": self._security.tls,
+            "ssl_handshake_timeout": limits.KAFKA_TLS_HANDSHAKE_S,
+            "ssl_shutdown_timeout": limits.KAFKA_TLS_SHUTDOWN_S,
+        }
 
 
 def _reachable(bound: Address) -> Address:

@@ -82,7 +82,6 @@ _THROTTLE_AND_SESSION = struct.Struct(">ihi")
 _ANSWER_PART_4 = struct.Struct(">ihqq")
 _ANSWER_PART_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
-_NO_REPLICA = INT32.pack(-1)
 _READ_COMMITTED = 1
 
 
@@ -129,9 +128,12 @@ def _parse(call: Call, body: memoryview) -> FetchPoll | None:
     found: list[FetchTopic] = []
     for _ in range(topics):
         at = _parse_topic(context, version, body, at, found)
-    _check_rest(version, body, at)
+    rack = _parse_rest(version, body, at)
     if epoch > 0:
         return None
+    if rack and rack != context.rack and context.peers.near(rack):
+        for part in (part for topic in found for part in topic.parts if not part.code):
+            part.elsewhere = context.peers.leader(part.stream, rack)
     return FetchPoll(
         call,
         found,
@@ -183,9 +185,10 @@ def _parse_topic(
     return skip_tags(body, at) if flexible else at
 
 
-def _check_rest(version: int, body: memoryview, at: int) -> None:
-    """Read over what is of no use here, and see that the body goes that far."""
+def _parse_rest(version: int, body: memoryview, at: int) -> str:
+    """Where the client says it is. Reads over what is of no use here, and sees that the body goes that far."""
     flexible = version >= _FLEXIBLE_FROM
+    rack: str | None = None
     if version >= 7:
         forgotten, at = count(body, at, flexible)
         for _ in range(forgotten):
@@ -195,11 +198,12 @@ def _check_rest(version: int, body: memoryview, at: int) -> None:
             if flexible:
                 at = skip_tags(body, at)
     if version >= 11:
-        _, at = string(body, at, flexible)
+        rack, at = string(body, at, flexible)
     if flexible:
         at = skip_tags(body, at)
     if at > len(body):
         raise MalformedRequest(f"a Fetch request of {len(body)} bytes ends at byte {at}")
+    return rack or ""
 
 
 def _session_refused(version: int) -> bytes:
@@ -248,7 +252,7 @@ def _write_part(small: list[bytes], version: int, part: FetchPart) -> None:
             if flexible:
                 small.append(NO_TAGS)
     if version >= 11:
-        small.append(_NO_REPLICA)
+        small.append(INT32.pack(part.elsewhere))
     small.append(write_uvarint(part.size + 1) if flexible else INT32.pack(part.size))
 
 

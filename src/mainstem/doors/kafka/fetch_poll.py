@@ -26,6 +26,7 @@ class FetchPart:
         "at",
         "batches",
         "code",
+        "elsewhere",
         "end",
         "index",
         "max_bytes",
@@ -45,6 +46,7 @@ class FetchPart:
         self.batches: list[memoryview] = []
         self.size = 0
         self.code = 0
+        self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
         self.start = -1
         self.end = -1
         self.stable_end = -1
@@ -140,7 +142,9 @@ class FetchPoll:
         reply = self._reply
         if reply is None:
             return
-        cold = [part for part in self._parts if not part.code and not self._gather(part)]
+        cold = [
+            part for part in self._parts if not part.code and part.elsewhere < 0 and not self._gather(part)
+        ]
         if cold:
             self._looking = True
             reply.run(self._gather_cold(cold))
@@ -224,7 +228,11 @@ class FetchPoll:
     # Waiting
 
     def _enough(self) -> bool:
-        return self._late or self._total >= self._min_bytes or any(part.code for part in self._parts)
+        return (
+            self._late
+            or self._total >= self._min_bytes
+            or any(part.code or part.elsewhere >= 0 for part in self._parts)
+        )
 
     def _answer_or_wait(self) -> None:
         if self._enough():

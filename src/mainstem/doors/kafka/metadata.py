@@ -190,17 +190,20 @@ def _write_topic(version: int, code: int, name: str | None, id: bytes, partition
 
 
 def _partitions(context: KafkaContext, version: int, topic: Topic) -> list[bytes]:
-    """A partition's leader is its only replica: the log behind the brokers is what is replicated."""
-    rests = {peer.node_id: _after_leader(peer.node_id, version) for peer in context.peers.all()}
-    leader = context.peers.leader
-    return [
-        _PARTITION.pack(0, index, node) + rests[node] for index, node in enumerate(map(leader, topic.streams))
-    ]
+    """The log behind the brokers is what is replicated: replicas are those that clients had better read from."""
+    rests: dict[tuple[int, ...], bytes] = {}
+    found = []
+    for index, stream in enumerate(topic.streams):
+        nodes = context.peers.replicas(stream)
+        if nodes not in rests:
+            rests[nodes] = _after_leader(nodes, version)
+        found.append(_PARTITION.pack(0, index, nodes[0]) + rests[nodes])
+    return found
 
 
-def _after_leader(node: int, version: int) -> bytes:
+def _after_leader(nodes: tuple[int, ...], version: int) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
-    replicas = write_count(1, flexible) + INT32.pack(node)
+    replicas = write_count(len(nodes), flexible) + b"".join(map(INT32.pack, nodes))
     rest = replicas + replicas
     if version >= 5:
         rest += write_count(0, flexible)

@@ -39,6 +39,15 @@ class Peers:
     def leader(self, stream: int, rack: str = "") -> int:
         return self._reachable(self._cluster.leader(stream, rack))
 
+    def replicas(self, stream: int) -> tuple[int, ...]:
+        """The leader, then the broker of each zone that clients of that zone are sent to."""
+        zones = sorted({peer.rack for peer in self._current().values() if peer.rack is not None})
+        return tuple(dict.fromkeys([self.leader(stream), *(self.leader(stream, zone) for zone in zones)]))
+
+    def near(self, rack: str) -> bool:
+        """Whether somebody stands where a client says it is."""
+        return any(peer.rack == rack for peer in self._current().values())
+
     def coordinator(self, kind: str, name: str) -> Peer:
         return self._current()[self._reachable(self._cluster.coordinator(kind, name))]
 

@@ -10,7 +10,6 @@ from typing import Any
 from mainstem.errors import invariant
 from mainstem.testing.simulation.trace import Trace
 
-
 _LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
 
 
@@ -83,7 +82,9 @@ class Node:
 
 
 def tracked(
-    loop: asyncio.AbstractEventLoop, factory: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **options: Any
+    loop: asyncio.AbstractEventLoop,
+    factory: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    **options: Any,
 ) -> asyncio.Task[Any]:
     """A task factory that knows whose life a task is a part of: what it starts ends with it."""
     context = options.get("context")

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from mainstem import limits
 from mainstem.errors import BehindCheckpoint, Closed, LogDamaged, NotFound, invariant
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
+from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.bucket.checkpoints import BucketCheckpoints
 from mainstem.ports.commitlog.bucket.freshness import Freshness
 from mainstem.ports.commitlog.bucket.identity import identify
@@ -23,7 +24,6 @@ from mainstem.ports.commitlog.bucket.recent import RecentEntries
 from mainstem.ports.commitlog.bucket.seals import Seals
 from mainstem.ports.commitlog.bucket.truncation import Truncation
 from mainstem.ports.commitlog.bucket.writing import EntryWriter
-from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.port import (
     Buffer,
     Checkpoint,
@@ -197,9 +197,7 @@ class BucketCommitLog:
         count = 1
         while not self._closed:
             end = self._table.end
-            known = await self._reader.window(
-                at, max(count, min(end - at, limits.BUCKET_READS_MAX))
-            )
+            known = await self._reader.window(at, max(count, min(end - at, limits.BUCKET_READS_MAX)))
             at += len(known)
             if wanted := self._learn(known, position):
                 yield wanted

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from mainstem import limits
 from mainstem.errors import BehindCheckpoint, Closed, NotFound, Unavailable, invariant
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
-from mainstem.ports.commitlog.etcd import truncation
 from mainstem.ports.commitlog.blocking import BlockingCalls
+from mainstem.ports.commitlog.etcd import truncation
 from mainstem.ports.commitlog.etcd.checkpoints import StoredCheckpoints
 from mainstem.ports.commitlog.etcd.client import Connect, EtcdClient, EtcdOptions, absent, get, put
 from mainstem.ports.commitlog.etcd.directory import Directory

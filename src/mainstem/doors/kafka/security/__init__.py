@@ -1,0 +1,1 @@
+"""Who a Kafka client is, and what it may do."""

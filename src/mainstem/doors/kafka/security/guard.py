@@ -1,0 +1,28 @@
+"""The door's guard: what connections of one door share for logging in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstem.broker.broker import Broker
+from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.doors.kafka.security.session import Session
+from mainstem.doors.kafka.security.users import Users
+from mainstem.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.connection import KafkaConnection
+
+
+class Guard:
+    def __init__(self, security: KafkaSecurity, broker: Broker, clock: Clock) -> None:
+        self._reauthenticate_ms = security.reauthenticate_ms
+        self._clock = clock
+        users = Users(security.users, lambda: broker.log.ledger.credentials)
+        self._exchanges = security.exchanges(users, clock)
+
+    def session(self, connection: KafkaConnection) -> Session | None:
+        """None: clients need not log in."""
+        if not self._exchanges:
+            return None
+        return Session(connection, self._exchanges, self._reauthenticate_ms, self._clock.now_ms)

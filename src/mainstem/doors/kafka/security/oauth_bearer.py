@@ -1,0 +1,30 @@
+"""SASL OAUTHBEARER (RFC 7628): the client shows a token that somebody else gave it."""
+
+from __future__ import annotations
+
+from mainstem.doors.kafka.security.exchange import Step, text_of
+from mainstem.doors.kafka.security.tokens import Tokens
+from mainstem.errors import Unauthorized
+from mainstem.ports.clock import Clock
+
+_SCHEME = "bearer "
+
+
+class OAuthBearerExchange:
+    def __init__(self, tokens: Tokens, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+
+    async def step(self, message: bytes) -> Step:
+        head, *pairs = text_of(message).split("\1")
+        flag, _, acting_for = head.partition(",")
+        if flag not in ("n", "y") or not head.endswith(","):
+            raise Unauthorized("this is no message of OAUTHBEARER")
+        values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        given = values.get("auth", "")
+        if given[: len(_SCHEME)].lower() != _SCHEME:
+            raise Unauthorized("OAUTHBEARER takes a bearer token")
+        user, expires_ms = self._tokens.check(given[len(_SCHEME) :].strip(), self._clock.now_ms())
+        if acting_for not in (",", f"a={user},"):
+            raise Unauthorized("nobody acts for another user here")
+        return Step(b"", user, expires_ms)

@@ -1,0 +1,96 @@
+"""How the door is to be guarded, as the settings say."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from mainstem.config import Config
+from mainstem.doors.kafka.security.certificates import tls_context
+from mainstem.doors.kafka.security.exchange import Exchange
+from mainstem.doors.kafka.security.oauth_bearer import OAuthBearerExchange
+from mainstem.doors.kafka.security.passwords import MECHANISMS, parse_users
+from mainstem.doors.kafka.security.plain import PlainExchange
+from mainstem.doors.kafka.security.scram import ScramExchange
+from mainstem.doors.kafka.security.tokens import Tokens, read_keys
+from mainstem.doors.kafka.security.users import Users
+from mainstem.errors import InvalidConfig
+from mainstem.ledger.credentials import Credential
+from mainstem.ports.clock import Clock
+
+_OFFERED = ("PLAIN", *MECHANISMS, "OAUTHBEARER")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """The door's guard. By default everybody comes in and may do everything."""
+
+    tls: ssl.SSLContext | None = None
+    mechanisms: tuple[str, ...] = ()  # of SASL; none: no client has to log in
+    users: tuple[Credential, ...] = ()
+    tokens: Tokens | None = None
+    reauthenticate_ms: int = 0  # 0: a login lasts as long as its connection
+    rules: bool = False  # access rules are asked
+    super_users: frozenset[str] = frozenset()  # principals that may do everything
+
+    @property
+    def certificates(self) -> bool:
+        """Whether clients must show a certificate."""
+        return self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED
+
+    @property
+    def authenticates(self) -> bool:
+        return bool(self.mechanisms) or self.certificates
+
+    def exchanges(self, users: Users, clock: Clock) -> dict[str, Callable[[], Exchange]]:
+        """By the name of the mechanism: what begins a login."""
+        found: dict[str, Callable[[], Exchange]] = {}
+        for name in self.mechanisms:
+            if name in MECHANISMS:
+                found[name] = partial(ScramExchange, MECHANISMS[name], users)
+            elif name == "PLAIN":
+                found[name] = partial(PlainExchange, users)
+            elif self.tokens is not None:
+                found[name] = partial(OAuthBearerExchange, self.tokens, clock)
+        return found
+
+
+def kafka_security(config: Config) -> KafkaSecurity:
+    """Raises InvalidConfig."""
+    mechanisms = tuple(
+        dict.fromkeys(name.strip().upper() for name in config.kafka_sasl.split(",") if name.strip())
+    )
+    unknown = [name for name in mechanisms if name not in _OFFERED]
+    if unknown:
+        raise InvalidConfig(f"--kafka-sasl: {unknown[0]!r} is none of {', '.join(_OFFERED).lower()}")
+    tls = tls_context(config.kafka_tls_cert, config.kafka_tls_key, config.kafka_tls_ca)
+    names = (name.strip() for name in config.kafka_super_users.split(";"))
+    guard = KafkaSecurity(
+        tls=tls,
+        mechanisms=mechanisms,
+        users=tuple(parse_users(config.kafka_users)),
+        tokens=_tokens(config) if "OAUTHBEARER" in mechanisms else None,
+        reauthenticate_ms=config.kafka_reauthenticate_ms,
+        super_users=frozenset(f"User:{name.removeprefix('User:')}" for name in names if name),
+        rules=config.kafka_acl == "on",
+    )
+    if config.kafka_acl == "auto" and guard.authenticates:
+        return replace(guard, rules=True)
+    return guard
+
+
+def _tokens(config: Config) -> Tokens:
+    if config.kafka_oauth_jwks is None and not config.kafka_oauth_unsecured:
+        raise InvalidConfig(
+            "--kafka-sasl oauthbearer needs --kafka-oauth-jwks PATH, or --kafka-oauth-unsecured true to take "
+            "tokens that nobody signed"
+        )
+    keys = [] if config.kafka_oauth_jwks is None else read_keys(config.kafka_oauth_jwks)
+    return Tokens(
+        keys,
+        unsecured=config.kafka_oauth_unsecured,
+        issuer=config.kafka_oauth_issuer,
+        audience=config.kafka_oauth_audience,
+    )

@@ -1,0 +1,71 @@
+"""Logging in on one connection, and how long that lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mainstem.doors.kafka.security.exchange import Exchange
+from mainstem.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.connection import KafkaConnection
+
+_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
+_BEFORE_LOGIN = frozenset({_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE})
+
+
+class Session:
+    """Of a connection that has to log in. Once the login has expired, a client logs in again or has to go."""
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        mechanisms: dict[str, Callable[[], Exchange]],
+        reauthenticate_ms: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._connection = connection
+        self._mechanisms = mechanisms
+        self._reauthenticate_ms = reauthenticate_ms
+        self._now_ms = now_ms
+        self._user: str | None = None
+        self._expires_ms: int | None = None
+        self.exchange: Exchange | None = None  # under way
+
+    @property
+    def mechanisms(self) -> list[str]:
+        return list(self._mechanisms)
+
+    def admits(self, api_key: int) -> bool:
+        """Whether the client may ask for this by now, and still."""
+        if api_key in _BEFORE_LOGIN:
+            return True
+        if self._user is None:
+            return False
+        return self._expires_ms is None or self._now_ms() < self._expires_ms
+
+    def begin(self, mechanism: str) -> bool:
+        """False: the mechanism is not offered."""
+        offered = self._mechanisms.get(mechanism)
+        self.exchange = None if offered is None else offered()
+        return offered is not None
+
+    def log_in(self, user: str, expires_ms: int | None) -> int:
+        """Returns how many milliseconds it lasts, 0 for as long as the connection. Raises Unauthorized."""
+        if self._user not in (None, user):
+            raise Unauthorized("a connection stays with the user that it was opened by")
+        now = self._now_ms()
+        if self._reauthenticate_ms:
+            limit = now + self._reauthenticate_ms
+            expires_ms = limit if expires_ms is None else min(expires_ms, limit)
+        first = self._user is None
+        self._user, self._expires_ms, self.exchange = user, expires_ms, None
+        if first:
+            self._connection.logged_in(f"User:{user}")
+        return 0 if expires_ms is None else max(1, expires_ms - now)
+
+    def give_up(self) -> None:
+        """The client gets the answer, and nothing more."""
+        self.exchange = None
+        self._connection.finish()

@@ -1,0 +1,31 @@
+"""Whose passwords are known: users of the settings first, then those that administrators made."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+
+from mainstem.doors.kafka.security.passwords import MECHANISMS, decoy
+from mainstem.ledger.credentials import Credential, Credentials
+
+
+class Users:
+    def __init__(self, configured: Iterable[Credential], stored: Callable[[], Credentials]) -> None:
+        self._configured = {(credential.user, credential.mechanism): credential for credential in configured}
+        self._stored = stored
+        self._secret = secrets.token_bytes(32)
+
+    def credential(self, user: str, mechanism: int) -> Credential:
+        """A user nobody knows gets one that nothing fits, so that guessing names teaches nothing."""
+        return self._known(user, mechanism) or decoy(self._secret, user, mechanism)
+
+    def any_credential(self, user: str) -> Credential:
+        """To check a password by; which mechanism it was hashed for does not matter."""
+        for mechanism in MECHANISMS.values():
+            known = self._known(user, mechanism)
+            if known is not None:
+                return known
+        return decoy(self._secret, user, MECHANISMS["SCRAM-SHA-256"])
+
+    def _known(self, user: str, mechanism: int) -> Credential | None:
+        return self._configured.get((user, mechanism)) or self._stored().get(user, mechanism)

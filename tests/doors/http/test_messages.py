@@ -1,0 +1,148 @@
+"""Messages as people look for them: forwards, backwards, by what they hold."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from mainstem import limits
+
+from .conftest import Api, code
+
+
+async def messages(api: Api, query: str = "") -> Any:
+    status, body = await api.ask("GET", f"/v0/topics/t/messages{query}")
+    assert status == 200, body
+    return body
+
+
+def offsets(page: Any) -> list[int]:
+    return [message["offset"] for message in page["messages"]]
+
+
+async def filled(api: Api, count: int, size: int = 1) -> None:
+    await api.broker.create_topic("t")
+    for first in range(0, count, 50):
+        values = [f"v{n:05}".encode() * size for n in range(first, min(first + 50, count))]
+        await api.broker.append_values("t", values, keys=[b"k%d" % (n % 3) for n in range(len(values))])
+
+
+async def test_the_newest_come_unless_a_place_is_given_and_older_ones_follow(api: Api) -> None:
+    await filled(api, 130)
+    newest = await messages(api, "?limit=30")
+    assert offsets(newest) == list(range(100, 130))
+    assert (newest["start"], newest["end"], newest["next_before"]) == (0, 130, 100)
+    older = await messages(api, f"?limit=60&before={newest['next_before']}")
+    assert offsets(older) == list(range(40, 100))
+    oldest = await messages(api, f"?limit=60&before={older['next_before']}")
+    assert offsets(oldest) == list(range(40))
+    assert oldest["next_before"] == 0
+
+
+async def test_forwards_from_an_offset_every_record_comes_once(api: Api) -> None:
+    await filled(api, 130)
+    seen: list[int] = []
+    at = 0
+    while at < 130:
+        page = await messages(api, f"?limit=41&from={at}")
+        seen += offsets(page)
+        at = page["next_from"]
+    assert seen == list(range(130))
+
+
+async def test_a_page_from_below_the_start_begins_at_the_start_and_one_past_the_end_is_empty(
+    api: Api,
+) -> None:
+    await filled(api, 100)
+    await api.broker.trim("t", 60)
+    assert offsets(await messages(api, "?from=3&limit=2")) == [60, 61]
+    past = await messages(api, "?from=5000")
+    assert (past["messages"], past["next_from"]) == ([], 100)
+    assert offsets(await messages(api, "?before=70")) == list(range(60, 70))
+
+
+async def test_key_value_and_headers_are_looked_for_whatever_their_case(api: Api) -> None:
+    await api.records(
+        "t",
+        {"data": {"name": "Ada"}, "tag": "eu:1", "meta": {"trace": "abc"}},
+        {"data": {"name": "Bob"}, "tag": "us:1", "node": "n1"},
+        {"data": "ada again", "tag": "us:2"},
+    )
+    assert offsets(await messages(api, "?key=EU")) == [0]
+    assert offsets(await messages(api, "?value=ada")) == [0, 2]
+    assert offsets(await messages(api, "?value=ada&key=us")) == [2]
+    assert offsets(await messages(api, "?header=trace")) == [0]
+    assert offsets(await messages(api, "?header=node%3Dn1")) == [1]
+    assert offsets(await messages(api, "?value=nobody")) == []
+
+
+async def test_what_is_no_text_comes_as_base64_and_null_stays_null(api: Api) -> None:
+    await api.broker.create_topic("t")
+    await api.broker.append_values("t", [b"\xff\x00", None, b""], keys=[b"\xfe", None, b""])
+    first, second, third = (await messages(api))["messages"]
+    assert first["value"] == {"base64": base64.b64encode(b"\xff\x00").decode()}
+    assert first["key"] == {"base64": base64.b64encode(b"\xfe").decode()}
+    assert (second["value"], second["key"], second["value_bytes"]) == (None, None, -1)
+    assert (third["value"], third["key"], third["value_bytes"]) == ({"text": ""}, {"text": ""}, 0)
+
+
+async def test_long_values_are_cut_between_characters_unless_all_is_asked_for(api: Api) -> None:
+    await api.broker.create_topic("t")
+    await api.broker.append_values("t", ["ä".encode() * 20_000])
+    (cut,) = (await messages(api, "?value_bytes=5"))["messages"]
+    assert (cut["value"], cut["value_bytes"]) == ({"text": "ää"}, 40_000)
+    (short,) = (await messages(api))["messages"]
+    assert len(short["value"]["text"]) == limits.MESSAGE_VALUE_BYTES_DEFAULT // 2
+    (whole,) = (await messages(api, "?value_bytes=1000000"))["messages"]
+    assert whole["value"]["text"] == "ä" * 20_000
+
+
+async def test_deleted_and_expired_records_are_not_shown(api: Api) -> None:
+    await api.put("t", ttl_ms=1000)
+    await api.write("t", "old")
+    api.clock.advance(900)
+    await api.write("t", "young")
+    api.clock.advance(200)
+    assert offsets(await messages(api)) == [1]
+    assert offsets(await messages(api, "?from=0")) == [1]
+
+
+async def test_a_search_that_finds_nothing_stops_and_says_where_to_go_on(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(api, 500)
+    monkeypatch.setattr(limits, "MESSAGES_SCANNED_MAX", 100)
+    monkeypatch.setattr(limits, "MESSAGES_CHUNK_BYTES", 2_000)
+    forwards = await messages(api, "?from=0&value=nothing")
+    assert not forwards["messages"]
+    assert 100 <= forwards["next_from"] < 500
+    backwards = await messages(api, "?value=nothing&limit=10")
+    assert not backwards["messages"]
+    assert 0 < backwards["next_before"] < 500
+    found, before = [], 500
+    while before > 0 and not found:
+        page = await messages(api, f"?value=v00003&limit=10&before={before}")
+        assert page["next_before"] < before, "every call gets further"
+        found, before = offsets(page), page["next_before"]
+    assert found == [3]
+
+
+async def test_a_partition_of_its_own_and_records_of_open_transactions_stay_hidden(api: Api) -> None:
+    await api.broker.create_topic("t", partitions=2)
+    await api.broker.append_values("t", [b"a"], partition=1)
+    assert offsets(await messages(api, "?partition=1")) == [0]
+    assert offsets(await messages(api, "?partition=0")) == []
+
+
+@pytest.mark.parametrize("query", ["?from=-1", "?from=x", "?before=1e3", "?from=" + "9" * 30])
+async def test_a_place_that_is_no_offset_is_refused(api: Api, query: str) -> None:
+    await api.broker.create_topic("t")
+    assert code(await api.ask("GET", f"/v0/topics/t/messages{query}")) == (400, "invalid_request")
+
+
+async def test_absent_topics_and_partitions_are_not_found(api: Api) -> None:
+    assert code(await api.ask("GET", "/v0/topics/t/messages")) == (404, "topic_not_found")
+    await api.broker.create_topic("t")
+    assert code(await api.ask("GET", "/v0/topics/t/messages?partition=1")) == (404, "topic_not_found")
