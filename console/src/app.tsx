@@ -86,7 +86,7 @@ export function App() {
       </header>
       <main id="main" tabIndex={-1}>
         {!answers && (
-          <div class="banner" role="alert">
+          <div class="offline" role="alert">
             The server does not answer. This page goes on by itself as soon as it does.
           </div>
         )}

@@ -167,7 +167,7 @@ class Config:
     kafka_sasl: Annotated[
         str,
         _WORDS,
-        "How Kafka clients log in: plain, scram-sha-256, scram-sha-512, oauthbearer, comma-separated; none: they need not.",
+        "How Kafka clients log in: plain, scram-sha-256, scram-sha-512, oauthbearer, with commas; none: not at all.",
     ] = ""
     kafka_users: Annotated[
         str,

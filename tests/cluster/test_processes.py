@@ -110,6 +110,7 @@ def test_three_brokers_serve_one_log_through_both_doors(brokers: BrokerProcesses
     assert read_all(str(brokers["b"].address("kafka")), "t", "g", len(writer.acked)) == writer.acked
 
     assert brokers.request("b", "PUT", "/v0/topics/h", {}).status == 201
+    assert brokers.request("c", "GET", "/v0/topics/h").status == 200  # c asks before it says "not found"
     for turn, name in enumerate("abcabc"):
         written = brokers.write(name, "h", turn)
         assert written.status == 200
@@ -191,3 +192,45 @@ def test_leaving_is_known_at_once(folder_brokers: BrokerProcesses) -> None:
     assert brokers.running.pop("b").terminate() == 0
     eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a"}, limits.MEMBER_SILENT_S)
     assert time.monotonic() - left_at < 2 * limits.MEMBER_SILENT_S
+
+
+def test_a_group_is_known_where_its_coordinator_is(folder_brokers: BrokerProcesses) -> None:
+    brokers = folder_brokers
+    brokers.start("a", "b", "c")
+    make_topic(brokers, "t", 3)
+    writer = Writer(brokers.bootstrap, "t")
+    eventually(lambda: len(writer.acked), lambda count: count >= 30)
+    writer.stop()
+    for group in ("g1", "g2", "g3"):
+        assert len(read_all(brokers.bootstrap, "t", group, len(writer.acked))) == len(writer.acked)
+        # Redirects are followed: whoever is asked, the answer is the coordinator's.
+        for name in "abc":
+            found = brokers.request(name, "GET", f"/v0/groups/{group}")
+            assert found.status == 200
+            assert found.json["lag"] == 0
+    for name in "abc":
+        listed = brokers.request(name, "GET", "/v0/groups").json["groups"]
+        assert {group["group"] for group in listed} == {"g1", "g2", "g3"}
+
+
+def test_a_transaction_through_one_broker_is_read_whole_through_another(
+    folder_brokers: BrokerProcesses,
+) -> None:
+    brokers = folder_brokers
+    brokers.start("a", "b")
+    make_topic(brokers, "t", 4)
+    producer = Producer(
+        {"bootstrap.servers": str(brokers["a"].address("kafka")), "transactional.id": "x", **_QUIET}
+    )
+    producer.init_transactions(20)
+    for commits in (True, False, True):
+        producer.begin_transaction()
+        for number in range(8):
+            producer.produce("t", b"kept" if commits else b"dropped", str(number))
+        producer.flush(20)
+        if commits:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+    found = read_all(str(brokers["b"].address("kafka")), "t", "g", 16)
+    assert Counter(found.values()) == {b"kept": 16}

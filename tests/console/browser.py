@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SCREENS = Path(__file__).parents[2] / "artifacts" / "screens"
@@ -26,6 +26,8 @@ _FLAGS = (
     "--disable-sync",
 )
 _INSTALL_S = 300
+_PATIENCE_MS = 30_000  # this machine may be busy
+expect.set_options(timeout=_PATIENCE_MS)
 
 
 def chromium() -> str:
@@ -72,21 +74,27 @@ class Watched:
 
 
 @contextmanager
-def browsing(profile: Path, scheme: str = "light") -> Iterator[BrowserContext]:
-    """A browser with an empty profile."""
+def running() -> Iterator[Browser]:
+    """A browser with an empty profile of its own."""
     with sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            profile,
-            executable_path=chromium(),
-            headless=True,
-            args=list(_FLAGS),
-            viewport={"width": 1360, "height": 860},
-            color_scheme="dark" if scheme == "dark" else "light",
-            accept_downloads=True,
-            permissions=["clipboard-read", "clipboard-write"],
-        )
-        context.set_default_timeout(15_000)
+        browser = playwright.chromium.launch(executable_path=chromium(), headless=True, args=list(_FLAGS))
         try:
-            yield context
+            yield browser
         finally:
-            context.close()
+            browser.close()
+
+
+@contextmanager
+def browsing(browser: Browser, scheme: str = "light") -> Iterator[BrowserContext]:
+    """As a person who was never here before."""
+    context = browser.new_context(
+        viewport={"width": 1360, "height": 860},
+        color_scheme="dark" if scheme == "dark" else "light",
+        accept_downloads=True,
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    context.set_default_timeout(_PATIENCE_MS)
+    try:
+        yield context
+    finally:
+        context.close()

@@ -13,6 +13,7 @@ export interface Line {
 }
 
 const HEIGHT = 168;
+const EMPTY_S = 60;
 
 export function Chart(props: { title: string; times: number[]; lines: Line[]; show: (value: number) => string }) {
   const frame = useRef<HTMLDivElement>(null);
@@ -91,5 +92,10 @@ export function Chart(props: { title: string; times: number[]; lines: Line[]; sh
 }
 
 function data(props: { times: number[]; lines: Line[] }): uPlot.AlignedData {
+  if (props.times.length < 2) {
+    // An empty stretch of time, so that the axes are there before the first line is.
+    const now = Date.now() / 1000;
+    return [[now - EMPTY_S, now], ...props.lines.map(() => [null, null])] as uPlot.AlignedData;
+  }
   return [props.times, ...props.lines.map((line) => line.values)] as uPlot.AlignedData;
 }

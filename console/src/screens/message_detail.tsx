@@ -90,7 +90,7 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
           Download
         </Button>
       </div>
-      <pre class="value" tabIndex={0}>
+      <pre class={view === "hex" ? "value hex" : "value"} tabIndex={0}>
         {shown(message.value, view)}
       </pre>
       {message.value_bytes > shownBytes && (

@@ -52,7 +52,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
         </div>
       )}
       <div class="figures">
-        <Figure label="Appended" value={`${rate(last?.appended ?? 0)}/s`} note={`${short(overview.appended)} records in all`} />
+        <Figure label="Appended" value={`${rate(last?.appended ?? 0)}/s`} note={`${short(overview.appended)} in all`} />
         <Figure label="Records held" value={short(overview.records)} note={bytes(overview.bytes)} />
         <Figure
           label="Topics"
@@ -133,7 +133,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
 }
 
 function StorageTiers({ tiers }: { tiers: Tiers }) {
-  const used = tiers.disk_total_bytes - tiers.disk_free_bytes;
+  const used = Math.round(100 - (100 * tiers.disk_free_bytes) / Math.max(1, tiers.disk_total_bytes));
   const rows: [string, string, string][] = [
     ["Memory", bytes(tiers.memory_bytes), `the newest records, of ${bytes(tiers.memory_bytes_max)}`],
     ["Log", bytes(tiers.wal_bytes), plural(tiers.wal_objects, "file")],
@@ -157,7 +157,17 @@ function StorageTiers({ tiers }: { tiers: Tiers }) {
           { name: "", cell: ([, , note]) => <span class="muted">{note}</span>, wide: true },
         ]}
       />
-      <meter class="meter" min={0} max={tiers.disk_total_bytes} value={used} aria-label="Disk in use" />
+      <div
+        class="meter"
+        role="meter"
+        aria-label="Disk in use"
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-valuenow={used}
+        title={`${used} % of the disk is in use`}
+      >
+        <span style={{ width: `${used}%` }} />
+      </div>
     </>
   );
 }

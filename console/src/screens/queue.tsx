@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { ApiError, get, path, post, query } from "../api";
+import { get, path, post, query } from "../api";
 import { summary } from "../content";
 import { count, duration, plural, time } from "../format";
 import { Button, Figure } from "../parts/controls";
@@ -9,9 +9,10 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { to } from "../route";
-import type { LeaseList, Message, MessagePage, TopicState } from "../types";
+import type { LeaseList, Message, MessagePage, TopicRows, TopicState } from "../types";
 
 const DEAD_SHOWN = 100;
+const LOOKED_AT = 100;
 
 interface View {
   state: TopicState;
@@ -46,20 +47,19 @@ async function load(name: string, signal: AbortSignal): Promise<View> {
     get<LeaseList>(path`/v0/topics/${name}/leases`, signal),
   ]);
   const target = state.config.dead_letter;
-  let dead: Message[] | undefined;
-  if (target) {
-    try {
-      const page = await get<MessagePage>(
-        path`/v0/topics/${target}/messages` + query({ limit: DEAD_SHOWN, header: `"$dead_letter_from":"${name}"` }),
-        signal,
-      );
-      dead = page.messages.reverse();
-    } catch (failure) {
-      // It is made by the first dead letter, and another key may be needed to see it.
-      if (!(failure instanceof ApiError) || ![403, 404].includes(failure.status)) throw failure;
-    }
-  }
+  const dead = target ? await deadLetters(name, target, signal) : undefined;
   return { state, held, dead };
+}
+
+async function deadLetters(queue: string, target: string, signal: AbortSignal): Promise<Message[] | undefined> {
+  // It is made by the first dead letter, and this key may not see it: so look before asking for what is in it.
+  const found = await get<TopicRows>("/v0/overview/topics" + query({ search: target, limit: LOOKED_AT }), signal);
+  if (!found.topics.some((row) => row.topic === target)) return undefined;
+  const page = await get<MessagePage>(
+    path`/v0/topics/${target}/messages` + query({ limit: DEAD_SHOWN, header: `"$dead_letter_from":"${queue}"` }),
+    signal,
+  );
+  return page.messages.reverse();
 }
 
 function Content({ name, view, reload }: { name: string; view: View; reload: () => void }) {

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { del, get, path } from "../api";
-import { ago, bytes, count } from "../format";
+import { ago, bytes, count, plural } from "../format";
 import { Badge, Button } from "../parts/controls";
 import { Dialog } from "../parts/dialog";
 import { Failed } from "../parts/states";
@@ -51,6 +51,7 @@ export function Topic({ name, tab }: { name: string; tab: string }) {
   const facts = polled.data;
   const partitions = facts?.settings.partitions ?? [];
   const records = partitions.reduce((sum, row) => sum + row.records, 0);
+  const lastWrite = Math.max(-1, ...partitions.map((row) => row.max_timestamp_ms), facts?.state.last_write_ts ?? -1);
   const size = partitions.reduce((sum, row) => sum + row.bytes, 0);
   return (
     <section class="screen tall">
@@ -66,7 +67,7 @@ export function Topic({ name, tab }: { name: string; tab: string }) {
         )}
         <span class="muted facts">
           {facts &&
-            `${count(records)} records, ${bytes(size)}, ${count(partitions.length)} ${partitions.length === 1 ? "partition" : "partitions"}, last write ${ago(facts.state.last_write_ts)}`}
+            `${plural(records, "record")}, ${bytes(size)}, ${plural(partitions.length, "partition")}, last write ${ago(lastWrite)}`}
         </span>
         <span class="grow" />
         <Button kind="danger" lacking={lacking} onPress={() => setRemoving(true)}>
@@ -93,7 +94,7 @@ export function Topic({ name, tab }: { name: string; tab: string }) {
           }}
         >
           <p>
-            All of its {count(records)} records go, and every router from or to it. Nothing brings them back.
+            All of its records ({count(records)}) go, and every router from or to it. Nothing brings them back.
           </p>
         </Dialog>
       )}

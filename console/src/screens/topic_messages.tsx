@@ -73,16 +73,18 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
         }
       }
     };
-    const catchUp = async () => {
+    /** Whether there is more to read by now. */
+    const catchUp = async (): Promise<boolean> => {
       const before = latest.current;
-      if (!before) return;
+      if (!before) return false;
       const fresh = await Promise.all(
         numbers.map((number) => newerPage(name, number, before.ends.get(number)?.next_from ?? 0, sought, signal)),
       );
-      if (signal.aborted) return;
-      const next = withNewer(before, fresh);
+      if (signal.aborted) return false;
+      const next = withNewer(before, fresh, isFiltered(sought));
       latest.current = next;
       setShown(next);
+      return [...next.ends.values()].some((end) => end.next_from < end.end);
     };
     const stayLive = async () => {
       const one = numbers[0];
@@ -96,7 +98,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
           running = true;
           while (again && !signal.aborted) {
             again = false;
-            await catchUp().catch(() => undefined); // the next event asks again
+            again = (await catchUp().catch(() => false)) || again; // after a failure the next event asks again
           }
           running = false;
         };
@@ -104,11 +106,14 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
         return;
       }
       while (!signal.aborted) {
-        await catchUp().then(
-          () => setConnected(true),
-          () => setConnected(false),
-        );
-        await new Promise((done) => setTimeout(done, POLL_MS));
+        let more = false;
+        try {
+          more = await catchUp();
+          setConnected(true);
+        } catch {
+          setConnected(false);
+        }
+        if (!more) await new Promise((done) => setTimeout(done, POLL_MS));
       }
     };
     setConnected(true);
@@ -142,6 +147,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
           value={start}
           onChange={(next) => {
             setStart(next);
+            setPlace("");
             setShown(undefined);
           }}
           options={[
@@ -174,7 +180,8 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
             class="filter"
             data-search={part === "value" ? true : undefined}
             aria-label={`Filter by ${part}`}
-            placeholder={part === "header" ? "header name=content" : `${part} contains`}
+            title={part === "header" ? "name=content, or a piece of it" : undefined}
+            placeholder={`${part} contains`}
             value={typed[part]}
             spellcheck={false}
             onInput={(event) => setTyped({ ...typed, [part]: event.currentTarget.value })}
@@ -203,7 +210,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
             {shown.messages.length ? (
               <Rows shown={shown} several={partitions > 1} selected={selected} onSelect={setSelected} />
             ) : (
-              <Nothing name={name} live={start === "live"} filtered={!!(sought.key || sought.value || sought.header)} more={!!hasMore} />
+              <Nothing name={name} live={start === "live"} filtered={isFiltered(sought)} more={!!hasMore} />
             )}
             <p class="list-foot muted">
               {plural(shown.messages.length, "message")} shown, {count(shown.scanned)} looked at in {duration(shown.tookMs)}
@@ -281,6 +288,8 @@ function Nothing(props: { name: string; live: boolean; filtered: boolean; more: 
   );
 }
 
+const isFiltered = (sought: Sought) => !!(sought.key || sought.value || sought.header);
+
 const keyOf = (message: PlacedMessage) => `${message.partition}:${message.offset}`;
 
 function address(name: string, partition: number, at: { from?: number; before?: number }, sought: Sought): string {
@@ -343,10 +352,14 @@ function gathered(pages: MessagePage[], forwards: boolean): Shown {
   };
 }
 
-function withNewer(before: Shown, pages: MessagePage[]): Shown {
+function withNewer(before: Shown, pages: MessagePage[], filtered: boolean): Shown {
   const fresh = gathered(pages, false);
   const ends = new Map(before.ends);
-  for (const page of pages) ends.set(page.partition, { ...page, next_before: before.ends.get(page.partition)?.next_before ?? page.start });
+  for (const page of pages) {
+    // What would have left the screen before anybody saw it is not asked for.
+    const next_from = filtered ? page.next_from : Math.max(page.next_from, page.end - KEPT_LIVE);
+    ends.set(page.partition, { ...page, next_from, next_before: before.ends.get(page.partition)?.next_before ?? page.start });
+  }
   const known = new Set(before.messages.map(keyOf));
   const added = fresh.messages.filter((message) => !known.has(keyOf(message)));
   return {

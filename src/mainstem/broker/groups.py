@@ -46,6 +46,7 @@ _log = logging.getLogger("mainstem.groups")
 
 Group = ClassicGroup | ConsumerGroup
 
+_UNKNOWN = "Unknown"  # of a group that another broker looks after
 _SWEPT_AT_ONCE = 1_000  # groups looked at before others have their turn
 
 
@@ -211,8 +212,7 @@ class Groups:
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
         """Whether a member may read its group's offsets; whoever names no member may."""
-        if not self._coordinates(group):
-            raise NotCoordinator(group)
+        self.check_coordinator(group)
         found = self._groups.get(group)
         if epoch >= 0 and member_id and isinstance(found, ConsumerGroup):
             found.check_epoch(member_id, epoch)
@@ -238,6 +238,7 @@ class Groups:
         self, group: str, partitions: Sequence[tuple[str, int]]
     ) -> list[MainstemError | None]:
         """Forget offsets of topics that the group does not read. Says for each what is wrong, if anything."""
+        self.check_coordinator(group)
         if not self.exists(group):
             raise GroupNotFound(group)
         outcomes: list[MainstemError | None] = []
@@ -284,19 +285,20 @@ class Groups:
     def exists(self, group: str) -> bool:
         return group in self._groups or self.offsets.exists(group)
 
-    def list(self) -> list[ListedGroup]:
-        """Every group that has members or offsets and is looked after here."""
-        listed = {
-            name: ListedGroup(name, "", EMPTY, ClassicGroup.kind)
-            for name in self.offsets.groups()
-            if self._coordinates(name)
-        }
+    def list(self, *, everywhere: bool = False) -> list[ListedGroup]:
+        """Every group that has members or offsets and is looked after here; `everywhere`: or by another broker."""
+        listed = {}
+        for name in self.offsets.groups():
+            here = self._coordinates(name)
+            if here or everywhere:
+                listed[name] = ListedGroup(name, "", EMPTY if here else _UNKNOWN, ClassicGroup.kind)
         for name, group in self._groups.items():
             listed[name] = ListedGroup(name, group.protocol_type or "", group.state, group.kind)
         return [listed[name] for name in sorted(listed)]
 
     async def delete(self, group: str) -> None:
         """Forget a group without members, and its offsets. Raises GroupNotFound, GroupNotEmpty."""
+        self.check_coordinator(group)
         if not self.exists(group):
             raise GroupNotFound(group)
         found = self._groups.get(group)
@@ -316,6 +318,10 @@ class Groups:
             raise InvalidGroupName(
                 f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}"
             )
+        self.check_coordinator(group)
+
+    def check_coordinator(self, group: str) -> None:
+        """Raises NotCoordinator if another broker looks after the group."""
         if not self._coordinates(group):
             raise NotCoordinator(group)
 

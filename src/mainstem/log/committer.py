@@ -401,7 +401,7 @@ class Committer:
         uploaded = await uploading
         if self._refusal is not None and not isinstance(self._refusal, Closed):
             raise self._refusal
-        placement = await following.append(entry, encoded, group.slices(), uploaded)
+        placement = await following.append(encoded, group.slices(), uploaded)
         self._apply(group, entry, placement)
         following.applied()
 

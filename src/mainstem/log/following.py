@@ -36,7 +36,8 @@ class Following:
         self._delivery = delivery
         self._broker = broker
         self._finish_object = finish_object
-        self._in_flight: tuple[int, int] | None = None  # epoch and commit id of what is being appended
+        # The entry that is being appended. All of it: two that want one number differ in little else.
+        self._in_flight: bytes | None = None
         self._moved = asyncio.Event()
         self._barrier: asyncio.Task[None] | None = None
         self._next_barrier: asyncio.Task[None] | None = None
@@ -45,11 +46,9 @@ class Following:
         """Upload what is large of a commit, before it is its turn."""
         return await self._port.prepare(encoded, slices)
 
-    async def append(
-        self, entry: Entry, encoded: bytes, slices: Sequence[Buffer], prepared: object = None
-    ) -> Placement:
+    async def append(self, encoded: bytes, slices: Sequence[Buffer], prepared: object = None) -> Placement:
         """Write a commit. When this returns everything before it is applied, and the caller applies it at once."""
-        self._in_flight = (entry.broker_epoch, entry.commit_id)
+        self._in_flight = encoded
         try:
             while True:
                 try:
@@ -141,7 +140,7 @@ class Following:
                 continue
             invariant(position == self._ledger.position, "others' commits come without a gap")
             entry = Entry.decode(commit.entry)
-            if entry.broker == self._broker and (entry.broker_epoch, entry.commit_id) == self._in_flight:
+            if entry.broker == self._broker and commit.entry == self._in_flight:
                 return number
             placement = commit.placement
             if self._index.open_number not in (None, placement.object):

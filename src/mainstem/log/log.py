@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -197,21 +197,21 @@ class Log:
         """Of this broker; 0 before it has one."""
         return self._committer.epoch
 
-    def _upkeep(self, recovered: Recovered) -> Upkeep:
+    def upkeep(self) -> Upkeep:
+        """What keeps a shared log in order, a round at a time."""
         return Upkeep(
             cast(SharedCommitLog, self._port),
             self._index,
             lambda: self.maintains(),
-            self._checkpoint_at,
-            self.collect,
-            checkpoint_position=recovered.checkpoint_position,
+            self._save_at,
+            self._collect_behind,
             checkpoint_every_bytes=self._options.checkpoint_every_bytes,
         )
 
-    async def _checkpoint_at(self, position: int) -> None:
-        if self._save_at is not None:
-            await self._save_at(position)
-            self._checkpoints_kept.append(position)
+    async def _collect_behind(self, checkpoints: Sequence[int]) -> int:
+        self._checkpoints_kept.clear()
+        self._checkpoints_kept.extend(checkpoints)
+        return await self.collect()
 
     async def _boot_when_there_is_room(self, boot: Boot, recovered: Recovered) -> None:
         while True:
@@ -228,7 +228,7 @@ class Log:
         self._committer.take_epoch(booted.broker_epoch)
         if self.sharing is not None:
             self._start(self.sharing.follow(), self._chores)
-            self._start(self._upkeep(recovered).run(), self._chores)
+            self._start(self.upkeep().run(), self._chores)
         if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)

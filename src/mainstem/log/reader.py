@@ -37,6 +37,7 @@ _COALESCE_GAP_BYTES = 8 * limits.KIB
 # Copies up to this size are stamped on the loop: a thread costs more.
 _COPIES_INLINE_BYTES = 64 * limits.KIB
 _COPIES_INLINE_SLICES = 16
+_MANY_SLICES = 16
 
 
 class _Damaged(Exception):
@@ -152,6 +153,8 @@ class Reader:
         except NotLoaded:
             return None
         touched = self._transactions.touched(stream)
+        if len(found) > _MANY_SLICES and not touched:
+            return self._cached_joined(stream, offset, found)
         if touched and view is View.COMMITTED:
             extents = committed_extents(self._ledger.streams, stream, found)
         batches = self._cached(extents)
@@ -160,6 +163,13 @@ class Reader:
         if touched:
             return self._among_transactions(stream, offset, found, extents, batches, end, view)
         return _chunk(batches, offset, extents) if extents else Chunk((), end)
+
+    def _cached_joined(self, stream: int, offset: int, extents: list[Extent]) -> Chunk | None:
+        """Many small slices as one: to copy them costs less than to hand out a buffer for each."""
+        slices = self._tail.get_all(extents[0].object, [extent.start for extent in extents])
+        if slices is None or self._deleted(stream, extents):
+            return None
+        return _chunk([memoryview(b"".join(slices))], offset, [_joined(extents)])
 
     async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
         """Batches from `offset` on as they were written, deleted records included.
@@ -431,6 +441,12 @@ def _chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> Chu
     if extents[0].base < offset:
         batches = [_from_batch_with(batches[0], offset), *batches[1:]]
     return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+
+
+def _joined(extents: list[Extent]) -> Extent:
+    """All of them as one that covers the same offsets."""
+    first = extents[0]
+    return first._replace(offsets=extents[-1].end - first.base)
 
 
 def _copied(batches: list[memoryview], offset: int, found: list[Source]) -> Chunk:

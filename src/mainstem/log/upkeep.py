@@ -7,7 +7,7 @@ sealing an object twice stores the same bytes, and a checkpoint stands wherever 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from mainstem import events, limits
 from mainstem.errors import Closed, MainstemError
@@ -25,18 +25,16 @@ class Upkeep:
         port: SharedCommitLog,
         index: ExtentIndex,
         maintains: Callable[[], bool],
-        checkpoint: Callable[[int], Awaitable[None]],
-        collect: Callable[[], Awaitable[int]],
+        save_at: Callable[[int], Awaitable[None]] | None,
+        collect: Callable[[Sequence[int]], Awaitable[int]],
         *,
-        checkpoint_position: int,
         checkpoint_every_bytes: int,
     ) -> None:
         self._port = port
         self._index = index
         self._maintains = maintains
-        self._checkpoint = checkpoint
-        self._collect = collect
-        self._checkpoint_position = checkpoint_position  # of the newest one known here
+        self._save_at = save_at
+        self._collect = collect  # what no replay from these checkpoints needs
         self._every_bytes = checkpoint_every_bytes
         self._rounds = 0
 
@@ -60,11 +58,12 @@ class Upkeep:
         self._rounds += 1
         if not self._rounds % _ORPHANS_EVERY_ROUNDS:
             await self._port.collect_orphans()
-        position = self._boundary()
-        if position is not None:
-            await self._checkpoint(position)
-            self._checkpoint_position = position
-            await self._collect()
+        kept = await self._port.checkpoints()
+        position = self._boundary(kept[-1] if kept else 0)
+        if position is not None and self._save_at is not None:
+            await self._save_at(position)
+            kept = await self._port.checkpoints()
+        await self._collect(kept)
 
     def _learn(self) -> None:
         """Take in what others sealed and dropped."""
@@ -85,10 +84,9 @@ class Upkeep:
                 return  # somebody went on with it: the next round knows
             self._index.mark_sealed(extents.number)
 
-    def _boundary(self) -> int | None:
-        """Where a checkpoint is due, if it is: the end of the sealed objects that follow each other."""
+    def _boundary(self, at: int) -> int | None:
+        """Where the checkpoint after that at `at` is due, if it is: where sealed objects that follow each other end."""
         size = 0
-        at = self._checkpoint_position
         for one in self._following_sealed():
             if one.first_position > at:
                 break
@@ -101,5 +99,5 @@ class Upkeep:
         return [one for one in self._port.objects() if one.sealed and self._index.holds(one.number)]
 
 
-_ORPHANS_EVERY_ROUNDS = 900  # they are rare, and finding them takes a listing of everything
+_ORPHANS_EVERY_ROUNDS = 360  # they are rare, and finding them takes a listing of everything
 _ENTRY_BYTES = 256  # a commit without records costs a replay as well; a guess at its size

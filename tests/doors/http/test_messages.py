@@ -129,7 +129,7 @@ async def test_a_search_that_finds_nothing_stops_and_says_where_to_go_on(
     assert found == [3]
 
 
-async def test_a_partition_of_its_own_and_records_of_open_transactions_stay_hidden(api: Api) -> None:
+async def test_each_partition_is_looked_at_by_itself(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     await api.broker.append_values("t", [b"a"], partition=1)
     assert offsets(await messages(api, "?partition=1")) == [0]

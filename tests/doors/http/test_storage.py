@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from .conftest import Api, code
@@ -23,9 +24,7 @@ async def test_a_file_names_the_ranges_in_it_while_it_grows_and_once_it_is_full(
         assert {range["topic"] for range in ranges} == {"big", "small"}
         big = sorted((range["base"], range["end"]) for range in ranges if range["topic"] == "big")
         assert (big[0][0], big[-1][1]) == (0, 160)
-        assert all(before[1] == after[0] for before, after in zip(big, big[1:], strict=False)), (
-            "no gap between files"
-        )
+        assert all(before[1] == after[0] for before, after in pairwise(big)), "no gap between files"
         assert all(range["live"] for range in ranges)
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from mainstem.doors.http.app import App
 from mainstem.doors.http.context import Context
 
+from .conftest import Api
+
 PATIENCE_S = 10.0
 
 
@@ -206,3 +208,18 @@ class WebSocket(_Connection):
     async def ask(self, **command: Any) -> Any:
         self.send(json.dumps(command))
         return await self.next()
+
+
+async def session(api: Api, *names: str, key: str | None = None, **more: Any) -> Any:
+    topics = more.pop("topics", {name: {} for name in names})
+    status, body = await api.ask("POST", "/v0/watch", {"topics": topics, **more}, key=key)
+    assert status == 200, body
+    return body
+
+
+async def watch(api: Api, *names: str, **more: Any) -> EventStream:
+    return EventStream(api.context, (await session(api, *names, **more))["stream_url"])
+
+
+def numbers(event: Any) -> list[int]:
+    return [record["$seq"] for record in event.data["records"]]

@@ -118,7 +118,9 @@ class _Exchange:
             request.body = await self._body(route)
         sharing = self._context.broker.log.sharing
         if sharing is not None:
-            return await positions.serve(route, request, sharing)
+            query = scope["query_string"]
+            target = scope["raw_path"] + (b"?" + query if query else b"")
+            return await positions.serve(route, request, sharing, positions.Asked(scope["scheme"], target))
         return await route.handler(request)
 
     def header(self, name: bytes) -> bytes | None:
@@ -221,6 +223,9 @@ class _Exchange:
         self._hold(more)
         if bound and self.received > bound:
             raise _too_large(bound)
+        all_bound = limits.HTTP_INGEST_BYTES_MAX
+        if self._context.body_bytes > all_bound:
+            raise throttled("ingest_queue", all_bound, "too many bytes are being received at once: retry")
 
     def _hold(self, more: int) -> None:
         self._held_bytes += more

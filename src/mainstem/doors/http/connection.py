@@ -17,6 +17,7 @@ from mainstem import limits
 from mainstem.doors.http.app import App
 from mainstem.doors.http.errors import error_response
 from mainstem.doors.http.http2 import PREFACE, Http2Connection
+from mainstem.doors.http.pace import Pace
 from mainstem.doors.http.responses import Response
 
 
@@ -24,7 +25,7 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(self, config: Config, state: ServerState, app: App) -> None:
         super().__init__(config, state, {})
         self._app = app
-        self._heard_at = 0.0  # when the last bytes came
+        self._pace = Pace()  # of the body now being received
         self._head_since = 0.0  # when the head now being received began; 0 = none is
         self._head_bytes = 0
         self._in_body = False
@@ -38,7 +39,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._heard_at = self._head_since = self.loop.time()
+        self._head_since = self.loop.time()
         if len(self.connections) > limits.HTTP_CONNECTIONS_MAX:
             transport.abort()
 
@@ -54,10 +55,11 @@ class HttpConnection(HttpToolsProtocol):
             if data.startswith(PREFACE):
                 self._become_http2(data)
                 return
-        self._heard_at = now = self.loop.time()
-        if not self._in_body:
+        if self._in_body:
+            self._pace.heard(len(data))
+        else:
             if not self._head_since:
-                self._head_since = now
+                self._head_since = self.loop.time()
             self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX and not self._in_body:
@@ -75,6 +77,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_since = 0.0
         self._head_bytes = 0
         self._in_body = True
+        self._pace.begin(self.loop.time())
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -117,8 +120,9 @@ class HttpConnection(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """Give up on a head, a body or a reader that does not get anywhere."""
         slow_head = self._head_since and not self._in_body and now - self._head_since > limits.HTTP_HEAD_S
-        waiting = self._in_body and not self.flow.read_paused
-        slow_body = waiting and now - self._heard_at > limits.HTTP_STALL_S
+        if self.flow.read_paused:
+            self._pace.begin(now)  # it waits for us
+        slow_body = self._in_body and self._pace.too_slow(now)
         if slow_head or slow_body or self._unread(now):
             self.transport.abort()
 

@@ -37,7 +37,7 @@ _reset_body = msgspec.json.Decoder(ResetBody)
 
 async def list_groups(request: Request) -> Response:
     """Every group that has members or offsets."""
-    listed = [_row(group) for group in groups_of(request).list() if allowed(request, group.name)]
+    listed = [_row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)]
     return reply({"groups": listed, "performance": request.performance()})
 
 
@@ -45,6 +45,7 @@ async def get_group(request: Request) -> Response:
     """A group's members, its offsets and its lag."""
     name = request.parameters["group"]
     groups = groups_of(request)
+    groups.check_coordinator(name)
     listed = next((group for group in groups.list() if group.name == name), None)
     if listed is None or not allowed(request, name):
         raise GroupNotFound(name)
@@ -75,6 +76,7 @@ async def reset_group(request: Request) -> Response:
     name, body = request.parameters["group"], request.json(_reset_body)
     request.require_name(body.topic)
     groups = groups_of(request)
+    groups.check_coordinator(name)
     found = groups.get(name)
     if found is not None and not found.empty:
         raise GroupNotEmpty(name)

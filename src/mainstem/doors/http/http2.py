@@ -24,6 +24,7 @@ from uvicorn.server import ServerState
 
 from mainstem import limits
 from mainstem.doors.http.app import App
+from mainstem.doors.http.pace import Pace
 from mainstem.doors.http.responses import Asgi, Header, Response
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -193,11 +194,10 @@ class Http2Connection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Give up on a client that holds a place without getting anywhere."""
         quiet_s = now - self._heard_at
-        receiving = any(not stream.ended and not stream.answered for stream in self._streams.values())
-        stalled = not self._writable.is_set() or receiving
-        if (not self._streams and quiet_s > limits.HTTP_IDLE_S) or (
-            stalled and quiet_s > limits.HTTP_STALL_S
-        ):
+        receiving = [stream for stream in self._streams.values() if not (stream.ended or stream.answered)]
+        stalled = not self._writable.is_set() and quiet_s > limits.HTTP_STALL_S
+        dripping = any(stream.pace.too_slow(now) for stream in receiving)
+        if (not self._streams and quiet_s > limits.HTTP_IDLE_S) or stalled or dripping:
             self.transport.abort()
 
 
@@ -216,8 +216,10 @@ class _Stream:
         self._told = False  # and the application knows it: from then on only a disconnect is news
         self.answered = False
         self.left = False  # the client is gone
+        self.pace = Pace(asyncio.get_running_loop().time())
 
     def feed(self, data: bytes, size: int) -> None:
+        self.pace.heard(size)
         self._parts.append(data)
         self._size += size
         self._news.set()

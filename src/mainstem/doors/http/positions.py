@@ -7,19 +7,28 @@ something is not there, it makes sure that no other one has just made it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mainstem import limits
-from mainstem.doors.http.errors import RETRY_SOON, Refusal, invalid
+from mainstem.doors.http.errors import RETRY_SOON, Refusal, error_response, invalid
 from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Push, Response, Stream
 from mainstem.doors.http.routing import Route
-from mainstem.errors import NotFound, OffsetOutOfRange
+from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
 from mainstem.log.sharing import Sharing
 
 _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
 
 
-async def serve(route: Route, request: Request, sharing: Sharing) -> Response | Stream | Push:
+class Asked(NamedTuple):
+    """Where a request was sent to, but for the host."""
+
+    scheme: str
+    target: bytes  # path and query
+
+
+async def serve(route: Route, request: Request, sharing: Sharing, where: Asked) -> Response | Stream | Push:
     """Have the route serve a request of a broker that shares its log."""
     asked = request.header(_HEADER)
     if asked is not None:
@@ -27,6 +36,8 @@ async def serve(route: Route, request: Request, sharing: Sharing) -> Response | 
     log = request.broker.log
     try:
         response = await route.handler(request)
+    except NotCoordinator as moved:
+        return _redirect(request, moved, where)
     except (NotFound, OffsetOutOfRange):
         known = log.ledger.position
         await sharing.barrier()
@@ -37,6 +48,19 @@ async def serve(route: Route, request: Request, sharing: Sharing) -> Response | 
         told = (_HEADER, b"%d" % log.ledger.position)
         response = response._replace(headers=(*response.headers, told))
     return response
+
+
+def _redirect(request: Request, moved: NotCoordinator, where: Asked) -> Response:
+    """To the broker that knows the members of a group."""
+    cluster = request.broker.cluster
+    coordinator = cluster.coordinator("group", moved.group)
+    for member in cluster.members():
+        address = member.address("http")
+        if member.broker == coordinator != cluster.broker and address is not None:
+            place = b"%s://%s%s" % (where.scheme.encode(), address.encode(), where.target)
+            message = f"{moved}, at {address}"
+            return error_response(307, "not_coordinator", message, headers=((b"location", place),))
+    raise moved
 
 
 async def _reach(sharing: Sharing, asked: bytes) -> None:

@@ -1,30 +1,86 @@
-"""AlterUserScramCredentials: refused, as no client has to authenticate."""
+"""AlterUserScramCredentials: users get passwords, and lose them."""
 
 from __future__ import annotations
 
-from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
+from kio.schema.alter_user_scram_credentials.v0.request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from kio.schema.alter_user_scram_credentials.v0.response import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
 from kio.schema.errors import ErrorCode
 
+from mainstem import limits
 from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of, repeated, side_by_side
+from mainstem.doors.kafka.security.passwords import keys_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.errors import MainstemError
+from mainstem.ledger.credentials import KEY_BYTES
+from mainstem.ledger.security_commands import DeleteScramCredential, PutScramCredential
+
+_NO_LOGINS = Outcome(
+    ErrorCode.security_disabled, "no client has to authenticate, so credentials would not be used"
+)
+_TWICE = Outcome(ErrorCode.duplicate_resource, "a user's credential is changed twice in one request")
+
+_Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
 async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
-    names = [deletion.name for deletion in request.deletions]
-    names += [upsertion.name for upsertion in request.upsertions]
-    results = tuple(
-        AlterUserScramCredentialsResult(
-            user=name,
-            error_code=ErrorCode.security_disabled,
-            error_message="no client has to authenticate, so credentials would not be used",
+    changes: dict[str, list[_Change]] = {}
+    listed: list[_Change] = [*request.deletions, *request.upsertions]
+    for change in listed:
+        changes.setdefault(change.name, []).append(change)
+
+    async def alter(user: str) -> AlterUserScramCredentialsResult:
+        outcome = await _outcome(call, changes[user])
+        return AlterUserScramCredentialsResult(
+            user=user, error_code=outcome.code, error_message=outcome.message
         )
-        for name in dict.fromkeys(names)
+
+    results = await side_by_side(alter, list(changes))
+    return AlterUserScramCredentialsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+async def _outcome(call: Call, changes: list[_Change]) -> Outcome:
+    """Of one user's changes: nothing is changed before all of them were checked."""
+    if not call.context.security.mechanisms:
+        return _NO_LOGINS
+    if repeated(change.mechanism for change in changes):
+        return _TWICE
+    try:
+        commands = [_command(call, change) for change in changes]
+        for command in commands:
+            await call.context.broker.log.propose(command)
+    except (Refused, MainstemError) as error:
+        return outcome_of(error)
+    return DONE
+
+
+def _command(call: Call, change: _Change) -> PutScramCredential | DeleteScramCredential:
+    if change.mechanism not in KEY_BYTES:
+        raise Refused(ErrorCode.unsupported_sasl_mechanism, f"no mechanism has the number {change.mechanism}")
+    if not 0 < len(change.name) <= limits.NAME_CHARS_MAX:
+        raise Refused(ErrorCode.unacceptable_credential, "a user has a name, and it is not that long")
+    if isinstance(change, ScramCredentialDeletion):
+        if call.context.broker.log.ledger.credentials.get(change.name, change.mechanism) is None:
+            raise Refused(ErrorCode.resource_not_found, "the user has no such credential")
+        return DeleteScramCredential(change.name, change.mechanism)
+    if not limits.SCRAM_ITERATIONS_MIN <= change.iterations <= limits.SCRAM_ITERATIONS_MAX:
+        raise Refused(
+            ErrorCode.unacceptable_credential,
+            f"SCRAM takes {limits.SCRAM_ITERATIONS_MIN} to {limits.SCRAM_ITERATIONS_MAX} iterations",
+        )
+    if not 0 < len(change.salt) <= limits.SCRAM_SALT_BYTES_MAX or not change.salted_password:
+        raise Refused(ErrorCode.unacceptable_credential, "a salt and a salted password are needed")
+    keys = keys_of(change.mechanism, change.salted_password)
+    return PutScramCredential(
+        change.name, change.mechanism, change.salt, change.iterations, keys.stored, keys.server
     )
-    return AlterUserScramCredentialsResponse(throttle_time=NO_THROTTLE, results=results)
 
 
 API = Api(51, 0, 0, handle)

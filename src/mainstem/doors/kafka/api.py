@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.context import KafkaContext
+    from mainstem.doors.kafka.security.access import Kind, Operation
     from mainstem.doors.kafka.security.session import Session
 
 Part = bytes | bytearray | memoryview
@@ -31,6 +32,11 @@ class Call:
     principal: str  # "User:ANONYMOUS" without authentication
     memory: Memory | None = None
     session: Session | None = None  # None: clients need not log in
+
+    def may(self, operation: Operation, kind: Kind, name: str) -> bool:
+        """Whether the access rules, if there are any, let this client do it."""
+        access = self.context.access
+        return access is None or access.allows(self.principal, self.host, operation, kind, name)
 
 
 class Memory(Protocol):

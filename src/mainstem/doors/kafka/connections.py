@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mainstem import events, limits
+from mainstem.doors.held import HeldConnections
 from mainstem.doors.kafka.metrics import KafkaMetrics
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ class KafkaLimits:
     idle_s: float = limits.KAFKA_IDLE_S
 
 
-class Connections:
+class Connections(HeldConnections["KafkaConnection"]):
     def __init__(self, bounds: KafkaLimits, metrics: KafkaMetrics) -> None:
+        super().__init__()
         self._limit = bounds.connections
         self._idle_s = bounds.idle_s
         self.request_bytes_max = bounds.request_bytes
@@ -46,14 +47,8 @@ class Connections:
         self.metrics = metrics
         self.scratch = memoryview(bytearray(limits.KAFKA_RECEIVE_BUFFER_BYTES))
         self._spare: list[memoryview] = []
-        self._held: set[KafkaConnection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
-
-    def __len__(self) -> int:
-        return len(self._held)
 
     def frame_buffer(self, length: int) -> memoryview:
         """At least that long. Large requests come in rows, and fresh memory for each would cost more.
@@ -102,19 +97,8 @@ class Connections:
         return True
 
     def forget(self, connection: KafkaConnection) -> None:
-        self._held.discard(connection)
         self._crowded_out.discard(connection)
-        self._changed.set()
-
-    def work(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start work that a drain waits for."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._changed.set()
+        super().forget(connection)
 
     def _drop_idle(self) -> None:
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
@@ -127,19 +111,4 @@ class Connections:
     async def drain(self, within_s: float) -> int:
         """Finish every connection; abort those left after `within_s`. Returns how many those were."""
         self._sweep.cancel()
-        for connection in list(self._held):
-            connection.finish()
-        try:
-            async with asyncio.timeout(within_s):
-                while self._held or self._tasks:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            left = list(self._held)
-            for connection in left:
-                connection.abort()
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            return len(left)
-        return 0
+        return await super().drain(within_s)

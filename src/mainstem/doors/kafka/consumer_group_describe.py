@@ -21,23 +21,28 @@ from mainstem.broker.group.classic import DEAD
 from mainstem.broker.group.consumer import ConsumerGroup
 from mainstem.broker.group.consumer_member import ConsumerMember
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.describe_groups import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.security.access import Kind
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
 _CONSUMER = i8(1)  # kind of member
 
 
 async def handle(call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED
-    groups = tuple(_described(call, name, operations) for name in request.group_ids)
+    asked = request.include_authorized_operations
+    groups = tuple(
+        _described(call, name, operations_on(call, Kind.GROUP, name) if asked else NOT_ASKED)
+        for name in request.group_ids
+    )
     return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
 def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
     group = call.context.groups.get(name)
     if not isinstance(group, ConsumerGroup):
+        elsewhere = not call.context.peers.coordinates("group", name)
         return DescribedGroup(
-            error_code=ErrorCode.group_id_not_found,
+            error_code=ErrorCode.not_coordinator if elsewhere else ErrorCode.group_id_not_found,
             error_message=f"there is no group {name!r} whose partitions the broker assigns",
             group_id=name,
             group_state=DEAD,

@@ -10,6 +10,8 @@ from mainstem.broker.transactions import Transactions
 from mainstem.doors.kafka.answers import MetadataAnswers
 from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peers
+from mainstem.doors.kafka.security.access import Access
+from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.ports.clock import Clock
 
 
@@ -28,5 +30,7 @@ class KafkaContext:
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
+    security: KafkaSecurity = field(default_factory=KafkaSecurity)
+    access: Access | None = None  # None: every client may do everything
     fetches: int = 0  # served so far
     metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)

@@ -14,23 +14,38 @@ from kio.static.primitive import i32
 
 from mainstem.broker.group.classic import DEAD, EMPTY, STABLE, ClassicGroup
 from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.errors import group_code_of
+from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.security.access import Kind
 from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.errors import NotCoordinator
 
 _FIRST, _LAST = 0, 6
 _FIRST_WITH_NOT_FOUND = 6
 
-# Read, delete and describe, as bits: what may be done to a group where everything is allowed.
-GROUP_OPERATIONS = i32(1 << 3 | 1 << 6 | 1 << 8)
-OPERATIONS_NOT_ASKED = i32(-(1 << 31))
-
 
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED
-    groups = tuple(_described(call, name, operations) for name in request.groups)
+    asked = request.include_authorized_operations
+    groups = tuple(
+        _described(call, name, operations_on(call, Kind.GROUP, name) if asked else NOT_ASKED)
+        for name in request.groups
+    )
     return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
 def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
+    try:
+        call.context.groups.check_coordinator(name)
+    except NotCoordinator as error:
+        return DescribedGroup(
+            error_code=group_code_of(error),
+            group_id=name,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+            authorized_operations=operations,
+        )
     group = call.context.groups.get(name)
     if isinstance(group, ClassicGroup):
         return DescribedGroup(

@@ -1,33 +1,51 @@
-"""DescribeUserScramCredentials: no user has any, as no client has to authenticate."""
+"""DescribeUserScramCredentials: which users have a password, and hashed how. Never the hash."""
 
 from __future__ import annotations
 
 from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
 from kio.schema.describe_user_scram_credentials.v0.response import (
+    CredentialInfo,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
 from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8, i32
 
 from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.bulk import repeated
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
 
 async def handle(
     call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    names = dict.fromkeys(user.name for user in request.users or ())
+    stored: dict[str, list[CredentialInfo]] = {}
+    for credential in call.context.broker.log.ledger.credentials.all():
+        info = CredentialInfo(mechanism=i8(credential.mechanism), iterations=i32(credential.iterations))
+        stored.setdefault(credential.user, []).append(info)
+    asked = [user.name for user in request.users or ()]  # none: all
+    twice = repeated(asked)
     results = tuple(
-        DescribeUserScramCredentialsResult(
-            user=name,
-            error_code=ErrorCode.resource_not_found,
-            error_message=f"user {name[:64]!r} has no SCRAM credentials",
-            credential_infos=(),
-        )
-        for name in names
+        _described(name, stored.get(name), twice=name in twice) for name in dict.fromkeys(asked or stored)
     )
     return DescribeUserScramCredentialsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, results=results
+    )
+
+
+def _described(
+    name: str, infos: list[CredentialInfo] | None, *, twice: bool
+) -> DescribeUserScramCredentialsResult:
+    code, message = ErrorCode.none, None
+    if twice:
+        code, message = ErrorCode.duplicate_resource, "the user is named twice in one request"
+    elif infos is None:
+        code, message = ErrorCode.resource_not_found, f"user {name[:64]!r} has no SCRAM credentials"
+    return DescribeUserScramCredentialsResult(
+        user=name,
+        error_code=code,
+        error_message=message,
+        credential_infos=() if twice else tuple(infos or ()),
     )
 
 

@@ -24,6 +24,7 @@ from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
 from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest
 
@@ -146,7 +147,10 @@ class Dispatch:
 
 
 async def _handle(api: Api, call: Call, message: object, request: Request) -> None:
-    answer = await api.handle(call, message)
+    if call.context.access is None:
+        answer = await api.handle(call, message)
+    else:
+        answer = await enforcement.handle(api, call, message)
     if not request.connection.closed:
         failed = bool(getattr(answer, "error_code", 0))
         request.send([messages.write(api, call.version, answer)], failed=failed)

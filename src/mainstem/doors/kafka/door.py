@@ -22,6 +22,7 @@ from mainstem.doors.kafka.dispatch import Dispatch
 from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peer, Peers
 from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.guard import Guard
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.ports.clock import Clock, SystemClock
@@ -101,7 +102,20 @@ class KafkaDoor:
             metrics=self.metrics,
             auto_create=self._auto_create,
             default_partitions=self._default_partitions,
+            security=self._security,
+            access=self._access(),
         )
+
+    def _access(self) -> Access | None:
+        if not self._security.rules:
+            return None
+        rules = self._broker.log.ledger.access_rules
+        if not self._security.super_users and not len(rules):
+            _log.warning(
+                "nobody may do anything",
+                message="there are no access rules and no super users: give --kafka-super-users, or --kafka-acl off",
+            )
+        return Access(lambda: self._broker.log.ledger.access_rules, self._security.super_users)
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""

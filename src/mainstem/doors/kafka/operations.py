@@ -1,21 +1,38 @@
-"""What a client may do, as Kafka's sets of bits: everything, as there is no authorizer."""
+"""What a client may do, as Kafka's sets of bits."""
 
 from __future__ import annotations
 
 from kio.static.primitive import i32
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
-
-
-def _bits(*operations: int) -> i32:
-    return i32(sum(1 << operation for operation in operations))
-
+from mainstem.doors.kafka.api import Call
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
 
 NOT_ASKED = i32(-(1 << 31))
-TOPIC_OPERATIONS = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
-)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
+
+_OF = {
+    Kind.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    Kind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    Kind.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+def operations_on(call: Call, kind: Kind, name: str = CLUSTER_NAME) -> i32:
+    """Everything that this client may do to a resource."""
+    return i32(sum(1 << operation for operation in _OF[kind] if call.may(operation, kind, name)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -25,6 +25,7 @@ _ZEROS: tuple[tuple[type[Any], Any], ...] = (
     (bytes, b""),
     (UUID, None),
     (timedelta, timedelta(0)),
+    (datetime, datetime.fromtimestamp(0, UTC)),
 )
 
 

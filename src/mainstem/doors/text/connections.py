@@ -1,31 +1,14 @@
-"""The connections a door holds, and the work they have under way."""
+"""The connections the door holds: so many and no more."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Protocol
+from mainstem.doors.held import Held, HeldConnections
 
 
-class Held(Protocol):
-    def finish(self) -> None:
-        """Take nothing more, answer what was received, then close."""
-        ...
-
-    def abort(self) -> None:
-        """Close now."""
-        ...
-
-
-class Connections:
+class Connections(HeldConnections[Held]):
     def __init__(self, limit: int) -> None:
+        super().__init__()
         self._limit = limit
-        self._held: set[Held] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._held)
 
     def admit(self, connection: Held) -> bool:
         """False: too many are held already."""
@@ -33,34 +16,3 @@ class Connections:
             return False
         self._held.add(connection)
         return True
-
-    def forget(self, connection: Held) -> None:
-        self._held.discard(connection)
-        self._changed.set()
-
-    def work(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Start work that a drain waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    async def drain(self, within_s: float) -> int:
-        """Finish every connection; abort those left after `within_s`. Returns how many those were."""
-        for connection in list(self._held):
-            connection.finish()
-        try:
-            async with asyncio.timeout(within_s):
-                while self._held or self._tasks:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            left = list(self._held)
-            for connection in left:
-                connection.abort()
-            return len(left)
-        return 0
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._changed.set()

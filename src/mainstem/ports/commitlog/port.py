@@ -166,6 +166,10 @@ class SharedCommitLog(CommitLog, Protocol):
         """As a log of one writer does, with what was uploaded for it before. Calls do not overlap."""
         ...
 
+    async def checkpoints(self) -> list[int]:
+        """Positions of the checkpoints that are kept, by whomever they were saved, rising."""
+        ...
+
     async def collect_orphans(self) -> int:
         """Delete uploads that never became commits, once nobody can have a use for them. Returns how many."""
         ...

@@ -74,10 +74,14 @@ class BucketCheckpoints:
                     return found
         return None
 
+    async def positions(self) -> list[int]:
+        """Of those that stand and are kept, rising."""
+        return [named.position for named in reversed(await self._standing(await self._listed()))]
+
     async def covered(self) -> int:
         """All before this is held by every checkpoint that shall be kept; 0 while there are fewer."""
-        kept = (await self._standing(await self._listed()))[: self._keep]
-        return kept[-1].position if len(kept) == self._keep else 0
+        kept = await self.positions()
+        return kept[0] if len(kept) == self._keep else 0
 
     async def _forget_old(self) -> None:
         listed = await self._listed()

@@ -284,6 +284,11 @@ class BucketCommitLog:
         """The newest checkpoint that stands and is whole. Blocks."""
         return self._blocking.run(self._checkpoints.load())
 
+    async def checkpoints(self) -> list[int]:
+        """Positions of the checkpoints that stand, by whomever they were saved, rising."""
+        self._check_open()
+        return await self._checkpoints.positions()
+
     async def truncate(self) -> int:
         """Delete entries that sealed objects and all kept checkpoints replace. Returns the lowest position left."""
         self._check_open()

@@ -36,6 +36,10 @@ class StoredCheckpoints:
         return self._pointers[0].position if len(self._pointers) >= self._keep else 0
 
     @property
+    def positions(self) -> list[int]:
+        return [pointer.position for pointer in self._pointers[-self._keep :]]
+
+    @property
     def newest_position(self) -> int:
         return self._pointers[-1].position if self._pointers else 0
 

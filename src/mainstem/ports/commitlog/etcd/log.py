@@ -314,6 +314,12 @@ class EtcdCommitLog:
         """The newest checkpoint that is whole. Blocks."""
         return self._blocking.run(self._checkpoints.load())
 
+    async def checkpoints(self) -> list[int]:
+        """Positions of the checkpoints that are kept, by whomever they were saved, rising."""
+        self._check_open()
+        await self._checkpoints.refresh()
+        return self._checkpoints.positions
+
     async def truncate(self) -> int:
         """Delete commits that every kept checkpoint holds, after their retention. Returns the lowest one left."""
         self._check_open()

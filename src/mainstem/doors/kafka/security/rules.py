@@ -1,0 +1,158 @@
+"""What each API needs to be allowed: the one table. Produce, Fetch, Metadata and DescribeConfigs, which are
+written by hand, ask for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mainstem.doors.kafka.api import Call
+from mainstem.doors.kafka.config_entries import Resource
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
+
+_TOPIC, _GROUP, _CLUSTER, _TRANSACTION = Kind.TOPIC, Kind.GROUP, Kind.CLUSTER, Kind.TRANSACTIONAL_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The whole request is about one resource."""
+
+    kind: Kind
+    operation: Operation
+    name: str | None = None  # of the field that names it; None: the cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A list of things that are allowed or refused one by one."""
+
+    kind: Kind | Callable[[Any, Any], Kind]  # the latter: of the request and the item
+    operation: Operation
+    items: str  # field of the request
+    answers: str  # field of the answer
+    name: str = "name"  # field of an item; unused where the item is the name
+    answer_name: str = ""  # field of an answer's item, where it repeats nothing else of the request's
+    indexes: str = ""  # field of an item that lists partitions by number …
+    answer_indexes: str = "partitions"  # … and where the answer has them
+    or_cluster: bool = False  # it is also allowed to those who may do it to the cluster
+    all_or_none: bool = False  # if one is refused, the others are not tried
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A list in the answer that has only what the client may know of."""
+
+    kind: Kind
+    answers: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """Something that only one API needs."""
+
+    allowed: Callable[[Call, Any], bool]
+    kind: Kind  # what the code says is not allowed
+
+
+def _idempotent(call: Call, request: Any) -> bool:
+    """Who may write to some topic may number what it writes."""
+    if request.transactional_id is not None:
+        return call.may(Operation.WRITE, _TRANSACTION, request.transactional_id)
+    access = call.context.access
+    return (
+        access is None
+        or call.may(Operation.IDEMPOTENT_WRITE, _CLUSTER, CLUSTER_NAME)
+        or access.allows_some(call.principal, call.host, Operation.WRITE, _TOPIC)
+    )
+
+
+def _subscribed(call: Call, request: Any) -> bool:
+    return all(call.may(Operation.DESCRIBE, _TOPIC, name) for name in request.subscribed_topic_names or ())
+
+
+def _kind_of_config(_: Any, resource: Any) -> Kind:
+    return _TOPIC if resource.resource_type == Resource.TOPIC else _CLUSTER
+
+
+def _kind_of_coordinator(request: Any, _: Any) -> Kind:
+    return {0: _GROUP, 1: _TRANSACTION}.get(request.key_type, _CLUSTER)
+
+
+_READ, _WRITE, _DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+_ALTER, _DELETE, _ALTER_CONFIGS = Operation.ALTER, Operation.DELETE, Operation.ALTER_CONFIGS
+_OF_GROUP = Whole(_GROUP, _READ, "group_id")
+_OF_TRANSACTION = Whole(_TRANSACTION, _WRITE, "transactional_id")
+_CLUSTER_DESCRIBE, _CLUSTER_ALTER = Whole(_CLUSTER, _DESCRIBE), Whole(_CLUSTER, _ALTER)
+
+Rule = Whole | Each | Shown | Special
+
+RULES: dict[int, tuple[Rule, ...]] = {
+    2: (Each(_TOPIC, _DESCRIBE, "topics", "topics"),),  # ListOffsets
+    8: (_OF_GROUP, Each(_TOPIC, _READ, "topics", "topics")),  # OffsetCommit
+    9: (
+        Each(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
+    ),  # OffsetFetch, whose topics enforcement sees to
+    10: (Each(_kind_of_coordinator, _DESCRIBE, "coordinator_keys", "coordinators", answer_name="key"),),
+    11: (_OF_GROUP,),  # JoinGroup
+    12: (_OF_GROUP,),  # Heartbeat
+    13: (_OF_GROUP,),  # LeaveGroup
+    14: (_OF_GROUP,),  # SyncGroup
+    15: (Each(_GROUP, _DESCRIBE, "groups", "groups", answer_name="group_id"),),  # DescribeGroups
+    16: (Shown(_GROUP, "groups", "group_id"),),  # ListGroups
+    17: (),  # SaslHandshake
+    18: (),  # ApiVersions
+    19: (Each(_TOPIC, Operation.CREATE, "topics", "topics", or_cluster=True),),  # CreateTopics
+    20: (Each(_TOPIC, _DELETE, "topics", "responses"),),  # DeleteTopics
+    21: (Each(_TOPIC, _DELETE, "topics", "topics"),),  # DeleteRecords
+    23: (Each(_TOPIC, _DESCRIBE, "topics", "topics", "topic"),),  # OffsetForLeaderEpoch
+    24: (  # AddPartitionsToTxn
+        Whole(_TRANSACTION, _WRITE, "v3_and_below_transactional_id"),
+        Each(
+            _TOPIC,
+            _WRITE,
+            "v3_and_below_topics",
+            "results_by_topic_v3_and_below",
+            indexes="partitions",
+            answer_indexes="results_by_partition",
+            all_or_none=True,
+        ),
+    ),
+    25: (_OF_TRANSACTION, _OF_GROUP),  # AddOffsetsToTxn
+    26: (_OF_TRANSACTION,),  # EndTxn
+    27: (Whole(_CLUSTER, Operation.CLUSTER_ACTION),),  # WriteTxnMarkers
+    28: (_OF_TRANSACTION, _OF_GROUP, Each(_TOPIC, _READ, "topics", "topics")),  # TxnOffsetCommit
+    22: (Special(_idempotent, _CLUSTER),),  # InitProducerId
+    29: (_CLUSTER_DESCRIBE,),  # DescribeAcls
+    30: (Each(_CLUSTER, _ALTER, "creations", "results"),),  # CreateAcls
+    31: (Each(_CLUSTER, _ALTER, "filters", "filter_results"),),  # DeleteAcls
+    33: (Each(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),),  # AlterConfigs
+    35: (_CLUSTER_DESCRIBE,),  # DescribeLogDirs
+    36: (),  # SaslAuthenticate
+    37: (Each(_TOPIC, _ALTER, "topics", "results"),),  # CreatePartitions
+    42: (Each(_GROUP, _DELETE, "groups_names", "results", answer_name="group_id"),),  # DeleteGroups
+    43: (_CLUSTER_ALTER,),  # ElectLeaders
+    44: (Each(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),),  # Incremental…
+    46: (_CLUSTER_DESCRIBE,),  # ListPartitionReassignments
+    47: (Whole(_GROUP, _DELETE, "group_id"), Each(_TOPIC, _READ, "topics", "topics")),  # OffsetDelete
+    48: (Whole(_CLUSTER, Operation.DESCRIBE_CONFIGS),),  # DescribeClientQuotas
+    49: (Each(_CLUSTER, _ALTER_CONFIGS, "entries", "entries"),),  # AlterClientQuotas
+    50: (_CLUSTER_DESCRIBE,),  # DescribeUserScramCredentials
+    51: (_CLUSTER_ALTER,),  # AlterUserScramCredentials
+    60: (),  # DescribeCluster: every client needs to know the brokers
+    61: (Each(_TOPIC, _READ, "topics", "topics", indexes="partition_indexes"),),  # DescribeProducers
+    65: (  # DescribeTransactions
+        Each(
+            _TRANSACTION, _DESCRIBE, "transactional_ids", "transaction_states", answer_name="transactional_id"
+        ),
+    ),
+    66: (Shown(_TRANSACTION, "transaction_states", "transactional_id"),),  # ListTransactions
+    68: (_OF_GROUP, Special(_subscribed, _TOPIC)),  # ConsumerGroupHeartbeat
+    69: (Each(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),),  # ConsumerGroupDescribe
+    74: (Whole(_CLUSTER, Operation.DESCRIBE_CONFIGS),),  # ListConfigResources
+    75: (
+        Each(_TOPIC, _DESCRIBE, "topics", "topics"),
+        Shown(_TOPIC, "topics", "name"),
+    ),  # DescribeTopicPartitions
+}

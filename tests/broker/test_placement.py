@@ -1,0 +1,43 @@
+"""Placement: everybody agrees, shares are even, and little moves when somebody comes or goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mainstem.broker.placement import chosen, preferred
+from mainstem.ledger.members import Member
+
+_THINGS = [f"stream {number}" for number in range(2_000)]
+
+
+def member(broker: int, zone: str = "") -> Member:
+    return Member(broker, 1, (), zone, "")
+
+
+def test_shares_are_about_even() -> None:
+    counts = Counter(chosen(thing, range(5)) for thing in _THINGS)
+    assert set(counts) == set(range(5))
+    assert max(counts.values()) < 1.3 * len(_THINGS) / 5
+
+
+def test_when_one_leaves_only_its_own_things_move() -> None:
+    for thing in _THINGS:
+        before = chosen(thing, [1, 2, 3, 4])
+        after = chosen(thing, [1, 2, 4])
+        assert after == before or before == 3
+
+
+def test_the_order_in_which_brokers_are_named_does_not_matter() -> None:
+    assert all(chosen(thing, [1, 2, 3]) == chosen(thing, [3, 1, 2]) for thing in _THINGS)
+
+
+def test_nobody_is_chosen_where_nobody_is() -> None:
+    assert chosen("thing", []) is None
+    assert preferred("thing", [], "z") is None
+
+
+def test_a_zone_is_kept_to_if_it_has_a_broker() -> None:
+    live = [member(1, "a"), member(2, "b"), member(3, "b")]
+    assert {preferred(thing, live, "b") for thing in _THINGS} == {2, 3}
+    assert {preferred(thing, live, "a") for thing in _THINGS} == {1}
+    assert {preferred(thing, live, "elsewhere") for thing in _THINGS} == {1, 2, 3}

@@ -1,0 +1,78 @@
+"""`mainstem cluster`: who is there, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mainstem.cli.cluster import cluster, judge
+from mainstem.client.clusters import BrokerView, ClusterView
+from mainstem.errors import MainstemError, Unreachable
+from mainstem.testing.server import ServerProcess
+
+
+def view(broker: int = 1, **changes: object) -> ClusterView:
+    brokers = [BrokerView(number, 1, f"n{number}", "", {"http": "h:1"}, 0.0) for number in (1, 2)]
+    fields: dict[str, object] = {
+        "cluster": "c",
+        "shared": True,
+        "broker": broker,
+        "epoch": 1,
+        "position": 100,
+        "refusal": None,
+        "upkeep": 1,
+        "clock_off_ms": 0,
+        "brokers": brokers,
+    }
+    return ClusterView(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def levels(answers: Sequence[ClusterView | MainstemError]) -> list[str]:
+    return [finding.level for finding in judge(view(), list(answers))]
+
+
+def test_brokers_that_agree_are_sound() -> None:
+    assert levels([view(1), view(2, position=99)]) == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "said"),
+    [
+        (Unreachable("http://h:1", "refused"), "problem", "does not answer"),
+        (view(2, cluster="other"), "problem", "another log"),
+        (view(2, refusal="full"), "problem", "full"),
+        (view(2, clock_off_ms=-900), "problem", "-900 ms"),
+        (view(2, brokers=[]), "note", "other brokers"),
+        (view(1, position=10_000), "ok", "10000"),
+    ],
+)
+def test_what_is_wrong_with_a_broker_is_told(
+    answer: ClusterView | MainstemError, level: str, said: str
+) -> None:
+    found = judge(view(), [view(1), answer])[-1]
+    assert (found.level, found.about) == (level, "broker 2 (n2)")
+    assert said in found.what
+
+
+def test_a_broker_far_behind_is_noted() -> None:
+    assert levels([view(1, position=10_000), view(2)]) == ["ok", "note"]
+
+
+def test_a_server_alone_is_a_cluster_of_one(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        url = f"http://{server.address('http')}"
+        shown = CliRunner().invoke(cluster, ["status", "--url", url, "--json"])
+        assert shown.exit_code == 0
+        told = json.loads(shown.output)
+        assert (told["broker"], told["shared"], len(told["brokers"])) == (1, False, 1)
+        assert told["brokers"][0]["addresses"]["http"] == url.removeprefix("http://")
+        table = CliRunner().invoke(cluster, ["status", "--url", url])
+        assert table.exit_code == 0
+        assert "local" in table.output
+        checked = CliRunner().invoke(cluster, ["doctor", "--url", url])
+        assert checked.exit_code == 0
+        assert "ok" in checked.output

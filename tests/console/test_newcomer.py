@@ -1,0 +1,146 @@
+"""The way of a newcomer: an empty page that says what to type, the first records, live, and a crash in between."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from confluent_kafka import Producer
+from playwright.sync_api import expect
+
+from .browser import Watched
+from .conftest import OpenPage, Server
+
+GONE = (
+    "ERR_CONNECTION_REFUSED",
+    "ERR_CONNECTION_RESET",
+    "ERR_INCOMPLETE_CHUNKED_ENCODING",
+    "ERR_EMPTY_RESPONSE",
+)
+
+
+def by_kafka(server: Server, topic: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": server.kafka})
+    for value in values:
+        producer.produce(topic, value, key=b"from-kafka", headers={"source": b"librdkafka"})
+    assert producer.flush(20) == 0
+
+
+def test_a_newcomer_types_what_the_page_says_and_sees_it_arrive(server: Server, page: Watched) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("the page tells people to use curl, and there is none here")
+    view = page.page
+    view.goto(server.url)
+    expect(view.get_by_text("Nothing here yet")).to_be_visible()
+    page.shot("01-overview-empty")
+    view.get_by_role("link", name="Topics", exact=True).click()
+    expect(view.get_by_text("There are no topics yet")).to_be_visible()
+    page.shot("02-topics-empty")
+
+    command = view.locator(".command pre").first.inner_text()
+    assert command.startswith("curl ")
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    view.get_by_role("row").get_by_text("hello").click()
+    expect(view.locator("tbody tr")).to_have_count(1)
+    expect(view.locator("tbody tr")).to_contain_text('{"hello":"world"}')
+
+    view.get_by_label("Begin with").select_option("live")
+    expect(view.get_by_text("● live")).to_be_visible()
+    by_kafka(server, "hello", b"plain text from kafka", b"\x00\xffbytes")
+    expect(view.locator("tbody tr")).to_have_count(3)
+    expect(view.locator("tbody tr").nth(1)).to_contain_text("plain text from kafka")
+    view.locator("tbody tr").first.click()
+    expect(view.locator("pre.value")).to_contain_text("00 ff 62 79 74 65 73")
+    expect(view.locator(".detail")).to_contain_text("librdkafka")
+    page.shot("03-live")
+    server.write("hello", *({"data": {"burst": n}} for n in range(2_000)))
+    expect(view.locator("tbody tr").first).to_contain_text('{"burst":1999}')
+    assert view.locator("tbody tr").count() <= 500, "what is on the screen stays bounded"
+    assert all(url.startswith((server.url, "blob:")) for url in page.requested), (
+        "nothing comes from elsewhere"
+    )
+
+
+def test_a_killed_server_is_waited_for_and_nothing_is_gone(server: Server, open_page: OpenPage) -> None:
+    page = open_page(allow=GONE)
+    view = page.page
+    server.write("orders", *({"data": {"n": n}} for n in range(5)))
+    view.goto(f"{server.url}/#/topics/orders/messages")
+    view.get_by_label("Begin with").select_option("live")
+    expect(view.get_by_text("● live")).to_be_visible()
+    expect(view.locator("tbody tr")).to_have_count(5)
+
+    server.kill()
+    expect(view.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(view.get_by_text("reconnecting")).to_be_visible()
+    expect(view.locator("tbody tr")).to_have_count(5)
+    page.shot("04-server-gone")
+
+    server.start()
+    expect(view.get_by_role("alert")).to_have_count(0)
+    expect(view.get_by_text("● live")).to_be_visible()
+    server.write("orders", {"data": {"n": "after the crash"}})
+    expect(view.locator("tbody tr")).to_have_count(6)
+    expect(view.locator("tbody tr").first).to_contain_text("after the crash")
+    page.shot("05-server-back")
+
+
+def test_the_keyboard_alone_leads_to_a_message_and_back(server: Server, page: Watched) -> None:
+    view = page.page
+    for name in ("apples", "pears", "plums"):
+        server.write(name, {"data": {"fruit": name}}, {"data": {"fruit": f"more {name}"}})
+    view.goto(f"{server.url}/#/topics")
+    expect(view.get_by_role("row").get_by_text("plums")).to_be_visible()
+    view.keyboard.press("/")
+    view.keyboard.type("p")
+    expect(view.get_by_label("Search topics")).to_have_value("p")
+    view.keyboard.press("Escape")
+    expect(view.get_by_label("Search topics")).to_have_value("")
+    expect(view.get_by_label("Search topics")).not_to_be_focused()
+
+    view.get_by_role("grid").focus()
+    view.keyboard.press("ArrowDown")
+    view.keyboard.press("ArrowDown")
+    expect(view.get_by_role("grid")).to_have_attribute("aria-activedescendant", "row-2")
+    page.shot("06-keyboard-topics")
+    view.keyboard.press("Enter")
+    expect(view.get_by_role("heading", name="plums")).to_be_visible()
+
+    view.locator("tbody tr").first.focus()
+    view.keyboard.press("Enter")
+    expect(view.locator("pre.value")).to_contain_text("more plums")
+    view.keyboard.press("ArrowDown")
+    expect(view.locator("pre.value")).not_to_contain_text("more")
+    view.keyboard.press("Escape")
+    expect(view.get_by_text("Choose a message")).to_be_visible()
+
+    view.get_by_role("button", name="Delete topic").focus()
+    ring = view.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    view.keyboard.press("Enter")
+    expect(view.get_by_role("dialog")).to_be_visible()
+    view.keyboard.press("Escape")
+    expect(view.get_by_role("dialog")).to_have_count(0)
+    expect(view.get_by_role("button", name="Delete topic")).to_be_focused()
+    assert ring == "solid"
+    assert server.client.get("/v0/topics/plums").json()["count"] == 2
+
+
+def test_dark_colours_come_with_the_system_and_by_choice(server: Server, open_page: OpenPage) -> None:
+    server.write("orders", {"data": 1})
+
+    def background(view: object) -> list[int]:
+        text = view.evaluate("getComputedStyle(document.body).backgroundColor")  # type: ignore[attr-defined]
+        return [int(part) for part in re.findall(r"\d+", text)[:3]]
+
+    page = open_page(scheme="dark")
+    page.page.goto(server.url)
+    expect(page.page.get_by_text("Storage by tier")).to_be_visible()
+    assert sum(background(page.page)) < 150
+    page.shot("07-overview-dark")
+    page.page.get_by_role("button", name="Light colours").click()
+    assert sum(background(page.page)) > 600
+    page.page.reload()
+    expect(page.page.get_by_role("button", name="Dark colours")).to_be_visible()
+    assert sum(background(page.page)) > 600, "the choice is kept"

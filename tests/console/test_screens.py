@@ -1,0 +1,303 @@
+"""Every screen with something on it, and what can be done there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import expect
+
+from .browser import Watched
+from .conftest import OpenPage, Server
+
+TOPICS = 10_000
+
+
+def committed(server: Server, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_a_topic_is_made_written_to_configured_emptied_and_deleted(server: Server, page: Watched) -> None:
+    view = page.page
+    view.goto(f"{server.url}/#/topics")
+    view.get_by_role("button", name="Create topic").click()
+    view.get_by_label("Name").fill("bad name!")
+    view.get_by_role("button", name="Create", exact=True).click()
+    expect(view.get_by_role("dialog").get_by_role("alert").first).to_contain_text("is no topic name")
+    page.complaints.clear()  # the refusal, which the browser logs as such
+    view.get_by_label("Name").fill("orders")
+    view.get_by_label("Partitions").fill("2")
+    page.shot("10-create-topic")
+    view.get_by_role("button", name="Create", exact=True).click()
+    expect(view.get_by_role("heading", name="orders")).to_be_visible()
+
+    view.get_by_role("link", name="Produce").click()
+    view.get_by_label("Key").fill("it's")
+    view.get_by_label("Value", exact=True).fill('{"id": 12345678901234567890}')
+    view.get_by_role("button", name="Produce").click()
+    expect(view.get_by_text("Written as sequence number 1")).to_be_visible()
+    page.shot("11-produce")
+    stored = server.client.get("/v0/topics/orders/messages").json()["messages"]
+    assert [(one["key"]["text"], one["value"]["text"]) for one in stored] == [
+        ("it's", '{"id": 12345678901234567890}')
+    ]
+
+    view.get_by_role("link", name="Partitions").click()
+    view.get_by_role("button", name="Add partitions").click()
+    view.get_by_role("button", name="Add", exact=True).click()
+    expect(view.locator("tbody tr")).to_have_count(3)
+    page.shot("12-partitions")
+
+    view.get_by_role("link", name="Config", exact=True).click()
+    view.get_by_label("ttl_ms").fill("86400000")
+    view.get_by_label("cleanup.policy").fill("compact")
+    page.shot("13-config")
+    view.get_by_role("button", name="Save").click()
+    expect(view.get_by_text("Saved.")).to_be_visible()
+    assert server.client.get("/v0/topics/orders").json()["config"]["ttl_ms"] == 86_400_000
+    assert server.client.get("/v0/topics/orders/settings").json()["settings"]["cleanup.policy"] == "compact"
+    expect(view.get_by_label("ttl_ms")).to_have_value("86400000")
+
+    view.get_by_role("link", name="Delete records").click()
+    view.get_by_label("Key", exact=True).fill("it*")
+    page.shot("14-delete-records")
+    view.get_by_role("button", name="Delete records").click()
+    view.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(view.get_by_text("1 record deleted.")).to_be_visible()
+
+    view.get_by_role("button", name="Delete topic").click()
+    view.get_by_role("dialog").get_by_role("button", name="Delete topic").click()
+    expect(view.get_by_text("There are no topics yet")).to_be_visible()
+    assert server.client.get("/v0/topics").json()["topics"] == []
+
+
+def test_messages_are_found_shown_copied_and_downloaded(
+    server: Server, page: Watched, tmp_path: Path
+) -> None:
+    view = page.page
+    server.write(
+        "logs", *({"data": {"n": n}, "tag": f"k{n % 7}", "meta": {"trace": f"t{n}"}} for n in range(250))
+    )
+    view.goto(f"{server.url}/#/topics/logs/messages")
+    rows = view.locator("tbody tr")
+    expect(rows).to_have_count(100)
+    expect(rows.first).to_contain_text('{"n":249}')
+    view.get_by_role("button", name="Older").click()
+    expect(rows).to_have_count(200)
+    view.get_by_label("Begin with").select_option("oldest")
+    expect(rows.first).to_contain_text('{"n":0}')
+    view.get_by_label("Begin with").select_option("offset")
+    view.get_by_label("Offset").fill("120")
+    expect(rows.first).to_contain_text('{"n":120}')
+    view.get_by_label("Begin with").select_option("time")
+    view.get_by_label("Time").fill("2001-01-01T00:00:00")
+    expect(rows.first).to_contain_text('{"n":0}')
+    view.get_by_label("Begin with").select_option("newest")
+    view.get_by_label("Filter by key").fill("k3")
+    expect(rows).to_have_count(36)
+    view.get_by_label("Filter by header").fill('meta={"trace":"t3"}')
+    expect(rows).to_have_count(1)
+    view.get_by_label("Filter by value").fill("nowhere")
+    expect(view.get_by_text("Nothing found")).to_be_visible()
+    page.shot("15-nothing-found")
+    view.get_by_label("Filter by value").fill("")
+    rows.first.click()
+    expect(view.locator("pre.value")).to_have_text('{\n  "n": 3\n}')
+    view.get_by_role("button", name="Hex").click()
+    expect(view.locator("pre.value")).to_contain_text("7b 22 6e 22 3a 33 7d")
+    view.get_by_role("button", name="Text", exact=True).click()
+    page.shot("16-message")
+    view.get_by_role("button", name="Copy").click()
+    expect(view.get_by_text("Copied.")).to_be_visible()
+    assert view.evaluate("navigator.clipboard.readText()") == '{"n":3}'
+    with view.expect_download() as started:
+        view.locator(".detail").get_by_role("button", name="Download").click()
+    assert Path(started.value.path()).read_bytes() == b'{"n":3}'
+    assert started.value.suggested_filename == "logs-0-3.json"
+
+
+def test_a_group_is_moved_once_it_was_tried_out(server: Server, page: Watched) -> None:
+    view = page.page
+    server.write("orders", *({"data": n} for n in range(10)))
+    committed(server, "billing", "orders", 7)
+    view.goto(f"{server.url}/#/topics/orders/consumers")
+    expect(view.get_by_role("row").get_by_text("billing")).to_be_visible()
+    view.get_by_role("row").get_by_text("billing").click()
+    expect(view.get_by_role("heading", name="billing")).to_be_visible()
+    expect(view.locator(".figure").first).to_contain_text("3")
+    view.get_by_role("button", name="Reset offsets").click()
+    expect(view.get_by_role("dialog").get_by_role("button", name="Reset")).to_be_disabled()
+    view.get_by_label("To", exact=True).select_option("offset")
+    view.get_by_label("Offset", exact=True).fill("2")
+    view.get_by_role("button", name="Try it out").click()
+    expect(view.get_by_role("table", name="What would move")).to_contain_text("2")
+    page.shot("17-reset-offsets")
+    assert server.client.get("/v0/groups/billing").json()["offsets"][0]["offset"] == 7, "nothing moved yet"
+    view.get_by_role("dialog").get_by_role("button", name="Reset").click()
+    expect(view.get_by_role("dialog")).to_have_count(0)
+    assert server.client.get("/v0/groups/billing").json()["offsets"][0]["offset"] == 2
+    view.goto(f"{server.url}/#/groups")
+    expect(view.get_by_role("row").get_by_text("billing")).to_be_visible()
+    page.shot("18-groups")
+
+
+def test_a_dead_letter_goes_back_to_its_queue(server: Server, page: Watched) -> None:
+    view, ask = page.page, server.client
+    view.goto(f"{server.url}/#/queues")
+    expect(view.get_by_text("There are no queues yet")).to_be_visible()
+    ask.put("/v0/topics/jobs", json={"type": "queue", "max_deliveries": 1, "dead_letter": "jobs.dead"})
+    view.get_by_role("row").get_by_text("jobs").click()
+    expect(view.get_by_text("holds no dead letters")).to_be_visible()
+    server.write("jobs", *({"data": {"job": n}} for n in range(4)))
+    ask.post("/v0/topics/jobs/claim", json={"node": "w1", "max": 1})
+    ask.post("/v0/topics/jobs/nack", json={"node": "w1", "seqs": [1]})
+    ask.post("/v0/topics/jobs/claim", json={"node": "w2", "max": 1})
+    expect(view.get_by_role("table", name="Leases")).to_contain_text("w2")
+    expect(view.get_by_role("table", name="Dead letters")).to_contain_text('{"job":0}')
+    page.shot("19-queue")
+    view.get_by_role("button", name="Requeue", exact=True).click()
+    expect(view.get_by_text("1 job given back to jobs.")).to_be_visible()
+    expect(view.get_by_text("holds no dead letters")).to_be_visible()
+    view.get_by_role("button", name="Release").click()
+    expect(view.get_by_text("Nobody works on a job now")).to_be_visible()
+    assert ask.get("/v0/topics/jobs").json()["queue"] == {"ready": 4, "in_flight": 0, "dead_lettered": 1}
+
+
+def test_routers_are_drawn_and_a_hanging_transaction_is_aborted(server: Server, page: Watched) -> None:
+    view = page.page
+    view.goto(f"{server.url}/#/routers")
+    view.get_by_role("button", name="Create router").click()
+    view.get_by_label("From topic").fill("orders")
+    view.get_by_label("To topic").fill("audit")
+    view.get_by_role("button", name="Create", exact=True).click()
+    expect(view.locator(".graph-box")).to_have_count(2)
+    for source, dest in (("audit", "archive"), ("orders", "reports"), ("clicks", "archive2")):
+        name = f"/v0/routers/{source}-{dest}"
+        server.client.put(name, json={"source": source, "dest": dest}).raise_for_status()
+    server.write("orders", {"data": 1}, {"data": 2})
+    expect(view.locator(".graph-box")).to_have_count(6)
+    expect(view.get_by_role("table", name="Routers")).to_contain_text("2")
+    page.shot("20-routers")
+
+    producer = Producer({"bootstrap.servers": server.kafka, "transactional.id": "payments-1"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", b"x")
+    producer.flush(20)
+    view.goto(f"{server.url}/#/transactions")
+    expect(view.get_by_role("row").get_by_text("payments-1")).to_be_visible()
+    page.shot("21-transactions")
+    view.get_by_role("button", name="Abort").click()
+    view.get_by_role("dialog").get_by_role("button", name="Abort").click()
+    expect(view.get_by_role("table").get_by_text("aborted")).to_be_visible()
+    assert server.client.get("/v0/transactions").json()["transactions"][0]["phase"] == "aborted"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_screen_is_drawn_without_a_complaint(server: Server, open_page: OpenPage, scheme: str) -> None:
+    page = open_page(scheme=scheme)
+    view = page.page
+    server.write("orders", *({"data": {"n": n, "text": "long " * 40}, "tag": f"k{n}"} for n in range(60)))
+    server.client.patch(
+        "/v0/topics/clicks/settings", json={"create": True, "partitions": 4}
+    ).raise_for_status()
+    producer = Producer({"bootstrap.servers": server.kafka})
+    for n in range(100):
+        producer.produce("clicks", b'{"page":"/%d"}' % n, key=str(n))
+    assert producer.flush(20) == 0
+    server.client.put("/v0/topics/orders/table", json={"enabled": True}).raise_for_status()
+    server.client.put("/v0/topics/jobs", json={"type": "queue"}).raise_for_status()
+    screens = {
+        "overview": "Storage by tier",
+        "topics": "clicks",
+        "topics/clicks/messages": "100 messages shown",
+        "topics/orders/messages": "60 messages shown",
+        "topics/orders/table": "Frontier",
+        "topics/orders/consumers": "No group has read this topic",
+        "groups": "There are no consumer groups",
+        "queues": "Ready",
+        "queues/jobs": "Nobody works on a job now",
+        "routers": "There are no routers",
+        "transactions": "No transactional producer has been here",
+        "lake": "Progress by topic",
+        "storage": "Files of the log",
+        "nowhere": "There is no such screen",
+    }
+    for place, text in screens.items():
+        view.goto(f"{server.url}/#/{place}")
+        expect(view.get_by_text(text).first).to_be_visible()
+        wide = view.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+        assert not wide, f"{place} is wider than the window"
+        page.shot(f"30-{scheme}-{place.replace('/', '-')}")
+
+
+def test_a_key_is_asked_for_and_what_it_may_not_do_is_out_of_reach(
+    serve: object, open_page: OpenPage
+) -> None:
+    server: Server = serve(env={"MAINSTEM_API_KEYS": "boss,looker:r"})  # type: ignore[operator]
+    server.client.headers["authorization"] = "Bearer boss"
+    server.write("orders", {"data": 1})
+    page = open_page(allow=("401",))
+    view = page.page
+    view.goto(server.url)
+    expect(view.get_by_role("heading", name="Sign in")).to_be_visible()
+    page.shot("22-sign-in")
+    view.get_by_label("API key").fill("wrong")
+    view.get_by_role("button", name="Sign in").click()
+    expect(view.get_by_text("The server knows no such key.")).to_be_visible()
+    view.get_by_label("API key").fill("looker")
+    view.get_by_role("button", name="Sign in").click()
+    expect(view.get_by_text("Storage by tier")).to_be_visible()
+
+    view.goto(f"{server.url}/#/topics/orders/produce")
+    button = view.get_by_role("button", name="Produce")
+    expect(button).to_be_disabled()
+    expect(button).to_have_attribute("title", "this key lacks the scope write")
+    expect(view.get_by_role("button", name="Delete topic")).to_be_disabled()
+    page.shot("23-read-only")
+    view.get_by_role("link", name="Messages").click()
+    view.get_by_label("Begin with").select_option("live")
+    expect(view.get_by_text("● live")).to_be_visible()
+    server.write("orders", {"data": "seen live"})
+    expect(view.locator("tbody tr").first).to_contain_text("seen live")
+    assert not [url for url in page.requested if "looker" in url], "the key is in no address"
+
+    view.reload()
+    expect(view.locator("tbody tr").first).to_be_visible()
+    view.get_by_role("button", name="Sign out").click()
+    expect(view.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert view.evaluate("sessionStorage.length") == 0
+
+
+def test_ten_thousand_topics_are_searched_sorted_and_scrolled_at_once(server: Server, page: Watched) -> None:
+    view = page.page
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    names = [f"topic-{number:05}" for number in range(TOPICS)]
+    for first in range(0, TOPICS, 2_500):
+        made = admin.create_topics([NewTopic(name, 1) for name in names[first : first + 2_500]])
+        for future in made.values():
+            future.result(60)
+    server.write("topic-07777", {"data": "x" * 1000})
+    view.goto(f"{server.url}/#/topics")
+    expect(view.get_by_text("10,000 topics")).to_be_visible()
+    assert view.locator(".virtual-row").count() < 100, "only what is in sight exists"
+    view.get_by_role("button", name="Size").click()
+    expect(view.locator("#row-0")).to_contain_text("topic-07777")
+    view.get_by_role("button", name="Topic", exact=True).click()
+    expect(view.locator("#row-0")).to_contain_text("topic-00000")
+    view.get_by_role("grid").focus()
+    view.keyboard.press("End")
+    expect(view.locator(f"#row-{TOPICS - 1}")).to_contain_text("topic-09999")
+    page.shot("24-ten-thousand-topics")
+    view.keyboard.press("/")
+    view.keyboard.type("4242")
+    expect(view.get_by_text("1 topic", exact=True)).to_be_visible()
+    expect(view.locator("#row-0")).to_contain_text("topic-04242")
+    took = server.client.get("/v0/overview/topics?sort=bytes&descending=true").json()["performance"][
+        "server_total_ms"
+    ]
+    assert took < 250

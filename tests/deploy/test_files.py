@@ -1,0 +1,176 @@
+"""Deployment files: they parse, and what they say about the server is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mainstem.config import ENV_PREFIX, SETTINGS, resolve
+from mainstem.doors.http.routes import ROUTES
+from mainstem.version import VERSION
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+_SETTINGS = {row.env for row in SETTINGS}
+_UID = 10001
+
+
+def read(path: str) -> str:
+    return (DEPLOY / path).read_text(encoding="utf-8")
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Those of the Dockerfile, with their lines joined."""
+    text = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", read("Dockerfile"), flags=re.M))
+    return [(word, rest.strip()) for word, rest in re.findall(r"^([A-Z]+)\s+(.*)$", text, re.M)]
+
+
+def of(word: str) -> list[str]:
+    return [rest for found, rest in instructions() if found == word]
+
+
+def variables(text: str) -> dict[str, str]:
+    return dict(re.findall(r"(\w+)=(\S+)", text))
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(read("compose.yaml"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, Any]:
+    return {each["kind"]: each for each in yaml.safe_load_all(read("kubernetes/mainstem.yaml"))}
+
+
+def test_the_image_is_pinned_small_and_not_roots() -> None:
+    images = [rest.split()[0] for rest in of("FROM")]
+    assert all(re.fullmatch(r"python:3\.1[1-9]-slim", image) for image in images)
+    assert of("USER") == [f"{_UID}:{_UID}"]
+    assert f"useradd --uid {_UID}" in of("RUN")[-1]
+    words = [word for word, _ in instructions()]
+    assert words.index("USER") > max(place for place, word in enumerate(words) if word == "RUN")
+    assert "ADD" not in words
+    assert all("--no-cache-dir" in run for run in of("RUN") if "pip install" in run)
+    assert all("-c constraints.txt" in run for run in of("RUN") if "pip install" in run)
+    assert not any("sudo" in run or "apt-get" in run for run in of("RUN"))
+
+
+def test_the_image_has_one_entry_a_health_check_and_ends_by_the_signal_the_server_knows() -> None:
+    for word in ("ENTRYPOINT", "CMD", "HEALTHCHECK"):
+        assert len(of(word)) == 1
+    assert of("ENTRYPOINT") == ['["mainstem"]']
+    assert of("STOPSIGNAL") == ["SIGTERM"]
+    assert served(re.findall(r"http://[^/]*(/[^'\"]*)", of("HEALTHCHECK")[0]))
+
+
+def test_the_images_variables_are_settings_with_values_they_take() -> None:
+    given = {name: value for name, value in variables(of("ENV")[0]).items() if name.startswith(ENV_PREFIX)}
+    assert given.keys() <= _SETTINGS
+    config = resolve({}, given).config
+    assert (str(config.data_dir), config.kafka, config.text) == (of("VOLUME")[0], None, None)
+    assert config.http is not None
+    assert str(config.http.port) in of("EXPOSE")[0].split()
+
+
+def test_what_the_image_copies_is_there_and_not_ignored() -> None:
+    copied = " ".join(rest for rest in of("COPY") if not rest.startswith("--from")).split()
+    kept = re.findall(r"^!(\S+)$", read("Dockerfile.dockerignore"), re.M)
+    for name in copied:
+        if not name.startswith("./"):
+            assert (ROOT / name).exists()
+            assert name in kept
+
+
+def test_the_extras_of_the_image_exist() -> None:
+    (extras,) = (rest.partition("=")[2].split(",") for rest in of("ARG"))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{extra} = \[", project, re.M) for extra in extras)
+
+
+def test_brokers_of_the_compose_file_differ_only_in_name_and_port(compose: dict[str, Any]) -> None:
+    brokers = {name: each for name, each in compose["services"].items() if name.startswith("broker")}
+    assert len(brokers) == 3
+    shapes = [
+        {key: repr(value).replace(name, "NAME") for key, value in each.items() if key != "ports"}
+        for name, each in brokers.items()
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+    ports = [port for each in brokers.values() for port in each["ports"]]
+    assert len(set(ports)) == 3
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_the_compose_files_variables_are_settings_with_values_they_take(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        given = {
+            key: value for key, value in service.get("environment", {}).items() if key.startswith(ENV_PREFIX)
+        }
+        assert given.keys() <= _SETTINGS
+        given = {key: re.sub(r"\$\{.*\}", "key", value) for key, value in given.items()}
+        config = resolve({}, given).config
+        assert config.node == (name if name.startswith("broker") else "local")
+
+
+def test_the_compose_file_holds_no_secrets_and_no_floating_images(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        for key, value in service.get("environment", {}).items():
+            if "KEY" in key:
+                assert value.startswith("${")
+                assert ":?" in value, "a missing secret stops it"
+        assert "build" in service or re.search(r":\d", service["image"])
+        assert not service["image"].endswith(":latest")
+    named = {volume.partition(":")[0] for each in compose["services"].values() for volume in each["volumes"]}
+    assert named == set(compose["volumes"])
+
+
+def test_the_manifest_runs_without_rights_it_does_not_need(manifests: dict[str, Any]) -> None:
+    pod = manifests["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] == _UID
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    assert not pod["automountServiceAccountToken"]
+    assert container["image"] == f"mainstem:{VERSION}"
+
+
+def test_the_manifests_parts_fit_together(manifests: dict[str, Any]) -> None:
+    service, brokers = manifests["Service"], manifests["StatefulSet"]["spec"]
+    labels = brokers["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == brokers["selector"]["matchLabels"] == labels
+    assert manifests["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert brokers["serviceName"] == service["metadata"]["name"]
+    (container,) = brokers["template"]["spec"]["containers"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
+        port["name"]: port["port"] for port in service["spec"]["ports"]
+    }
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    made = {claim["metadata"]["name"] for claim in brokers["volumeClaimTemplates"]}
+    assert mounted == made | {volume["name"] for volume in brokers["template"]["spec"]["volumes"]}
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
+    assert served([probe["path"] for probe in probes])
+    assert {probe["port"] for probe in probes} == {"http"}
+
+
+def test_the_manifests_variables_are_settings_with_values_they_take(manifests: dict[str, Any]) -> None:
+    (container,) = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    given = {
+        each["name"]: each.get("value", "key").replace("$(POD)", "pod")
+        for each in container["env"]
+        if each["name"].startswith(ENV_PREFIX)
+    }
+    assert given.keys() <= _SETTINGS
+    assert str(resolve({}, given).config.kafka_advertise) == "pod.mainstem:9092"
+
+
+def served(paths: list[str]) -> bool:
+    """Whether the HTTP door knows them all, and asks for no key."""
+    assert paths
+    return all(ROUTES.find("GET", path.encode())[0].probe for path in paths)

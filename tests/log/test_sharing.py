@@ -1,0 +1,279 @@
+"""A broker's part in a shared log: epochs that end, uploads that overlap, records that wait for each other, upkeep."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from mainstem import limits
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.errors import BrokerFenced, InvalidConfig, StoreUnreachable, Unavailable
+from mainstem.ledger.cluster_commands import ExpireBroker, Heartbeat
+from mainstem.ledger.commands import CommitOffsets
+from mainstem.ledger.config import TopicConfig
+from mainstem.log.checkpointer import store_state
+from mainstem.log.log import Log, LogOptions
+from mainstem.log.sharing import Sharing
+from mainstem.log.upkeep import Upkeep
+from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.testing.history import scan
+from mainstem.testing.machine import DIRECTORY, CountingRandom
+from mainstem.testing.turns import until
+
+_LARGE = limits.BUCKET_INLINE_BYTES_MAX + 1
+
+
+class GatedStore(MemoryObjectStore):
+    """A store whose puts of payloads wait until they are let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.puts: list[str] = []
+        self.waiting = 0
+        self.away = False
+
+    async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
+        if self.away:
+            raise StoreUnreachable("the store is away")
+        self.puts.append(key)
+        if "/wal/" in key:
+            self.waiting += 1
+            await self.gate.wait()
+            self.waiting -= 1
+        return await super().put(key, data, if_absent=if_absent)
+
+
+class Cell:
+    """One bucket and the brokers on it."""
+
+    def __init__(self) -> None:
+        self.store = GatedStore()
+        self.clock = ManualClock()
+        self.random = CountingRandom()
+        self.brokers: list[Broker] = []
+        self._processes = itertools.count()
+        self.ports: dict[Broker, BucketCommitLog] = {}
+        self.checkpoints: list[int] = []
+
+    async def port(self) -> BucketCommitLog:
+        return await BucketCommitLog.open(
+            self.store, clock=self.clock, random=self.random, object_bytes=4_000, entries_kept_ms=0
+        )
+
+    async def join(self, number: int | None, *, linger_ms: int = 0) -> Broker:
+        options = LogOptions(
+            broker=number,
+            boot_id=f"process {next(self._processes)}",
+            shared=True,
+            linger_ms=linger_ms,
+            checkpoint_every_bytes=4_000,
+        )
+        port = await self.port()
+        log = await Log.open(port, self.clock, options, save_at=self._save_at)
+        broker = Broker(log, BrokerOptions(DIRECTORY), self.clock, self.random)
+        self.brokers.append(broker)
+        self.ports[broker] = port
+        return broker
+
+    def sealed(self, broker: Broker) -> set[int]:
+        """The objects that a broker knows to be sealed."""
+        return {one.number for one in self.ports[broker].objects() if one.sealed}
+
+    async def _save_at(self, position: int) -> None:
+        port = await self.port()
+        await store_state(port, position)
+        await port.close()
+        self.checkpoints.append(position)
+
+
+@pytest.fixture
+async def cell() -> AsyncIterator[Cell]:
+    made = Cell()
+    yield made
+    made.store.gate.set()
+    made.store.away = False
+    for broker in made.brokers:
+        try:
+            await broker.close()
+        except BrokerFenced:
+            continue
+
+
+def sharing(broker: Broker) -> Sharing:
+    assert broker.log.sharing is not None
+    return broker.log.sharing
+
+
+def upkeep(broker: Broker) -> Upkeep:
+    return broker.log.upkeep()
+
+
+async def expire(by: Broker, broker: Broker) -> bool:
+    brokers = by.log.ledger.brokers
+    await by.log.barrier()
+    number = broker.log.broker
+    gone = await by.log.propose(ExpireBroker(number, brokers.epoch(number), brokers.last_commit_id(number)))
+    return bool(gone.gone)
+
+
+async def test_brokers_without_a_number_get_one_each(cell: Cell) -> None:
+    joined = await asyncio.gather(*(cell.join(None) for _ in range(4)))
+    assert sorted(broker.log.broker for broker in joined) == [1, 2, 3, 4]
+    await joined[0].create_topic("t")
+    for broker in joined:
+        await broker.log.barrier()
+        await broker.append_values("t", [b"x"])
+
+
+async def test_an_expired_broker_is_refused_and_rejoins_with_a_new_epoch(cell: Cell) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("t")
+    epoch = two.log.epoch
+    assert await expire(one, two)
+    with pytest.raises(BrokerFenced):
+        await two.log.propose(Heartbeat(2, epoch))
+    assert sharing(two).expired
+    await sharing(two).rejoin()
+    assert two.log.epoch > epoch
+    assert not sharing(two).expired
+    assert (await two.append_values("t", [b"back"])).base_offset == 0
+    await one.log.barrier()
+    assert await scan(one, "t") == ({0: b"back"}, [])
+
+
+async def test_while_a_broker_rejoins_others_are_told_to_try_again(cell: Cell) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("t")
+    assert await expire(one, two)
+    await two.log.barrier()
+    cell.store.away = True
+    rejoining = asyncio.ensure_future(sharing(two).rejoin())
+    with pytest.raises(Unavailable):
+        await rejoining
+    with pytest.raises(Unavailable):
+        await two.append_values("t", [b"x"])
+    cell.store.away = False
+    await sharing(two).rejoin()
+    assert (await two.append_values("t", [b"x"])).base_offset == 0
+
+
+async def test_a_writer_without_news_for_too_long_rejoins_before_it_writes(cell: Cell) -> None:
+    one = await cell.join(1)
+    await one.create_topic("t")
+    epoch = one.log.epoch
+    cell.clock.advance(int(limits.BUCKET_STALE_S * 1000) + 1)
+    with pytest.raises(Unavailable):
+        await one.append_values("t", [b"stale"])
+    assert sharing(one).expired
+    await sharing(one).rejoin()
+    assert one.log.epoch > epoch
+    assert (await one.append_values("t", [b"fresh"])).base_offset == 0
+
+
+async def test_a_broker_whose_number_another_process_took_stops(cell: Cell) -> None:
+    one = await cell.join(1)
+    await cell.join(1)
+    await one.log.barrier()
+    assert not sharing(one).expired
+    assert isinstance(sharing(one).failure, BrokerFenced)
+    assert sharing(one).failed.is_set()
+
+
+async def test_uploads_overlap_and_are_committed_in_the_order_they_were_begun(cell: Cell) -> None:
+    one = await cell.join(1)
+    await one.create_topic("t", config=TopicConfig(max_message_bytes=16 * limits.MIB))
+    cell.store.gate.clear()
+    writes = []
+    for number in range(limits.UPLOADS_IN_FLIGHT_MAX + 2):
+        writes.append(asyncio.ensure_future(one.append_values("t", [b"%d" % number + bytes(_LARGE)])))
+        await until(lambda: cell.store.waiting == min(len(writes), limits.UPLOADS_IN_FLIGHT_MAX))
+    assert not any(write.done() for write in writes)
+    cell.store.gate.set()
+    assert [(await write).base_offset for write in writes] == list(range(len(writes)))
+
+
+async def test_records_wait_for_others_and_commands_do_not(cell: Cell) -> None:
+    one = await cell.join(1, linger_ms=60_000)
+    await one.create_topic("t")
+    first = asyncio.ensure_future(one.append_values("t", [b"a"]))
+    second = asyncio.ensure_future(one.append_values("t", [b"b"]))
+    await asyncio.sleep(0)
+    entries = sum("/entries/" in key for key in cell.store.puts)
+    assert not first.done()
+    await one.log.propose(CommitOffsets("g", ((0, 0, ""),)))
+    assert [(await first).base_offset, (await second).base_offset] == [0, 1]
+    assert sum("/entries/" in key for key in cell.store.puts) == entries + 1  # all of it went in one commit
+
+
+async def test_records_wait_no_longer_than_the_linger(cell: Cell) -> None:
+    one = await cell.join(1, linger_ms=20)
+    await one.create_topic("t")
+    assert (await asyncio.wait_for(one.append_values("t", [b"a"]), 10)).base_offset == 0
+
+
+async def test_all_classes_are_durable_and_none_is_ephemeral(cell: Cell) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("t", config=TopicConfig(durability="memory"))
+    await one.append_values("t", [b"a"])
+    await two.log.barrier()
+    assert await scan(two, "t") == ({0: b"a"}, [])
+    with pytest.raises(InvalidConfig):
+        await one.create_topic("e", config=TopicConfig(durability="ephemeral"))
+    with pytest.raises(InvalidConfig):
+        await one.alter_topic("t", TopicConfig(durability="ephemeral"))
+
+
+async def test_one_broker_seals_for_all_and_another_takes_over(cell: Cell) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    one.log.maintains = lambda: True
+    await one.create_topic("t")
+    values = {}
+    for number in range(30):
+        values[number] = b"%d" % number * 200
+        await one.append_values("t", [values[number]])
+    await two.log.barrier()
+    keeping = {broker: upkeep(broker) for broker in (one, two)}
+    await keeping[two].round()
+    assert not cell.sealed(two)
+    await keeping[one].round()
+    assert cell.sealed(one)
+    await keeping[two].round()
+    assert cell.sealed(two) == cell.sealed(one)
+    assert cell.checkpoints
+    assert await scan(two, "t") == (values, [])
+
+    one.log.maintains = lambda: False
+    two.log.maintains = lambda: True
+    await two.trim("t", 25)
+    for number in range(30, 60):
+        await two.append_values("t", [b"%d" % number * 200])
+    for _ in range(3):
+        await keeping[two].round()
+    await one.log.barrier()
+    await keeping[one].round()
+    assert cell.sealed(two) == cell.sealed(one)
+    assert min(cell.sealed(one)) > 1  # what nobody needs is gone, for both
+    for broker in (one, two):
+        assert sorted((await scan(broker, "t"))[0]) == list(range(25, 60))
+    three = await cell.join(3)
+    assert sorted((await scan(three, "t"))[0]) == list(range(25, 60))
+    await two.log.barrier()
+    await three.log.barrier()
+    assert two.log.ledger.digest() == three.log.ledger.digest()
+
+
+async def test_a_position_is_waited_for_and_not_for_ever(cell: Cell) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("t")
+    position = one.log.ledger.position
+    assert await sharing(two).reached(position, 10)
+    assert two.log.ledger.topics.get("t") is not None
+    assert not await sharing(two).reached(position + 1_000, 0.01)
