@@ -9,8 +9,6 @@ export interface Tiers {
   parquet_bytes: number;
   parquet_records: number;
   garbage_files: number;
-  disk_free_bytes: number;
-  disk_total_bytes: number;
 }
 
 export interface BrokerRow {
@@ -40,6 +38,7 @@ export interface Overview {
   open_transactions: number;
   routers: number;
   tiers: Tiers;
+  disk: { free_bytes: number; total_bytes: number } | null;
   refusal: string | null;
   now_ms: number;
 }

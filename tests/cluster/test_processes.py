@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from mainstem import limits
 from mainstem.testing.cluster import BrokerProcesses, eventually
@@ -90,7 +91,7 @@ def read_all(bootstrap: str, topic: str, group: str, count: int) -> dict[tuple[i
         while len(found) < count and time.monotonic() < give_up_at:
             for message in consumer.consume(1_000, 0.5):
                 if message.error() is None:
-                    found[message.partition(), message.offset()] = message.value()
+                    found[int(message.partition() or 0), int(message.offset() or 0)] = message.value() or b""
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()

@@ -122,21 +122,30 @@ def test_the_same_seed_gives_the_same_trace(kind: str) -> None:
     assert runs[0] == runs[1]
 
 
-def test_calm_brokers_lose_nothing_and_expire_nobody() -> None:
+async def _epochs_after(world: World, kind: str, away_s: float) -> list[tuple[int, int]]:
+    """The epochs of three brokers before and after nobody reaches the store for a while."""
+    cell = Cell(world, kind)
+    for name in _NAMES:
+        await cell.start(name)
+    logs = [one.broker.log for one in cell.brokers.values() if one.broker is not None]
+    before = [log.epoch for log in logs]
+    await asyncio.sleep(30)
+    for name in _NAMES:
+        world.node(name).cut_off = away_s > 0
+    await asyncio.sleep(away_s)
+    for name in _NAMES:
+        world.node(name).cut_off = False
+    await asyncio.sleep(60)
+    assert all(len(log.ledger.members) == len(_NAMES) for log in logs)
+    after = [log.epoch for log in logs]
+    for name in _NAMES:
+        await world.node(name).crash()
+    return list(zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("away_s", [0, 20])
+def test_calm_brokers_and_brokers_without_a_store_expire_nobody(kind: str, away_s: float) -> None:
     world = World(1, Faults.none())
-
-    async def scenario() -> None:
-        cell = Cell(world, "bucket")
-        for name in _NAMES:
-            await cell.start(name)
-        epochs = [cell.brokers[name].broker.log.epoch for name in _NAMES]  # type: ignore[union-attr]
-        await asyncio.sleep(120)
-        for name, epoch in zip(_NAMES, epochs, strict=True):
-            broker = cell.brokers[name].broker
-            assert broker is not None
-            assert broker.log.epoch == epoch
-            assert len(broker.cluster.members()) == 3
-        for name in _NAMES:
-            await world.node(name).crash()
-
-    world.run(scenario())
+    for before, after in world.run(_epochs_after(world, kind, away_s)):
+        assert before == after

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mainstem.cli.main import COMMANDS
 from mainstem.config import SETTINGS
+from mainstem.doors.http.routes import TABLE
 from mainstem.reference.metrics import described
 from mainstem.reference.pages import made_pages
 
@@ -15,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    return made_pages()
+    return made_pages(DOCS)
 
 
 def test_made_pages_are_current(made: dict[str, str]) -> None:
@@ -37,3 +39,14 @@ def test_metrics_have_kind_help_and_labels() -> None:
         ("a_total", "counter", "Of a.", []),
         ("b", "histogram", "Of b.", ["api", "le"]),
     ]
+
+
+def test_every_command_is_told_of(made: dict[str, str]) -> None:
+    told = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`{name}" not in told] == []
+    assert [name for name in COMMANDS if f"## `mainstem {name}" not in made["commands.md"]] == []
+
+
+def test_every_request_is_told_of_once(made: dict[str, str]) -> None:
+    for route in TABLE:
+        assert made["http-requests.md"].count(f"| `{route.method} {route.path}` |") == 1

@@ -97,7 +97,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
       <div class="columns">
         <div>
           <h2>Storage by tier</h2>
-          <StorageTiers tiers={overview.tiers} />
+          <StorageTiers tiers={overview.tiers} disk={overview.disk} />
         </div>
         <div>
           <h2>Doors</h2>
@@ -132,8 +132,8 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
   );
 }
 
-function StorageTiers({ tiers }: { tiers: Tiers }) {
-  const used = Math.round(100 - (100 * tiers.disk_free_bytes) / Math.max(1, tiers.disk_total_bytes));
+function StorageTiers({ tiers, disk }: { tiers: Tiers; disk: OverviewAnswer["disk"] }) {
+  const used = disk && Math.round(100 - (100 * disk.free_bytes) / Math.max(1, disk.total_bytes));
   const rows: [string, string, string][] = [
     ["Memory", bytes(tiers.memory_bytes), `the newest records, of ${bytes(tiers.memory_bytes_max)}`],
     ["Log", bytes(tiers.wal_bytes), plural(tiers.wal_objects, "file")],
@@ -143,8 +143,8 @@ function StorageTiers({ tiers }: { tiers: Tiers }) {
       `${plural(tiers.parquet_files, "file")}, ${plural(tiers.parquet_records, "record")}`,
     ],
     ["Garbage", plural(tiers.garbage_files, "file"), "replaced, deleted soon"],
-    ["Disk", bytes(tiers.disk_free_bytes), `free of ${bytes(tiers.disk_total_bytes)}`],
   ];
+  if (disk) rows.push(["Disk", bytes(disk.free_bytes), `free of ${bytes(disk.total_bytes)}`]);
   return (
     <>
       <Table
@@ -157,17 +157,19 @@ function StorageTiers({ tiers }: { tiers: Tiers }) {
           { name: "", cell: ([, , note]) => <span class="muted">{note}</span>, wide: true },
         ]}
       />
-      <div
-        class="meter"
-        role="meter"
-        aria-label="Disk in use"
-        aria-valuemin={0}
-        aria-valuemax={100}
-        aria-valuenow={used}
-        title={`${used} % of the disk is in use`}
-      >
-        <span style={{ width: `${used}%` }} />
-      </div>
+      {used !== null && (
+        <div
+          class="meter"
+          role="meter"
+          aria-label="Disk in use"
+          aria-valuemin={0}
+          aria-valuemax={100}
+          aria-valuenow={used}
+          title={`${used} % of the disk is in use`}
+        >
+          <span style={{ width: `${used}%` }} />
+        </div>
+      )}
     </>
   );
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "broker.json"  # the number that a shared log gave to the broker of this directory
 _LOCK = "BROKER-LOCK"
+_CACHE = "cache"
 _TOKEN_BYTES = 8
 
 
@@ -61,7 +62,8 @@ async def _join(
         number = options.broker_id
         if number is None and memory.log == place.name:
             number = memory.broker
-        port = await open_shared(place, broker=memory.token if options.broker_id is None else str(number))
+        known_as = memory.token if options.broker_id is None else str(number)
+        port = await open_shared(place, broker=known_as, cache=options.data_dir / _CACHE)
         try:
             log = await Log.open(
                 port,

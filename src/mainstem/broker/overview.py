@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
@@ -57,8 +56,6 @@ class Tiers(msgspec.Struct, frozen=True):
     parquet_bytes: int
     parquet_records: int
     garbage_files: int
-    disk_free_bytes: int
-    disk_total_bytes: int
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -127,7 +124,6 @@ class Overview:
                     records + part.records,
                 )
         held = self._log.holdings()
-        disk = shutil.disk_usage(self._broker.options.data_dir)
         return Tiers(
             held.memory_bytes,
             self._broker.options.tail_cache_bytes,
@@ -137,8 +133,6 @@ class Overview:
             file_bytes,
             records,
             len(generations.garbage()),
-            disk.free,
-            disk.total,
         )
 
     # Topics

@@ -363,7 +363,7 @@ class Committer:
     async def _linger(self) -> None:
         """Let more records join those that wait, unless a command or a full group is among them."""
         self._ripe.clear()
-        if self._full or self._filling.commands != self._filling.slice_count:
+        if self._full or self._filling.singles:
             return
         left = self._filling_since + self._linger_s - self._loop.time()
         if self._filling.parts and left > 0:

@@ -44,14 +44,14 @@ class Single:
 class Group:
     """Fills while the group before it is written."""
 
-    __slots__ = ("commands", "parts", "payload_bytes", "record_bytes", "slice_count", "written")
+    __slots__ = ("commands", "parts", "payload_bytes", "record_bytes", "singles", "written")
 
     def __init__(self) -> None:
         self.parts: list[Run | Single] = []
         self.payload_bytes = 0
         self.record_bytes = 0  # of the RECORD rows, which go into the entry
         self.commands = 0  # slices included
-        self.slice_count = 0
+        self.singles = 0  # commands that are no slices
         self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
 
     def add_slice(self, row: bytes, records: bytes, slice: bytearray, waiter: asyncio.Future[Placed]) -> None:
@@ -69,11 +69,11 @@ class Group:
         run.waiters.append(waiter)
         self.payload_bytes += len(slice)
         self.commands += 1
-        self.slice_count += 1
 
     def add_command(self, command: Command, waiter: asyncio.Future[Any]) -> None:
         self.parts.append(Single(command, waiter))
         self.commands += 1
+        self.singles += 1
 
     @property
     def full(self) -> bool:

@@ -9,7 +9,7 @@ from mainstem.reference.pages import made_pages
 
 
 def main(docs: Path) -> None:
-    for name, text in made_pages().items():
+    for name, text in made_pages(docs).items():
         (docs / name).write_text(text, encoding="utf-8")
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from mainstem.reference.commands import commands_page
 from mainstem.reference.configuration import configuration_page
+from mainstem.reference.decisions import decisions_page
 from mainstem.reference.formats import formats_page
 from mainstem.reference.metrics import metrics_page, scraped
+from mainstem.reference.routes import routes_page
 from mainstem.reference.topic_settings import topic_settings_page
 
 
-def made_pages() -> dict[str, str]:
+def made_pages(docs: Path) -> dict[str, str]:
     """Name and text of each. Starts a server for a moment, to ask it for its metrics."""
     return {
+        "decisions/index.md": decisions_page(docs),
         "configuration.md": configuration_page(),
         "topic-settings.md": topic_settings_page(),
+        "commands.md": commands_page(),
+        "http-requests.md": routes_page(),
         "formats.md": formats_page(),
         "metrics.md": metrics_page(scraped()),
     }

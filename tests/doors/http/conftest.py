@@ -20,7 +20,7 @@ from mainstem.doors.http.context import Context, HttpLimits
 from mainstem.ports.clock import ManualClock
 from mainstem.testing.server import ServerProcess
 
-pytest.register_assert_rewrite("tests.doors.http.contract_walk")
+pytest.register_assert_rewrite(f"{__package__}.contract_walk", f"{__package__}.contract_queue_walk")
 
 JSON = {"content-type": "application/json"}
 

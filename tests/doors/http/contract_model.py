@@ -12,6 +12,10 @@ DELETED, CAP, TTL, TRIM, UNSEEN = "deleted", "cap", "ttl", "source_trim", "marke
 SILENT = (DELETED, UNSEEN)
 
 
+class Unknowable(Exception):
+    """The contract leaves open what happens next."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """The part of a topic's config that the model knows."""
@@ -47,6 +51,11 @@ class Stored:
         """As caps count it."""
         meta = 0 if self.meta is None else len(msgspec.json.encode(self.meta))
         return len(msgspec.json.encode(self.data)) + meta
+
+    @property
+    def stamped(self) -> bool:
+        """By a router: with ids that the model does not know, so that the size is not known either."""
+        return isinstance(self.meta, dict) and "_topics_router" in self.meta
 
     def shown(self, seq: int, *, tags: bool) -> dict[str, Any]:
         record: dict[str, Any] = {"$seq": seq, "$ts": self.ts, "data": self.data}
@@ -113,6 +122,7 @@ class TopicModel:
         for record in records:
             self.head += 1
             self.records[self.head] = self.ever[self.head] = record
+            self.sized = self.sized and not record.stamped
         self.evict()
         return first, self.head
 
@@ -248,6 +258,7 @@ class RouterModel:
     preserve_tag: bool = True
     exactly_once: bool = False
     total: int = 0
+    passed: int = 0  # records behind the cursor that it may have passed already, since they do not match
 
     def covers(self, record: Stored) -> bool:
         if self.match is None:
@@ -311,20 +322,25 @@ class World:
         dest.expire(now)
         floor = max(topic.evicted, topic.expired)
         if router.cursor < floor:
+            if router.passed:
+                raise Unknowable(
+                    f"{router.name} stands at {router.cursor} or up to {router.passed} further on"
+                )
             dest.lose(floor - router.cursor)
             router.cursor = floor
         dest.sized = (
             dest.sized and not router.exactly_once
         )  # the stamp names ids that the model does not know
         copies: list[Stored] = []
-        settled = router.cursor
+        settled, router.passed = router.cursor, 0
         while router.cursor < topic.head:
             seq = router.cursor + 1
             record = topic.records.get(seq)
             if record is not None and router.covers(record):
                 if dest.full(len(copies) + 1):
-                    # Nothing is noted before something is copied, not even what did not match.
-                    router.cursor = router.cursor if copies else settled
+                    # What did not match is noted with the next copy, or before: by how the bytes happen to lie.
+                    router.passed = 0 if copies else router.cursor - settled
+                    router.cursor -= router.passed
                     break
                 copies.append(router.copy(record, seq, now))
             elif topic.gone.get(seq) == TRIM:

@@ -18,7 +18,8 @@ from .conftest import JSON, Api, code
 @pytest.mark.parametrize(
     ("method", "path", "refusal"),
     [
-        ("GET", "/", (404, "not_found")),
+        ("GET", "/nothing", (404, "not_found")),
+        ("POST", "/", (405, "method_not_allowed")),
         ("GET", "/v0", (404, "not_found")),
         ("GET", "/v0/", (404, "not_found")),
         ("GET", "/v1/topics", (404, "not_found")),

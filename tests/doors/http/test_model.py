@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.doors.http.conftest import Api
-from tests.doors.http.contract_model import Settings
-from tests.doors.http.contract_walk import Step, Walk, steps
 
 from mainstem.testing.machine import Machine
+
+from .conftest import Api
+from .contract_model import Settings
+from .contract_queue_walk import QueueWalk
+from .contract_steps import Step, steps
 
 STEPS = 90
 _SHORTENINGS = 120  # runs spent on making a failing walk short
@@ -73,7 +75,7 @@ class InProcess:
 async def failure(seed: int, walk: list[Step]) -> tuple[AssertionError, list[str]] | None:
     """What goes wrong, and the calls that led there."""
     target = InProcess(seed)
-    walker = Walk(target, _CONFIGS)
+    walker = QueueWalk(target, _CONFIGS)
     try:
         await walker.run(walk)
     except AssertionError as error:

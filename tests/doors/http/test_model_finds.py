@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.doors.http.contract_walk import steps
-from tests.doors.http.test_model import STEPS, failure
 
 from mainstem.broker import diff
 from mainstem.broker.broker import Broker
@@ -15,6 +13,9 @@ from mainstem.broker.deletes import Deletes
 from mainstem.broker.writes import Writes
 from mainstem.ledger.leases import Leases
 from mainstem.testing.machine import Machine
+
+from .contract_steps import steps
+from .test_model import STEPS, failure
 
 _SEEDS = 80
 

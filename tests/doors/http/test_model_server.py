@@ -10,10 +10,13 @@ from typing import Any
 
 import confluent_kafka
 import httpx
-from tests.doors.http.contract_model import Settings, Stored
-from tests.doors.http.contract_walk import LOGS, Step, Walk, steps
 
 from mainstem.testing.server import ServerProcess
+
+from .contract_model import Settings, Stored
+from .contract_queue_walk import QueueWalk
+from .contract_steps import Step, steps
+from .contract_walk import LOGS
 
 _STEPS = 45
 _PATIENCE_S = 20
@@ -61,7 +64,7 @@ class OverWires:
         self.process.kill()
 
 
-class KafkaWalk(Walk):
+class KafkaWalk(QueueWalk):
     """Writes through the Kafka door as well, and reads all of it there in the end."""
 
     target: OverWires

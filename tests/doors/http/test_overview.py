@@ -27,7 +27,7 @@ async def test_the_glance_counts_what_is_there(api: Api) -> None:
     assert body["tiers"]["wal_objects"] >= 1
     assert body["tiers"]["wal_bytes"] > 0
     assert body["tiers"]["memory_bytes"] > 0
-    assert 0 < body["tiers"]["disk_free_bytes"] <= body["tiers"]["disk_total_bytes"]
+    assert 0 < body["disk"]["free_bytes"] <= body["disk"]["total_bytes"]
     assert [(one["broker"], one["here"]) for one in body["brokers"]] == [(1, True)]
     assert body["refusal"] is None
     await api.ask("DELETE", "/v0/topics/b")

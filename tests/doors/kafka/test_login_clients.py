@@ -52,7 +52,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iter
         yield process
 
 
-def _login(server: ServerProcess, certificates: Path, mechanism: str, user: str, password: str) -> dict[str, Any]:
+def _login(
+    server: ServerProcess, certificates: Path, mechanism: str, user: str, password: str
+) -> dict[str, Any]:
     return {
         "bootstrap.servers": str(server.address("kafka")),
         "security.protocol": "SASL_SSL",
@@ -125,7 +127,9 @@ def test_a_wrong_password_and_an_unknown_user_are_told_the_same(
     assert "the user is not known, or this is not the password" in told
 
 
-def test_a_mechanism_that_is_not_offered_is_refused_by_name(server: ServerProcess, certificates: Path) -> None:
+def test_a_mechanism_that_is_not_offered_is_refused_by_name(
+    server: ServerProcess, certificates: Path
+) -> None:
     config = _login(server, certificates, "OAUTHBEARER", "ann", "an")
     config["oauth_cb"] = lambda _: (_token({"alg": "none"}, {"sub": "ann"}), time.time() + 60)
     assert "OAUTHBEARER" in _refusal(config)
@@ -188,9 +192,9 @@ def test_passwords_that_administrators_set_survive_a_kill(tmp_path: Path) -> Non
     with ServerProcess(tmp_path / "data", *flags, env=_USERS) as server:
         admin = AdminClient(plain(server, "PLAIN", "root", "top secret"))
         described = admin.describe_user_scram_credentials(["eve"])["eve"].result(20)
-        assert [
-            (one.mechanism, one.iterations) for one in described.scram_credential_infos
-        ] == [(ScramMechanism.SCRAM_SHA_256, 8192)]
+        assert [(one.mechanism, one.iterations) for one in described.scram_credential_infos] == [
+            (ScramMechanism.SCRAM_SHA_256, 8192)
+        ]
         # A password checks by PLAIN as well, and not for a mechanism it was not hashed for.
         for mechanism in ("SCRAM-SHA-256", "PLAIN"):
             _produced(plain(server, mechanism, "eve", "first"), "kept", b"2")
@@ -204,7 +208,12 @@ def test_passwords_that_administrators_set_survive_a_kill(tmp_path: Path) -> Non
 
 
 def test_a_certificate_is_asked_for_and_names_the_client(tmp_path: Path, certificates: Path) -> None:
-    flags = ("--kafka-tls-cert", str(certificates / "server.pem"), "--kafka-tls-key", str(certificates / "server.key"))
+    flags = (
+        "--kafka-tls-cert",
+        str(certificates / "server.pem"),
+        "--kafka-tls-key",
+        str(certificates / "server.key"),
+    )
     flags += ("--kafka-tls-ca", str(certificates / "ca.pem"))
     flags += ("--kafka-super-users", "CN=pump-7,O=Plant\\, North")
     with ServerProcess(tmp_path / "data", *flags) as server:

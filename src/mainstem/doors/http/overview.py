@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import cast, get_args
 
@@ -28,9 +29,19 @@ async def get_overview(request: Request) -> Response:
             "doors": dict(request.broker.cluster.here.addresses),
             "lake_drivers": len(context.lake_reports.drivers()),
             **glance,
+            "disk": _disk(request),
             "performance": request.performance(),
         }
     )
+
+
+def _disk(request: Request) -> dict[str, int] | None:
+    """Room where the data directory is; None where there is none, because everything is in a bucket."""
+    try:
+        room = shutil.disk_usage(request.broker.options.data_dir)
+    except FileNotFoundError:
+        return None
+    return {"free_bytes": room.free, "total_bytes": room.total}
 
 
 async def get_topics(request: Request) -> Response:

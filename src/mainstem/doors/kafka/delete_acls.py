@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
-from kio.schema.delete_acls.v3.request import DeleteAclsRequest
-from kio.schema.delete_acls.v3.response import DeleteAclsFilterResult, DeleteAclsResponse
+from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsRequest
+from kio.schema.delete_acls.v3.response import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsResponse,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8
 
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.authorizer import NO_AUTHORIZER
+from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
+from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
+from mainstem.errors import MainstemError
+from mainstem.ledger.security_commands import AccessRule, DeleteAccessRules
 
 
 async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(
-        error_code=NO_AUTHORIZER.code, error_message=NO_AUTHORIZER.message, matching_acls=()
+    results = [await _delete(call, wanted) for wanted in request.filters]
+    return DeleteAclsResponse(throttle_time=NO_THROTTLE, filter_results=tuple(results))
+
+
+async def _delete(call: Call, asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
+    if call.context.access is None:
+        return _result(NO_AUTHORIZER, ())
+    try:
+        wanted = RuleFilter.read(asked)
+        picked = tuple(rule for rule in call.context.broker.log.ledger.access_rules if wanted.picks(rule))
+        if not picked:
+            return _result(DONE, ())
+        removed = await call.context.broker.log.propose(DeleteAccessRules(picked))
+        return _result(DONE, removed.rules)
+    except (Refused, MainstemError) as error:
+        return _result(outcome_of(error), ())
+
+
+def _result(outcome: Outcome, rules: tuple[AccessRule, ...]) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(
+        error_code=outcome.code,
+        error_message=outcome.message,
+        matching_acls=tuple(
+            DeleteAclsMatchingAcl(
+                error_code=ErrorCode.none,
+                error_message=None,
+                resource_type=i8(rule.resource_type),
+                resource_name=rule.resource_name,
+                pattern_type=i8(rule.pattern_type),
+                principal=rule.principal,
+                host=rule.host,
+                operation=i8(rule.operation),
+                permission_type=i8(rule.permission),
+            )
+            for rule in rules
+        ),
     )
-    return DeleteAclsResponse(throttle_time=NO_THROTTLE, filter_results=(refused,) * len(request.filters))
 
 
 API = Api(31, 1, 3, handle)

@@ -40,6 +40,8 @@ from mainstem.doors.kafka.broker_configs import BrokerSetting, broker_settings
 from mainstem.doors.kafka.bulk import DONE, Refused, outcome_of
 from mainstem.doors.kafka.config_entries import SOURCES, TYPES, Resource
 from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
+from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.versions import convert
 from mainstem.doors.kafka.wire import INT16, INT32, NO_TAGS, write_count, write_string
 from mainstem.errors import MainstemError
@@ -67,6 +69,7 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
             await asyncio.sleep(0)  # there may be very many
         outcome, described = DONE, b""
         try:
+            _check_access(call, resource)
             described = _described(call.context, resource, form)
         except (MainstemError, Refused) as error:
             failed = True
@@ -89,6 +92,14 @@ class _Form(NamedTuple):
     version: int
     synonyms: bool
     documentation: bool
+
+
+def _check_access(call: Call, resource: DescribeConfigsResource) -> None:
+    if resource.resource_type == int(Resource.TOPIC):
+        if not call.may(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, resource.resource_name):
+            raise Refused(ErrorCode.topic_authorization_failed, FORBIDDEN)
+    elif not call.may(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER, CLUSTER_NAME):
+        raise Refused(ErrorCode.cluster_authorization_failed, FORBIDDEN)
 
 
 def _described(context: KafkaContext, resource: DescribeConfigsResource, form: _Form) -> bytes:

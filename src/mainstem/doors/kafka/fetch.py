@@ -49,9 +49,9 @@ import struct
 from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.api import Call, FastApi, Part, Reply, Turn
-from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.fetch_poll import FetchPart, FetchPoll, FetchTopic
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, wrong_epoch
+from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.wire import (
     INT32,
     NO_TAGS,
@@ -89,7 +89,8 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     asked = bytes(body)
     before = call.memory
     if isinstance(before, FetchPoll):
-        if before.again(asked, reply):
+        access = call.context.access
+        if (access is None or access.state == before.rules) and before.again(asked, reply):
             return
         before.forget()
         call.memory = None
@@ -127,7 +128,7 @@ def _parse(call: Call, body: memoryview) -> FetchPoll | None:
     topics, at = count(body, at, flexible)
     found: list[FetchTopic] = []
     for _ in range(topics):
-        at = _parse_topic(context, version, body, at, found)
+        at = _parse_topic(call, version, body, at, found)
     rack = _parse_rest(version, body, at)
     if epoch > 0:
         return None
@@ -145,19 +146,20 @@ def _parse(call: Call, body: memoryview) -> FetchPoll | None:
     )
 
 
-def _parse_topic(
-    context: KafkaContext, version: int, body: memoryview, at: int, found: list[FetchTopic]
-) -> int:
+def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: list[FetchTopic]) -> int:
     flexible = version >= _FLEXIBLE_FROM
     begin = at
     if version >= _TOPIC_IDS_FROM:
         id, at = topic_id(body, at)
-        topic = context.broker.streams.get_by_id(id)
+        topic = call.context.broker.streams.get_by_id(id)
+        name = None if topic is None else topic.name
         unknown = ErrorCode.unknown_topic_id
     else:
         name, at = string(body, at, flexible)
-        topic = context.broker.streams.get(name or "")
+        topic = call.context.broker.streams.get(name or "")
         unknown = ErrorCode.unknown_topic_or_partition
+    if name is not None and not call.may(Operation.READ, Kind.TOPIC, name):
+        topic, unknown = None, ErrorCode.topic_authorization_failed
     streams = topic.streams if topic is not None else ()
     parts: list[FetchPart] = []
     found.append(FetchTopic(bytes(body[begin:at]), parts))

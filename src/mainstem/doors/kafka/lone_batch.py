@@ -22,7 +22,7 @@ _ANSWER = struct.Struct(">ihqqq")  # index, error code, base offset, append time
 class LoneBatches:
     """Requests of one connection that begin alike."""
 
-    __slots__ = ("_beginning", "_broker", "_end", "_flexible", "_head", "_tail", "_topic")
+    __slots__ = ("_beginning", "_broker", "_end", "_flexible", "_head", "_tail", "_topic", "rules")
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class LoneBatches:
         *,
         flexible: bool,
         answer: tuple[bytes, bytes],
+        rules: int,
     ) -> None:
         """`beginning` and `end`: what stands before the partition's number, and after its records.
 
@@ -43,6 +44,7 @@ class LoneBatches:
         self._end = end
         self._flexible = flexible
         self._head, self._tail = answer
+        self.rules = rules  # state of the access rules by which the client may write them
 
     def serve(self, body: memoryview, reply: Reply) -> bool:
         """False: this request is another, or its topic is."""

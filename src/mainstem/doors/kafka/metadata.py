@@ -34,12 +34,14 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.api import Call, FastApi, Reply
-from mainstem.doors.kafka.auto_create import create_missing
+from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.messages import read_as_sent
+from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.peers import Peer
+from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
 from mainstem.ledger.topics import Topic
@@ -49,7 +51,6 @@ _FIRST, _LAST = 0, 13
 _FLEXIBLE_FROM = 9
 _INT16 = struct.Struct(">h")
 _PARTITION = struct.Struct(">hii")
-_NOT_ASKED = INT32.pack(-(1 << 31))  # authorized operations that nobody wants to know
 _NO_ID = bytes(UUID_BYTES)
 
 
@@ -58,43 +59,60 @@ class _Wanted:
     names: list[str] | None  # None: every topic
     ids: list[bytes]
     may_create: bool
+    topic_operations: bool  # what may be done to each is wanted too
+    cluster_operations: bool
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     context = call.context
     state = context.broker.streams.topics_state ^ context.peers.state
-    asked = bytes(body)
-    answer = context.metadata_answers.get(state, call.version, asked)
+    asked = key = bytes(body)
+    if context.access is not None:  # the answer is for this client only
+        state ^= context.access.state
+        key = b"\0".join((asked, call.principal.encode(), call.host.encode()))
+    answer = context.metadata_answers.get(state, call.version, key)
     if answer is None:
         wanted = _parse(call.version, asked)
-        missing = _to_create(context, wanted)
+        missing = _to_create(call, wanted)
         if missing:
             reply.run(_create_and_answer(call, wanted, missing, reply))
             return
         answer = _answer(call, wanted, {})
-        context.metadata_answers.put(call.version, asked, answer)
+        context.metadata_answers.put(call.version, key, answer)
     reply.send([answer])
 
 
 def _parse(version: int, body: bytes) -> _Wanted:
     request = read_as_sent(_KEY, version, body)
     may_create = getattr(request, "allow_auto_topic_creation", True)
+    operations = (
+        getattr(request, "include_topic_authorized_operations", False),
+        getattr(request, "include_cluster_authorized_operations", False),
+    )
     # Version 0 has no null array: there, asking for no topic asks for all of them.
     if request.topics is None or (version == 0 and not request.topics):
-        return _Wanted(None, [], may_create)
+        return _Wanted(None, [], may_create, *operations)
     names = [topic.name for topic in request.topics if topic.name is not None]
     ids = [
         topic.topic_id.bytes
         for topic in request.topics
         if topic.name is None and getattr(topic, "topic_id", None) is not None
     ]
-    return _Wanted(names, ids, may_create)
+    return _Wanted(names, ids, may_create, *operations)
 
 
-def _to_create(context: KafkaContext, wanted: _Wanted) -> list[str]:
-    if not wanted.names or not wanted.may_create or not context.auto_create:
+def _to_create(call: Call, wanted: _Wanted) -> list[str]:
+    if not wanted.names or not wanted.may_create or not call.context.auto_create:
         return []
-    return [name for name in wanted.names if context.broker.streams.get(name) is None]
+    return [
+        name
+        for name in wanted.names
+        if call.context.broker.streams.get(name) is None and _visible(call, name) and may_create(call, name)
+    ]
+
+
+def _visible(call: Call, name: str) -> bool:
+    return call.may(Operation.DESCRIBE, Kind.TOPIC, name)
 
 
 async def _create_and_answer(call: Call, wanted: _Wanted, missing: list[str], reply: Reply) -> None:
@@ -108,7 +126,7 @@ async def _create_and_answer(call: Call, wanted: _Wanted, missing: list[str], re
 def _answer(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> bytes:
     version, context = call.version, call.context
     flexible = version >= _FLEXIBLE_FROM
-    topics = _topics(context, version, wanted, refused)
+    topics = _topics(call, wanted, refused)
     out = [INT32.pack(0)] if version >= 3 else []
     peers = context.peers.all()
     out.append(write_count(len(peers), flexible))
@@ -121,7 +139,8 @@ def _answer(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> b
     out.append(write_count(len(topics), flexible))
     out += topics
     if 8 <= version <= 10:
-        out.append(_NOT_ASKED)
+        operations = operations_on(call, Kind.CLUSTER) if wanted.cluster_operations else NOT_ASKED
+        out.append(INT32.pack(operations))
     if version >= 13:
         out.append(_INT16.pack(0))
     if flexible:
@@ -140,40 +159,53 @@ def _write_broker(out: list[bytes], peer: Peer, version: int) -> None:
         out.append(NO_TAGS)
 
 
-def _topics(
-    context: KafkaContext, version: int, wanted: _Wanted, refused: dict[str, MainstemError]
-) -> list[bytes]:
-    streams = context.broker.streams
+def _topics(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> list[bytes]:
+    streams = call.context.broker.streams
     if wanted.names is None:
-        return [_topic(context, version, topic) for topic in streams.topics()]
+        return [_topic(call, topic, wanted) for topic in streams.topics() if _visible(call, topic.name)]
     found = []
     for name in dict.fromkeys(wanted.names):
         topic = streams.get(name)
-        if topic is not None:
-            found.append(_topic(context, version, topic))
+        if not _visible(call, name):
+            found.append(_no_topic(call.version, ErrorCode.topic_authorization_failed, name, _NO_ID))
+        elif topic is not None:
+            found.append(_topic(call, topic, wanted))
         else:
-            error = refused.get(name)
-            code = ErrorCode.unknown_topic_or_partition if error is None else code_of(error)
-            found.append(_no_topic(version, code, name, _NO_ID))
+            code = _missing(call, wanted, name, refused.get(name))
+            found.append(_no_topic(call.version, code, name, _NO_ID))
     for id in dict.fromkeys(wanted.ids):
         topic = streams.get_by_id(id)
-        if topic is not None:
-            found.append(_topic(context, version, topic))
+        if topic is not None and _visible(call, topic.name):
+            found.append(_topic(call, topic, wanted))
         else:
-            found.append(_no_topic(version, ErrorCode.unknown_topic_id, None, id))
+            code = ErrorCode.unknown_topic_id if topic is None else ErrorCode.topic_authorization_failed
+            found.append(_no_topic(call.version, code, None, id))
     return found
+
+
+def _missing(call: Call, wanted: _Wanted, name: str, error: MainstemError | None) -> ErrorCode:
+    if error is not None:
+        return code_of(error)
+    wants_it_made = wanted.may_create and call.context.auto_create
+    if wants_it_made and not may_create(call, name):
+        return ErrorCode.topic_authorization_failed
+    return ErrorCode.unknown_topic_or_partition
 
 
 def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
     # Null names came with version 12; before it, an id that is not known has an empty one.
-    return _write_topic(version, code, name if version >= 12 else name or "", id, [])
+    return _write_topic(version, code, name if version >= 12 else name or "", id, [], NOT_ASKED)
 
 
-def _topic(context: KafkaContext, version: int, topic: Topic) -> bytes:
-    return _write_topic(version, 0, topic.name, topic.topic_id, _partitions(context, version, topic))
+def _topic(call: Call, topic: Topic, wanted: _Wanted) -> bytes:
+    partitions = _partitions(call.context, call.version, topic)
+    operations = operations_on(call, Kind.TOPIC, topic.name) if wanted.topic_operations else NOT_ASKED
+    return _write_topic(call.version, 0, topic.name, topic.topic_id, partitions, operations)
 
 
-def _write_topic(version: int, code: int, name: str | None, id: bytes, partitions: list[bytes]) -> bytes:
+def _write_topic(
+    version: int, code: int, name: str | None, id: bytes, partitions: list[bytes], operations: int
+) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     out = [_INT16.pack(code), write_string(name, flexible)]
     if version >= 10:
@@ -183,7 +215,7 @@ def _write_topic(version: int, code: int, name: str | None, id: bytes, partition
     out.append(write_count(len(partitions), flexible))
     out += partitions
     if version >= 8:
-        out.append(_NOT_ASKED)
+        out.append(INT32.pack(operations))
     if flexible:
         out.append(NO_TAGS)
     return b"".join(out)

@@ -42,9 +42,11 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.streams import Streams
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
-from mainstem.doors.kafka.auto_create import create_missing
+from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.lone_batch import LoneBatches
+from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.wire import (
     INT32,
     NO_TAGS,
@@ -101,13 +103,14 @@ class _Part:
 class _TopicParts:
     """The partitions of one topic, named as the client does."""
 
-    __slots__ = ("key", "name", "parts", "parts_at", "topic", "topic_id")
+    __slots__ = ("forbidden", "key", "name", "parts", "parts_at", "topic", "topic_id")
 
     def __init__(self, key: bytes, name: str | None, topic_id: bytes | None) -> None:
         self.key = key  # name or id as the answer repeats it
         self.name = name
         self.topic_id = topic_id
         self.topic: Topic | None = None
+        self.forbidden = False  # by the access rules
         self.parts: list[_Part] = []
         self.parts_at = 0  # where they stand in the request
 
@@ -145,6 +148,9 @@ class _Produce:
     def place(self) -> None:
         for wanted in self._topics:
             topic = wanted.topic
+            if wanted.forbidden:
+                wanted.fail(ErrorCode.topic_authorization_failed, FORBIDDEN)
+                continue
             if topic is None:
                 wanted.fail(*_missing(wanted))
                 continue
@@ -228,18 +234,29 @@ def _write_part(out: list[bytes], part: _Part, version: int) -> None:
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     alike = call.memory
-    if isinstance(alike, LoneBatches) and alike.serve(body, reply):
+    access = call.context.access
+    if (
+        isinstance(alike, LoneBatches)
+        and (access is None or access.state == alike.rules)
+        and alike.serve(body, reply)
+    ):
         return
-    acks, topics = _parse(call.version, body)
+    transactional_id, acks, topics = _parse(call.version, body)
     streams = call.context.broker.streams
     missing = False
     for topic in topics:
         topic.find(streams)
-        missing |= topic.topic is None
+        if access is not None:
+            _check_access(call, topic)
+        missing |= topic.topic is None and not topic.forbidden
     work = _Produce(call.context.broker, call.version, acks, topics, reply)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
-    elif missing and call.context.auto_create:
+    elif transactional_id is not None and not call.may(
+        Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id
+    ):
+        work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
+    elif missing and (call.context.auto_create or call.context.broker.log.shared):
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
@@ -254,7 +271,7 @@ def _alike(call: Call, body: memoryview, topics: list[_TopicParts]) -> LoneBatch
         return None
     (wanted,) = topics
     topic, records = wanted.topic, wanted.parts[0].records
-    if topic is None or records is None:
+    if topic is None or records is None or wanted.forbidden:
         return None
     flexible = version >= _FLEXIBLE_FROM
     if flexible:
@@ -265,22 +282,42 @@ def _alike(call: Call, body: memoryview, topics: list[_TopicParts]) -> LoneBatch
         one = INT32.pack(1)
         answer = one + wanted.key + one, _NO_RECORD_ERRORS + write_string(None, False) + _NO_THROTTLE
     beginning = bytes(body[: wanted.parts_at])
-    return LoneBatches(call.context.broker, topic, beginning, end, flexible=flexible, answer=answer)
+    access = call.context.access
+    rules = 0 if access is None else access.state
+    return LoneBatches(
+        call.context.broker, topic, beginning, end, flexible=flexible, answer=answer, rules=rules
+    )
+
+
+def _check_access(call: Call, wanted: _TopicParts) -> None:
+    """Who may not write to a topic may not; nor make one by writing to it."""
+    name = wanted.name if wanted.topic is None else wanted.topic.name
+    if name is None:
+        return  # an id that no topic has, which is answered as such
+    wanted.forbidden = not call.may(Operation.WRITE, Kind.TOPIC, name) or (
+        wanted.topic is None and call.context.auto_create and not may_create(call, name)
+    )
 
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:
-    missing = [topic for topic in topics if topic.topic is None and topic.name]
-    await create_missing(call.context, [topic.name for topic in missing if topic.name])
+    missing = [topic for topic in topics if topic.topic is None and not topic.forbidden]
+    await call.context.broker.log.barrier()  # another broker may have made them a moment ago
+    for topic in missing:
+        topic.find(call.context.broker.streams)
+    if call.context.auto_create:
+        await create_missing(call.context, [t.name for t in missing if t.topic is None and t.name])
     for topic in missing:
         topic.find(call.context.broker.streams)
     work.place()
 
 
-def _parse(version: int, body: memoryview) -> tuple[int, list[_TopicParts]]:
+def _parse(version: int, body: memoryview) -> tuple[str | None, int, list[_TopicParts]]:
+    """The transactional id, how many acks are wanted, and the rest."""
     flexible = version >= _FLEXIBLE_FROM
     at = 0
+    transactional_id = None
     if version >= 3:
-        _, at = string(body, at, flexible)
+        transactional_id, at = string(body, at, flexible)
     acks, _ = _ACKS_AND_TIMEOUT.unpack_from(body, at)
     topics, at = count(body, at + _ACKS_AND_TIMEOUT.size, flexible)
     found: list[_TopicParts] = []
@@ -294,7 +331,7 @@ def _parse(version: int, body: memoryview) -> tuple[int, list[_TopicParts]]:
         at = skip_tags(body, at)
     if at > len(body):
         raise MalformedRequest(f"a Produce request of {len(body)} bytes ends at byte {at}")
-    return acks, found
+    return transactional_id, acks, found
 
 
 def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found: list[_TopicParts]) -> int:

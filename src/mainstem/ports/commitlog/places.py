@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from mainstem.errors import InvalidConfig
 from mainstem.ports.commitlog.port import SharedCommitLog
@@ -21,14 +22,20 @@ class SharedPlace:
         return f"etcd://{','.join(self.etcd)} {shown(self.store)}" if self.etcd else shown(self.store)
 
 
-async def open_shared(place: SharedPlace, *, broker: str | None) -> SharedCommitLog:
-    """Join the log as `broker`; None: only to read. Raises InvalidConfig if a library is missing."""
+async def open_shared(
+    place: SharedPlace, *, broker: str | None, cache: Path | None = None
+) -> SharedCommitLog:
+    """Join the log as `broker`; None: only to read. `cache`: a folder for what is read of a bucket.
+
+    Raises InvalidConfig if a library is missing."""
     try:
         store = open_store(place.store)
         if not place.etcd:
             from mainstem.ports.commitlog.bucket.log import BucketCommitLog
+            from mainstem.ports.objectstore.cache import CachedObjectStore
 
-            return await BucketCommitLog.open(store)
+            reads = CachedObjectStore(store, cache) if cache is not None else None
+            return await BucketCommitLog.open(store, reads=reads)
         from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
 
         return await EtcdCommitLog.open(EtcdOptions(place.etcd), store, broker=broker)

@@ -14,6 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.versions import convert
 
+FORBIDDEN = "the access rules do not allow it"
+
 
 @dataclass(frozen=True)
 class _Nothing:
@@ -55,6 +57,8 @@ def stamped(entity: Any, code: ErrorCode) -> Any:
         value = getattr(entity, field.name)
         if field.name.endswith("error_code"):
             changes[field.name] = code
+        elif field.name == "error_message":
+            changes[field.name] = FORBIDDEN if code else None
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):
             changes[field.name] = tuple(stamped(item, code) for item in value)
     return replace(entity, **changes) if changes else entity

@@ -66,6 +66,6 @@ class Session:
         return 0 if expires_ms is None else max(1, expires_ms - now)
 
     def give_up(self) -> None:
-        """The client gets the answer, and nothing more."""
-        self.exchange = None
+        """The client gets the answer, and nothing more; nor is anything served that it sent along."""
+        self._user = self.exchange = None
         self._connection.finish()

@@ -1,0 +1,74 @@
+"""What is shown of where records are: parts by generation, and messages across all of it."""
+
+from __future__ import annotations
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.messages import Messages, Sought
+from mainstem.broker.overview import Overview
+from mainstem.broker.storage_map import storage_map
+from mainstem.ledger.commands import MarkLost
+from mainstem.ledger.config import TopicConfig
+from mainstem.testing.lake import Worker
+from mainstem.testing.machine import Machine
+
+
+def everyone(name: str) -> bool:
+    return True
+
+
+async def filled(broker: Broker, count: int = 60) -> None:
+    await broker.create_topic("t", config=TopicConfig(table=True))
+    for first in range(0, count, 20):
+        numbers = range(first, first + 20)
+        await broker.append_values("t", [b"v%d" % n for n in numbers], keys=[b"k%d" % n for n in numbers])
+
+
+async def materialised(machine: Machine, broker: Broker) -> None:
+    assert machine.port is not None
+    await Worker(broker, machine.port).run("materialise")
+
+
+async def test_parts_and_what_they_leave_behind_in_the_log_are_told_apart(machine: Machine) -> None:
+    broker = await machine.open()
+    await filled(broker)
+    await materialised(machine, broker)
+    await broker.append_values("t", [b"after"])
+    found = storage_map(broker, everyone)
+    assert [(part.topic, part.base, part.end, part.generation, part.records) for part in found.parts] == [
+        ("t", 0, 60, 1, 60)
+    ]
+    assert found.parts[0].files
+    assert found.parts[0].bytes > 0
+    assert storage_map(broker, lambda name: False).parts == []
+    tiers = Overview(broker).glance().tiers
+    assert (tiers.parquet_records, tiers.parquet_files) == (60, len(found.parts[0].files))
+    ranges = [one for held in found.objects for one in held.ranges]
+    assert max(one.end for one in ranges if one.live) == 61
+
+
+async def test_messages_read_the_same_from_parquet_and_the_log(machine: Machine) -> None:
+    broker = await machine.open()
+    await filled(broker)
+    topic = broker.streams.topic("t")
+    messages = Messages(broker)
+    before = await messages.before(topic, 0, 1 << 40, 25, Sought())
+    found = await messages.after(topic, 0, 0, 25, Sought(value=b"V1"))
+    await materialised(machine, broker)
+    broker = await machine.restart()
+    topic, messages = broker.streams.topic("t"), Messages(broker)
+    assert (await messages.before(topic, 0, 1 << 40, 25, Sought())).records == before.records
+    assert (await messages.after(topic, 0, 0, 25, Sought(value=b"V1"))).records == found.records
+    assert [record.offset for record in found.records] == [1, *range(10, 20)]
+
+
+async def test_lost_records_are_named_and_what_stands_around_them_is_shown(machine: Machine) -> None:
+    broker = await machine.open()
+    await filled(broker)
+    topic = broker.streams.topic("t")
+    await broker.log.propose(MarkLost(topic.streams[0], 20, 40))
+    forwards = await Messages(broker).after(topic, 0, 0, 100, Sought())
+    assert [record.offset for record in forwards.records] == [*range(20), *range(40, 60)]
+    assert forwards.lost == [(20, 40, "damaged")]
+    backwards = await Messages(broker).before(topic, 0, 60, 100, Sought())
+    assert [record.offset for record in backwards.records] == [*range(20), *range(40, 60)]
+    assert backwards.lost == [(20, 40, "damaged")]
