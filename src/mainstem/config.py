@@ -163,7 +163,9 @@ class Config:
     ] = limits.OFFSETS_RETENTION_MS
     kafka_tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the Kafka door; none: no TLS."] = None
     kafka_tls_key: Annotated[Path | None, _PATH, "Its private key, if not in the same file."] = None
-    kafka_tls_ca: Annotated[Path | None, _PATH, "Kafka clients must show a certificate of this authority."] = None
+    kafka_tls_ca: Annotated[
+        Path | None, _PATH, "Kafka clients must show a certificate of this authority."
+    ] = None
     kafka_sasl: Annotated[
         str,
         _WORDS,
@@ -177,7 +179,9 @@ class Config:
     kafka_reauthenticate_ms: Annotated[
         int, _whole(0, 2**53), "How long a Kafka client's login lasts; 0: as long as its connection."
     ] = 0
-    kafka_oauth_jwks: Annotated[Path | None, _PATH, "File of the keys that sign OAuth bearer tokens (JWKS)."] = None
+    kafka_oauth_jwks: Annotated[
+        Path | None, _PATH, "File of the keys that sign OAuth bearer tokens (JWKS)."
+    ] = None
     kafka_oauth_issuer: Annotated[str, _TEXT_VALUE, "Whose bearer tokens are taken (iss); none: any."] = ""
     kafka_oauth_audience: Annotated[str, _TEXT_VALUE, "For whom bearer tokens must be (aud); none: any."] = ""
     kafka_oauth_unsecured: Annotated[

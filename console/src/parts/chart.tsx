@@ -37,7 +37,7 @@ export function Chart(props: { title: string; times: number[]; lines: Line[]; sh
       {
         width: element.clientWidth || 400,
         height: HEIGHT,
-        padding: [8, 8, 0, 0],
+        padding: [8, 26, 0, 0],
         legend: { show: false },
         cursor: { y: false, drag: { setScale: false } },
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.15 : 1] } },

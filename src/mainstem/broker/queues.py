@@ -294,7 +294,8 @@ class Queues:
             for offset, grant in leases.holders(shown)
         ]
         delayed = [
-            HeldJob(offset, "", due_ms, leases.deliveries(offset), 0) for offset, due_ms in leases.delayed(shown)
+            HeldJob(offset, "", due_ms, leases.deliveries(offset), 0)
+            for offset, due_ms in leases.delayed(shown)
         ]
         return leased + delayed
 

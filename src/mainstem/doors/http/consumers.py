@@ -11,7 +11,7 @@ async def get_consumers(request: Request) -> Response:
     """Groups that have read a topic, with their offset and lag in each partition."""
     topic = request.broker.streams.topic(request.topic)
     groups = groups_of(request)
-    states = {group.name: group.state for group in groups.list()}
+    states = {group.name: group.state for group in groups.list(everywhere=True)}
     bounds = [request.broker.streams.bounds(stream) for stream in topic.streams]
     found = []
     for name, state in sorted(states.items()):

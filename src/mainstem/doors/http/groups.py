@@ -37,7 +37,9 @@ _reset_body = msgspec.json.Decoder(ResetBody)
 
 async def list_groups(request: Request) -> Response:
     """Every group that has members or offsets."""
-    listed = [_row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)]
+    listed = [
+        _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
+    ]
     return reply({"groups": listed, "performance": request.performance()})
 
 
