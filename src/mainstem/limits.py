@@ -78,7 +78,9 @@ ETCD_WATCH_IDLE_S = 5.0  # a watch that brings nothing for so long is started ag
 ETCD_RANGE_COMMITS = 256  # commits read at a time
 ETCD_RANGE_BYTES_MAX = 64 * MIB  # one answer
 ETCD_OBJECT_COMMITS_MAX = 16 * KIB  # commits in one object, which bounds what is kept of an open one
-ETCD_RETENTION_MS = 3_600_000  # commits stay so long after their object is sealed: longer than any retry or lag
+ETCD_RETENTION_MS = (
+    3_600_000  # commits stay so long after their object is sealed: longer than any retry or lag
+)
 ETCD_TRUNCATED_AT_ONCE = 10_000  # commits deleted by one call
 ETCD_DIRECTORIES_IN_MEMORY = 64  # of sealed objects: which commits they hold
 PAYLOAD_ORPHAN_MS = 3_600_000  # an upload that no commit names is deleted after this
@@ -352,7 +354,6 @@ SCRAM_SALT_BYTES_MAX = 256
 ACCESS_RULES_MAX = 100_000
 ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
 ACCESS_DECISIONS_KEPT = 100_000  # answers of the access rules that are kept until a rule changes
-CLIENT_QUOTAS_MAX = 10_000  # entities with bounds of their own
 KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * KIB  # before a client has logged in
 KAFKA_TLS_HANDSHAKE_S = 15.0
 KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client to say goodbye

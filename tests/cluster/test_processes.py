@@ -177,7 +177,7 @@ def test_a_broker_keeps_its_number_and_two_of_one_number_do_not_go_on(
 ) -> None:
     brokers = folder_brokers
     brokers.start("a", "b")
-    numbers = brokers.numbers("a")
+    numbers = eventually(lambda: brokers.numbers("a"), lambda found: len(found) == 2)
     brokers.kill("b")
     brokers.start("b")
     assert eventually(lambda: brokers.numbers("a"), lambda found: len(found) == 2) == numbers
@@ -210,8 +210,12 @@ def test_a_group_is_known_where_its_coordinator_is(folder_brokers: BrokerProcess
             assert found.status == 200
             assert found.json["lag"] == 0
     for name in "abc":
-        listed = brokers.request(name, "GET", "/v0/groups").json["groups"]
-        assert {group["group"] for group in listed} == {"g1", "g2", "g3"}
+        # A list is what that broker knows by now, which may be a moment behind.
+        eventually(lambda: _listed_groups(brokers, name), lambda found: found == {"g1", "g2", "g3"})  # noqa: B023
+
+
+def _listed_groups(brokers: BrokerProcesses, name: str) -> set[str]:
+    return {group["group"] for group in brokers.request(name, "GET", "/v0/groups").json["groups"]}
 
 
 def test_a_transaction_through_one_broker_is_read_whole_through_another(

@@ -208,4 +208,8 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "LeaveBroker": 122,
         "ExpireBroker": 123,
         "AdmitBroker": 124,
+        "PutScramCredential": 130,
+        "DeleteScramCredential": 131,
+        "PutAccessRules": 132,
+        "DeleteAccessRules": 133,
     }

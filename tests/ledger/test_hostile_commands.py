@@ -19,7 +19,25 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry, decode_command, encode_command
 from mainstem.ledger.ledger import Ledger
 
-_INTS = (0, 1, 2, 3, 5, 100, -1, -2, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1)
+_INTS = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    100,
+    -1,
+    -2,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**53,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    2**63,
+    2**64 - 1,
+)
 _TEXTS = ("", "t", "u", "g", "default", "a" * 300, "\0", "é", "..", "t/../u", "[1]", "{}", "null")
 _BYTES = (b"", b"\1" * 16, b"\2" * 16, b"\xff", bytes(300))
 _ROUNDS = 25
@@ -38,7 +56,9 @@ def _value(chance: random.Random, kind: Any, depth: int = 0) -> Any:
     if origin is list:
         return [_value(chance, arguments[0], depth + 1) for _ in range(chance.randrange(3))]
     if origin is dict:
-        return {_value(chance, arguments[0]): _value(chance, arguments[1]) for _ in range(chance.randrange(3))}
+        return {
+            _value(chance, arguments[0]): _value(chance, arguments[1]) for _ in range(chance.randrange(3))
+        }
     if kind is TopicConfig:
         return _config(chance)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

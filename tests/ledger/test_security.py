@@ -1,4 +1,4 @@
-"""Credentials, access rules and client quotas as state: what is taken, what is refused, what a checkpoint keeps."""
+"""Credentials and access rules as state: what is taken, what is refused, what a checkpoint keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.results import AccessRulesChanged
 from mainstem.ledger.security_commands import (
     AccessRule,
-    AlterClientQuota,
     DeleteAccessRules,
     DeleteScramCredential,
     PutAccessRules,
@@ -24,7 +23,6 @@ from mainstem.ledger.security_commands import (
 _KEY = bytes(32)
 _RULE = AccessRule(2, "t", 3, "User:ann", "*", 3, 3)
 _OTHER = AccessRule(2, "t", 3, "User:bob", "*", 3, 3)
-_USER = (("user", "ann"),)
 
 
 class _Ledger:
@@ -57,11 +55,9 @@ def test_what_goes_leaves_no_trace_in_the_digest(apply: _Ledger) -> None:
     apply(_credential())
     apply(_credential(iterations=5000))
     apply(PutAccessRules((_RULE, _OTHER, _RULE)))
-    apply(AlterClientQuota(_USER, (("producer_byte_rate", 5.0),)))
     assert apply.ledger.digest() != empty
     apply(DeleteScramCredential("ann", 1))
     apply(DeleteAccessRules((_RULE, _OTHER)))
-    apply(AlterClientQuota(_USER, (("producer_byte_rate", None),)))
     assert apply.ledger.digest() == empty
     assert apply.ledger.encode() == Ledger.decode(apply.ledger.encode()).encode()
 
@@ -69,16 +65,12 @@ def test_what_goes_leaves_no_trace_in_the_digest(apply: _Ledger) -> None:
 def test_a_checkpoint_keeps_all_of_it(apply: _Ledger) -> None:
     apply(_credential())
     apply(PutAccessRules((_OTHER, _RULE)))
-    apply(AlterClientQuota((("user", None), ("client-id", "c")), (("request_percentage", 50.0),)))
     again = Ledger.decode(apply.ledger.encode())
     assert again.digest() == apply.ledger.digest()
     credential = again.credentials.get("ann", 1)
     assert credential is not None
     assert credential.iterations == 4096
     assert list(again.access_rules) == [_RULE, _OTHER]
-    quota = again.client_quotas.get((("client-id", "c"), ("user", None)))
-    assert quota is not None
-    assert quota.values == (("request_percentage", 50.0),)
 
 
 def test_rules_are_a_set(apply: _Ledger) -> None:
@@ -120,19 +112,6 @@ def test_credentials_that_nobody_could_use_are_refused(apply: _Ledger, changes: 
     assert isinstance(apply(_credential(**changes)), InvalidInput)
     assert not apply.ledger.credentials.all()
     assert isinstance(apply(DeleteScramCredential("ann", 1)), CredentialNotFound)
-
-
-def test_quotas_are_bounds_that_exist_for_somebody(apply: _Ledger) -> None:
-    for entity, values in (
-        ((), ()),
-        ((("ip", "1"),), ()),
-        ((("user", "a"), ("user", "b")), ()),
-        (_USER, (("speed", 1.0),)),
-        (_USER, (("producer_byte_rate", 0.0),)),
-        (_USER, (("producer_byte_rate", float("inf")),)),
-    ):
-        assert isinstance(apply(AlterClientQuota(entity, values)), InvalidInput)
-    assert not len(apply.ledger.client_quotas)
 
 
 def test_rules_are_bounded(apply: _Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +34,8 @@ def backup(server: Server, destination: str, data_dir: Path | None, as_json: boo
     if "://" not in destination:
         destination = str(Path(destination).absolute())
     if data_dir is not None:
+        import asyncio
+
         report = asyncio.run(_directory(data_dir, destination))
     else:
         report = server.run(lambda client: client.backup(destination))
@@ -56,6 +57,8 @@ def backup(server: Server, destination: str, data_dir: Path | None, as_json: boo
 @click.option("--verify", is_flag=True, help="Only compare every byte of the backup with its checksum.")
 def restore(source: str, data_dir: Path, name: str | None, listing: bool, verify: bool) -> None:
     """Bring a backup back into a new data directory, checking every byte."""
+    import asyncio
+
     asyncio.run(_restore(source, data_dir, name, listing, verify))
 
 

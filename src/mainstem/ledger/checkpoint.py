@@ -24,7 +24,6 @@ import msgspec
 
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.brokers import BrokerState
-from mainstem.ledger.client_quotas import ClientQuota
 from mainstem.ledger.credentials import Credential
 from mainstem.ledger.cursors import CursorsState
 from mainstem.ledger.entry import Buffer
@@ -69,7 +68,6 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     members: list[Member] = []
     credentials: list[Credential] = []
     access_rules: list[AccessRule] = []
-    client_quotas: list[ClientQuota] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode

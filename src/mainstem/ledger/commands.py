@@ -28,7 +28,6 @@ from mainstem.ledger.lake_commands import (
 )
 from mainstem.ledger.router_commands import DeleteRouter, Forward, NoteForwarded, PassOver, PutRouter
 from mainstem.ledger.security_commands import (
-    AlterClientQuota,
     DeleteAccessRules,
     DeleteScramCredential,
     PutAccessRules,
@@ -392,5 +391,4 @@ Command = (
     | DeleteScramCredential
     | PutAccessRules
     | DeleteAccessRules
-    | AlterClientQuota
 )

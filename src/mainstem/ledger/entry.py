@@ -143,7 +143,9 @@ def encode_command(command: Command) -> bytes:
     try:
         return _encode(msgspec.to_builtins(command, builtin_types=(bytes,)))
     except (OverflowError, UnicodeEncodeError, TypeError) as error:
-        raise InvalidInput(f"a {type(command).__name__} holds a value that cannot be stored: {error}") from error
+        raise InvalidInput(
+            f"a {type(command).__name__} holds a value that cannot be stored: {error}"
+        ) from error
 
 
 def decode_command(body: Buffer) -> Command:

@@ -17,7 +17,9 @@ class TakeTask(msgspec.Struct, frozen=True, array_like=True, tag=90):
     token: int  # 63 random bits that prove who holds it
     lease_ms: int
     reach: int = 0  # of `parts/<stream>`: a swap up to this offset ends the lease; 0 = only a release does
-    compacts_before_ms: int = 0  # its swaps may leave out records that are older and have a newer of their key
+    compacts_before_ms: int = (
+        0  # its swaps may leave out records that are older and have a newer of their key
+    )
 
 
 class ReleaseTask(msgspec.Struct, frozen=True, array_like=True, tag=91):

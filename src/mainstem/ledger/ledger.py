@@ -27,7 +27,6 @@ from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.aliases import Aliases
 from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.brokers import Admission, Brokers
-from mainstem.ledger.client_quotas import ClientQuotas
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
 from mainstem.ledger.digest import combine
@@ -83,7 +82,6 @@ class Ledger:
         self.members = Members()
         self.credentials = Credentials()
         self.access_rules = AccessRules()
-        self.client_quotas = ClientQuotas()
         self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
@@ -172,7 +170,6 @@ class Ledger:
             security_commands.DeleteScramCredential: lambda command: self.credentials.delete(command),
             security_commands.PutAccessRules: lambda command: self.access_rules.put(command),
             security_commands.DeleteAccessRules: lambda command: self.access_rules.delete(command),
-            security_commands.AlterClientQuota: lambda command: self.client_quotas.alter(command),
         }
 
     # Applying
@@ -399,8 +396,7 @@ class Ledger:
                 self.brokers.digest()
                 + self.members.digest
                 + self.credentials.digest
-                + self.access_rules.digest
-                + self.client_quotas.digest,
+                + self.access_rules.digest,
             ),
         )
 
@@ -426,7 +422,6 @@ class Ledger:
             members=self.members.encode(),
             credentials=self.credentials.encode(),
             access_rules=self.access_rules.encode(),
-            client_quotas=self.client_quotas.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -455,7 +450,6 @@ class Ledger:
         ledger.members = Members.decode(state.members)
         ledger.credentials = Credentials.decode(state.credentials)
         ledger.access_rules = AccessRules.decode(state.access_rules)
-        ledger.client_quotas = ClientQuotas.decode(state.client_quotas)
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

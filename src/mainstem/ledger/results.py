@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from mainstem.errors import MainstemError
 from mainstem.ledger.appends import AppendOutcome
-from mainstem.ledger.client_quotas import ClientQuota
 from mainstem.ledger.credentials import Credential
 from mainstem.ledger.members import Member
 from mainstem.ledger.security_commands import AccessRule
@@ -319,6 +318,5 @@ Result = (
     | BrokerGone
     | Credential
     | AccessRulesChanged
-    | ClientQuota
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

@@ -45,10 +45,3 @@ class DeleteAccessRules(msgspec.Struct, frozen=True, array_like=True, tag=133):
     """Rules go. It names each: what a filter of the client's meant is settled before."""
 
     rules: tuple[AccessRule, ...]
-
-
-class AlterClientQuota(msgspec.Struct, frozen=True, array_like=True, tag=134):
-    """Bounds on what one entity uses: each is set, or removed by None."""
-
-    entity: tuple[tuple[str, str | None], ...]  # ("user" | "client-id", name or None for the default)
-    values: tuple[tuple[str, float | None], ...]
