@@ -38,6 +38,7 @@ from mainstem.broker.sinks import Sinks
 from mainstem.broker.states import States
 from mainstem.broker.store_clock import clock_off_ms
 from mainstem.broker.streams import Streams
+from mainstem.broker.takes import Takes
 from mainstem.broker.topic_tables import TopicTables
 from mainstem.broker.transactions import Transactions
 from mainstem.broker.watch import Watching
@@ -48,9 +49,7 @@ from mainstem.errors import (
     InvalidConfig,
     InvalidInput,
     InvalidName,
-    OffsetOutOfRange,
     PartitionNotFound,
-    RecordsLost,
     Throttled,
     TooLarge,
     TopicExists,
@@ -64,7 +63,6 @@ from mainstem.ledger.commands import (
     CreateTopic,
     DeleteOffsets,
     DeleteTopic,
-    Take,
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.names import bad_name
@@ -181,6 +179,7 @@ class Broker:
         self.routing: Routing = self.routers
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url)
+        self._takes = Takes(self)
         self.backups = Backups(log, options.data_dir, clock)
         self.topic_tables = TopicTables(self)
         self.lake = Lake(
@@ -380,7 +379,7 @@ class Broker:
 
     def partition(self, name: str, partition: int = 0) -> PartitionState:
         """Raises TopicNotFound, PartitionNotFound."""
-        stream = self._stream(name, partition)
+        stream = self.stream(name, partition)
         start, end = self._log.bounds(stream)
         streams = self._log.ledger.streams
         if streams.ephemeral(stream):
@@ -394,7 +393,8 @@ class Broker:
             int(streams.max_timestamp[stream]),
         )
 
-    def _stream(self, name: str, partition: int) -> int:
+    def stream(self, name: str, partition: int = 0) -> int:
+        """The number of a partition's stream. Raises TopicNotFound, PartitionNotFound."""
         return self._stream_and_config(name, partition)[0]
 
     def _stream_and_config(self, name: str, partition: int) -> tuple[int, TopicConfig]:
@@ -505,7 +505,7 @@ class Broker:
         """Batches from `offset` on; at least one if there is any, whatever its size.
 
         At the end it waits up to `max_wait_ms` for an append. Raises OffsetOutOfRange, RecordsLost."""
-        stream = self._stream(name, partition)
+        stream = self.stream(name, partition)
         max_bytes = min(max_bytes, limits.READ_BYTES_MAX)
         wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
         chunk = await self._log.read(stream, offset, max_bytes, wait_s)
@@ -539,11 +539,11 @@ class Broker:
 
     async def offset_at(self, name: str, timestamp_ms: int, partition: int = 0) -> int:
         """The first offset whose record time is at or after `timestamp_ms`; the end if none is."""
-        return await self._log.offset_at(self._stream(name, partition), timestamp_ms)
+        return await self._log.offset_at(self.stream(name, partition), timestamp_ms)
 
     async def trim(self, name: str, offset: int, partition: int = 0) -> int:
         """Delete the records below `offset`. Returns the new start."""
-        stream = self._stream(name, partition)
+        stream = self.stream(name, partition)
         await self._log.trim(stream, offset, "delete")
         await self._log.collect()
         return self._log.bounds(stream)[0]
@@ -565,56 +565,17 @@ class Broker:
 
     async def take(self, name: str, group: str, *, partition: int = 0, limit: int = 1) -> list[Record]:
         """Consume the next records of a group's shared cursor: nobody else gets them. Empty at the end."""
-        stream = self._stream(name, partition)
-        if self._log.ledger.streams.ephemeral(stream):
-            raise InvalidInput(f"topic {name!r} is ephemeral: it keeps no cursor to take from")
-        while True:
-            taken = await self._log.propose(Take(group, stream, limit))
-            if not taken.ranges:
-                return []
-            records = await self._read_ranges(name, partition, taken.ranges)
-            if records:
-                return records
-            # All that was taken turned out to be deleted or lost meanwhile: go on to the next.
-
-    async def _read_ranges(
-        self, name: str, partition: int, ranges: Sequence[tuple[int, int]]
-    ) -> list[Record]:
-        found: list[Record] = []
-        for first, last in ranges:
-            at = first
-            while at < last:
-                try:
-                    # Few records are wanted, so few batches are looked up: a read gives one at least.
-                    wanted = last - at
-                    max_bytes = min(wanted * _TAKE_BYTES_PER_RECORD, limits.READ_BYTES_DEFAULT)
-                    records = await self.read(
-                        name, at, partition=partition, max_records=wanted, max_bytes=max_bytes
-                    )
-                except RecordsLost as loss:
-                    at = loss.end
-                    continue
-                except OffsetOutOfRange as moved:
-                    if moved.start <= at:
-                        raise
-                    at = moved.start  # trimmed since it was taken
-                    continue
-                records = [record for record in records if record.offset < last]
-                if not records:
-                    break
-                found += records
-                at = records[-1].offset + 1
-        return found
+        return await self._takes.take(name, group, partition=partition, limit=limit)
 
     async def commit_offset(
         self, group: str, name: str, offset: int, partition: int = 0, metadata: str = ""
     ) -> None:
         """Store a group's next offset to read."""
-        await self._log.propose(CommitOffsets(group, ((self._stream(name, partition), offset, metadata),)))
+        await self._log.propose(CommitOffsets(group, ((self.stream(name, partition), offset, metadata),)))
 
     def committed(self, group: str, name: str, partition: int = 0) -> int | None:
         """The group's next offset to read, None if it never committed."""
-        cursor = self._log.ledger.cursors.get(group, self._stream(name, partition))
+        cursor = self._log.ledger.cursors.get(group, self.stream(name, partition))
         return None if cursor is None else cursor.offset
 
     def groups(self) -> list[str]:
@@ -625,9 +586,6 @@ class Broker:
         if group not in self.groups():
             raise GroupNotFound(group)
         await self._log.propose(DeleteOffsets(group))
-
-
-_TAKE_BYTES_PER_RECORD = 256  # a guess; if it is low the rest takes another read
 
 
 def _check_name(name: str) -> None:

@@ -63,6 +63,8 @@ from mainstem.ledger.transactions import Transactions
 
 _BROKERS = 1 << 32  # broker numbers fit 32 bits
 _REPEATED = AlreadyApplied()
+
+Appliers = dict[type[Any], Callable[[Any], Outcome]]
 _STARTS = (commands.Boot, cluster_commands.AdmitBroker)
 
 
@@ -104,7 +106,11 @@ class Ledger:
         self.idempotency = idempotency
         self.sinks = Sinks(transactions)
         self._placement = Placement(streams, producers, transactions, idempotency)
-        self._appliers: dict[type[Any], Callable[[Any], Outcome]] = {
+        self._appliers = {**self._appliers_of_the_log(), **self._appliers_of_the_rest()}
+
+    def _appliers_of_the_log(self) -> Appliers:
+        transactions = self.transactions
+        return {
             commands.CreateTopic: lambda command: self.topics.create(command, self.time_ms),
             commands.DeleteTopic: self._delete_topic,
             commands.AlterTopic: lambda command: self.topics.alter(command),
@@ -137,6 +143,11 @@ class Ledger:
             commands.ExpireLeases: lambda command: self.queues.expire(command, self.time_ms),
             commands.Bury: lambda command: self.queues.bury(command),
             commands.NoteCopies: lambda command: self.queues.note_copies(command, self._before),
+        }
+
+    def _appliers_of_the_rest(self) -> Appliers:
+        """Of what is built upon the log: routers, sinks, tables, parts, the cluster, who may do what."""
+        return {
             router_commands.PutRouter: lambda command: self.routers.put(command),
             router_commands.DeleteRouter: lambda command: self.routers.delete(command),
             router_commands.Forward: lambda command: self.routers.legs.forward(command),
