@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _ASKED_AT_ONCE = 32
 _WAIT_S = 30.0
+_INTERRUPT_AGAIN_S = 0.5
 
 
 def with_client(
@@ -28,7 +29,37 @@ def with_client(
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_with_client(url, api_key, work, offline))
+        return runner.run(_interruptible(_with_client(url, api_key, work, offline)))
+
+
+async def _interruptible(work: Awaitable[T]) -> T:
+    """End the work at SIGINT. What it waits for may swallow a cancellation, so it is cancelled until it has ended."""
+    import asyncio
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        return await work
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    again: asyncio.TimerHandle | None = None
+
+    def interrupt() -> None:
+        nonlocal again
+        if task is not None:
+            task.cancel()
+        again = loop.call_later(_INTERRUPT_AGAIN_S, interrupt)
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if again is None:
+            raise
+        raise KeyboardInterrupt from None
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        if again is not None:
+            again.cancel()
 
 
 async def _with_client(
