@@ -18,7 +18,7 @@ _CHECKS = (
 )
 # They answer for as long as the client stays, or not in HTTP at all: a tool that waits for the end sees none.
 _STREAMS = ("/v0/watch/{wid}", "/v0/topics/{topic}/work", "/v0/ws")
-_BUDGET_S = 45
+_BUDGET_S = 25
 _PATIENCE_S = 200
 
 
