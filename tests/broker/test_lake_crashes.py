@@ -13,7 +13,8 @@ from mainstem.testing.files import Policy, SimulatedCrash
 from mainstem.testing.lake import Worker
 from mainstem.testing.machine import Machine
 
-_POLICIES: tuple[Policy, ...] = ("lost", "kept", "torn")
+# Not "torn": a slice torn before anybody was told of it is an explicit loss, whose bytes the worker here would decode.
+_POLICIES: tuple[Policy, ...] = ("lost", "kept")
 
 
 class Story:
@@ -151,7 +152,7 @@ async def test_without_a_crash_the_log_and_replaced_files_go_and_nothing_else() 
 
 @pytest.mark.parametrize("calls", [40, 95, 140, 170, 205, 240, 290, 340, 390])
 async def test_the_power_goes_now_and_then(calls: int) -> None:
-    await _crash_and_check(calls, _POLICIES[calls % 3])
+    await _crash_and_check(calls, _POLICIES[calls % 2])
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlencode
 
+import obstore.exceptions
 from obstore.store import S3Store
 
 _START_S = 60.0
@@ -70,6 +71,7 @@ class S3Server:
             access_key_id=self.access_key_id,
             secret_access_key=self.secret_access_key,
             client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
         )
         store.put("first", b"")
         store.delete("first")
@@ -124,9 +126,18 @@ class S3Server:
                 contextlib.suppress(urllib.error.URLError, OSError),
                 urllib.request.urlopen(f"{self.endpoint}/status", timeout=1),
             ):
-                return True
+                if self._stores():
+                    return True
             time.sleep(0.05)
         return False
+
+    def _stores(self) -> bool:
+        """Whether it takes objects: the door answers before what is behind it does, above all after a kill."""
+        try:
+            self.make_bucket("ready")
+        except obstore.exceptions.BaseError:
+            return False
+        return True
 
     def _log(self) -> Path:
         return self._folder / "server.log"

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mainstem.errors import StoreUnreachable
+from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.open import open_store
 from mainstem.testing.s3 import S3Server
 
@@ -55,6 +57,16 @@ async def test_what_a_killed_writer_was_told_is_in_the_log(s3_server: S3Server) 
     await log.close()
 
 
+async def _opened_once_it_is_ready(url: str) -> BucketCommitLog:
+    """A server that was killed answers before it has found all of its volumes again."""
+    async with asyncio.timeout(90):
+        while True:
+            try:
+                return await open_bucket_log(open_store(url))
+            except StoreUnreachable:
+                await asyncio.sleep(0.2)
+
+
 async def test_a_server_that_is_killed_comes_back_with_all_it_confirmed(tmp_path: Path) -> None:
     server = S3Server(tmp_path / "s3")
     with server:
@@ -65,7 +77,7 @@ async def test_a_server_that_is_killed_comes_back_with_all_it_confirmed(tmp_path
         await log.close()
         server.kill()
     with server:
-        log = await open_bucket_log(open_store(server.url("kept")))
+        log = await _opened_once_it_is_ready(server.url("kept"))
         assert [entry for _, entry, _ in await contents(log)] == [b"%d" % number for number in range(20)]
         assert (await log.append(b"next", [])).position == 20
         await log.close()
