@@ -59,8 +59,11 @@ class Worker:
             found = re.search(r"(\d+)\.wal$", extents.url)
             number = int(found[1]) if found else -1
             for row in np.frombuffer(extents.rows, EXTENT).tolist():
+                base = row[2] + extents.shift
+                if any(start <= base and base + row[1] <= end for start, end, _ in sources.lost):
+                    continue  # known to be damaged
                 slice = self._port.read(number, row[3], row[4])
-                stamp(slice, row[2] + extents.shift, 0)
+                stamp(slice, base, 0)
                 for rows in decode_rows([slice], partition, timestamp_ms=extents.timestamp_ms):
                     low, high = rows.column("_offset").to_numpy().searchsorted((extents.first, extents.last))
                     batches.append(rows.slice(int(low), int(high - low)))
