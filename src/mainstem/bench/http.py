@@ -46,6 +46,15 @@ class Load:
         after = self._process.cpu_times()
         return float(after.user + after.system - before.user - before.system)
 
+    async def settled(self) -> None:
+        """Wait until the server does nothing by itself: one just started may compile for half a minute."""
+        busy_s = 1.0
+        while busy_s > 0.05:
+            before = self._process.cpu_times()
+            await asyncio.sleep(1)
+            after = self._process.cpu_times()
+            busy_s = after.user + after.system - before.user - before.system
+
     async def ask(self, method: str, path: str, body: object) -> dict[str, int]:
         answer: dict[str, int] = json.loads(await self._send(request(method, path, body), 1))
         return answer

@@ -15,7 +15,7 @@ from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields
 from mainstem.ledger.topics import Topic
-from mainstem.records.building import build_batch
+from mainstem.records.building import build_batch, build_lone
 from mainstem.records.header import SliceFacts
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Writes:
         if config.discard == "reject" and (config.cap_records or config.cap_bytes):
             await self._check_cap(topic, stream, len(records.values), size)
         now = self._broker.clock.now_ms()
-        batch = build_batch(records.values, keys=records.keys, headers=records.headers, timestamps_ms=now)
+        batch = _batch(records, now)
         if len(batch) > limits.BATCH_BYTES_MAX:
             raise TooLarge(f"the batch has {len(batch)} bytes, over the limit of {limits.BATCH_BYTES_MAX}")
         facts = SliceFacts(len(records.values), 1, now, -1, -1, -1, False, False)
@@ -136,6 +136,13 @@ class Writes:
             )
         if config.ttl_ms:
             await self._broker.expire(topic, stream)
+
+
+def _batch(records: NewRecords, now: int) -> bytearray:
+    values = records.values
+    if len(values) == 1 and values[0] is not None and records.keys is None and records.headers is None:
+        return build_lone(values[0], now)
+    return build_batch(values, keys=records.keys, headers=records.headers, timestamps_ms=now)
 
 
 def _rows(sizes: Sequence[int], time_ms: int) -> bytes:

@@ -14,7 +14,7 @@ from mainstem.doors.http.context import Context
 from mainstem.doors.http.encodings import packed, unpacked
 from mainstem.doors.http.errors import Refusal, answer, error_response, throttled
 from mainstem.doors.http.requests import Request
-from mainstem.doors.http.responses import Asgi, Header, Push, Receive, Response, Send, Stream
+from mainstem.doors.http.responses import Asgi, Push, Receive, Response, Send, Stream
 from mainstem.doors.http.routes import ROUTES
 from mainstem.doors.http.routing import Body, Route, Scope
 from mainstem.errors import MainstemError
@@ -87,7 +87,7 @@ class _Exchange:
         self._receive = receive
         self._started = started
         self._key: Key | None = None
-        self._headers: list[Header] = scope["headers"]
+        self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first one
         self._held_bytes = 0
         self.route_name = "none"
         self.received = 0
@@ -124,10 +124,7 @@ class _Exchange:
         return await route.handler(request)
 
     def header(self, name: bytes) -> bytes | None:
-        for key, value in self._headers:
-            if key == name:
-                return value
-        return None
+        return self._headers.get(name)
 
     def _authenticated(self, found: tuple[Route, dict[str, str]] | Refusal) -> Key:
         keys = self._context.keys
@@ -152,7 +149,7 @@ class _Exchange:
 
     def _token(self) -> bytes | None:
         """?token=, for event streams opened by browsers, which cannot send headers with them."""
-        query = Request(self._context, Key(b""), {}, self._scope["query_string"], [], b"", self._started)
+        query = Request(self._context, Key(b""), {}, self._scope["query_string"], {}, b"", self._started)
         token = query.text("token")
         return token.encode() if token else None
 
@@ -176,7 +173,7 @@ class _Exchange:
     def _check_unknown(self, key: Key, refusal: Refusal) -> None:
         """Unknown things under a topic demand write, so that nobody can probe for them without."""
         if refusal.status == 404 and self._scope["raw_path"].startswith(_UNKNOWN_SUBROUTE):
-            probing = Request(self._context, key, {}, b"", [], b"", self._started)
+            probing = Request(self._context, key, {}, b"", {}, b"", self._started)
             probing.require(Scope.WRITE)
             probing.require_name(self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0])
 

@@ -53,6 +53,7 @@ class Outlet:
     def push_chunk(self, body: bytes, chunk: bytes) -> None:
         """Push a part of a body. `chunk` is the same as HTTP/1.1 frames it, which saves doing that again."""
         cycle = self._cycle
+        self.sent_bytes += len(body)
         if cycle is None or self._sending is not None or self.gone or cycle.flow.write_paused:
             self.push({"type": "http.response.body", "body": body, "more_body": True})
         elif not cycle.disconnected:

@@ -12,7 +12,6 @@ import msgspec
 from mainstem.broker.broker import Broker
 from mainstem.doors.http.auth import Key
 from mainstem.doors.http.errors import Refusal, invalid
-from mainstem.doors.http.responses import Header
 from mainstem.doors.http.routing import Scope
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Request:
         key: Key,
         parameters: dict[str, str],
         query_string: bytes,
-        headers: list[Header],
+        headers: dict[bytes, bytes],
         body: bytes,
         started: float,
     ) -> None:
@@ -55,7 +54,7 @@ class Request:
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this lower-case name."""
-        return next((value for key, value in self.headers if key == name), None)
+        return self.headers.get(name)
 
     # Query parameters
 

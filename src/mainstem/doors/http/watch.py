@@ -194,18 +194,23 @@ class WatchStream(Push):
 
     def take(self, place: Place, news: News) -> None:
         page, name = news.page, place.topic
+        if (
+            page.count
+            and page.tombstone is None
+            and len(self._cursors) == 1
+            and (place.tailing or not news.caught_up)
+        ):
+            self._cursors[name] = self._session.cursors[name] = page.next_from_seq
+            self._push_shared(news)
+            return
         frames = b""
         if page.tombstone is not None:
             self._cursors[name] = news.from_seq
             frames = sse.event(b"tombstone", tombstone_data(news, first=place.first), self._id())
         self._cursors[name] = self._session.cursors[name] = page.next_from_seq
-        catching_up = news.caught_up and not place.tailing
-        if page.count and not frames and not catching_up and len(self._cursors) == 1:
-            self._push_shared(news)
-            return
         if page.count:
             frames += b"id: %b\n%b" % (self._id(), self._record_frame(news))
-        if catching_up:
+        if news.caught_up and not place.tailing:
             frames += sse.event(b"caught-up", caught_up_data(news), self._id())
         if frames:
             self._push(frames)
@@ -215,11 +220,10 @@ class WatchStream(Push):
         made = news.rendered.get(self._whole)
         if made is None:
             frame = b"id: %b\n%b" % (self._id(), self._record_frame(news))
-            made = news.rendered[self._whole] = (frame, chunked(frame))
-        self.spoke_at = self._broker.clock.monotonic()
+            made = news.rendered[self._whole] = (frame, chunked(frame), self._broker.clock.monotonic())
         if not self._ended:
-            self._outlet.sent_bytes += len(made[0])
-            self._outlet.push_chunk(*made)
+            frame, chunk, self.spoke_at = made
+            self._outlet.push_chunk(frame, chunk)
 
     def _record_frame(self, news: News) -> bytes:
         """The frame without its id, made once for all who want the same."""

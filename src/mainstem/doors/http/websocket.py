@@ -50,9 +50,8 @@ async def get_plain(request: Request) -> Response:
 async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> None:
     """One socket, from its handshake to its end."""
     await receive()  # the handshake, of which everything is in the scope
-    headers = scope["headers"]
-    authorization = next((value for name, value in headers if name == b"authorization"), None)
-    key = context.keys.find(bearer(authorization))
+    headers = dict(reversed(scope["headers"]))
+    key = context.keys.find(bearer(headers.get(b"authorization")))
     try:
         if key is None:
             raise Refusal(
@@ -199,7 +198,7 @@ class Socket:
             self._request.key,
             {"topic": command.topic},
             query.encode(),
-            [],
+            {},
             body,
             perf_counter(),
         )
