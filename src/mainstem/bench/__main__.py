@@ -14,6 +14,7 @@ import importlib
 import tempfile
 from pathlib import Path
 
+from mainstem.bench.machine import touch_memory
 from mainstem.bench.report import Report, heading
 
 NAMES = (
@@ -48,7 +49,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     report = Report()
-    print(heading())
+    print(heading(), flush=True)
+    touch_memory()
     for name in chosen.names or NAMES:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=chosen.dir) as scratch:
             importlib.import_module(f"mainstem.bench.{name}").run(Path(scratch), report)

@@ -13,6 +13,7 @@ import psutil
 import uvloop
 
 from mainstem.address import Address
+from mainstem.bench.machine import settle
 from mainstem.bench.report import Figure, Report
 from mainstem.testing.server import ServerProcess
 
@@ -46,14 +47,8 @@ class Load:
         after = self._process.cpu_times()
         return float(after.user + after.system - before.user - before.system)
 
-    async def settled(self) -> None:
-        """Wait until the server does nothing by itself: one just started may compile for half a minute."""
-        busy_s = 1.0
-        while busy_s > 0.05:
-            before = self._process.cpu_times()
-            await asyncio.sleep(1)
-            after = self._process.cpu_times()
-            busy_s = after.user + after.system - before.user - before.system
+    def settle(self) -> None:
+        settle(self._process)
 
     async def ask(self, method: str, path: str, body: object) -> dict[str, int]:
         answer: dict[str, int] = json.loads(await self._send(request(method, path, body), 1))
@@ -83,18 +78,16 @@ async def _measure(load: Load, report: Report) -> None:
     for durability, bar in (("disk", 12e3), ("fsync", 8e3)):
         await load.ask("PUT", f"/v0/topics/{durability}", {"durability": durability})
         single = request("POST", f"/v0/topics/{durability}", {"records": [RECORD]})
-        await load.cpu_s(
-            single, SINGLES // 8, SINGLE_CONNECTIONS
-        )  # a server just started is busy with itself
+        await load.cpu_s(single, SINGLES // 8, SINGLE_CONNECTIONS)
+        load.settle()
         cpu_s = await load.cpu_s(single, SINGLES, SINGLE_CONNECTIONS)
         what = f"HTTP: POST 1 record, {SINGLE_CONNECTIONS} connections, {durability}"
         report.add(Figure(what, SINGLES / cpu_s, "req/CPU-s", bar, cpu_s=cpu_s))
     await _measure_diff(load, report, "disk", "written one by one", 0.35e6)
     for records, bar, requests, connections in BATCHES:
         topic = f"batch{records}"
-        await load.ask(
-            "POST", f"/v0/topics/{topic}", {"records": [RECORD] * records}
-        )  # the first one compiles
+        await load.ask("POST", f"/v0/topics/{topic}", {"records": [RECORD] * records})
+        load.settle()
         batch = request("POST", f"/v0/topics/{topic}", {"records": [RECORD] * records})
         cpu_s = await load.cpu_s(batch, requests, connections)
         what = f"HTTP: POST {records} records"
@@ -106,6 +99,7 @@ async def _measure_diff(load: Load, report: Report, topic: str, held: str, bar: 
     head_seq = (await load.ask("GET", f"/v0/topics/{topic}", {}))["head_seq"]
     page = {"from_seq": head_seq - 1000, "limit": 1000}
     await load.ask("POST", f"/v0/topics/{topic}/diff", page)
+    load.settle()
     diff = request("POST", f"/v0/topics/{topic}/diff", page)
     cpu_s = await load.cpu_s(diff, DIFFS, DIFF_CONNECTIONS)
     what = f"HTTP: diff of 1000 from the tail, {held}"

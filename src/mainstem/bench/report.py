@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from mainstem.bench.machine import description
 
 
 @dataclass(slots=True)
@@ -62,11 +62,7 @@ class Report:
 
 
 def heading() -> str:
-    return (
-        f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, "
-        f"Python {platform.python_version()}\n"
-        f"{'what':<58} {'reached':>14}  {'bar':>12}  {'':<6} {'CPU s':>7}  note"
-    )
+    return f"{description()}\n{'what':<58} {'reached':>14}  {'bar':>12}  {'':<6} {'CPU s':>7}  note"
 
 
 def _line(figure: Figure) -> str:
