@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 
 from bench.peers.peer import Peer, cpu_s
+from mainstem.bench.machine import settle
 
+_PATIENCE_S = 20.0  # for a server to end what it does by itself: preparing files, compiling, compacting
 PAYLOADS = {"100 B": 100, "1 KiB": 1024}
 
 
@@ -64,6 +66,7 @@ def _runs(peer: Peer, server: psutil.Process, label: str, size: int, seconds: fl
 
 
 def _measured(server: psutil.Process, what: str, label: str, work: Callable[[], int | list[float]]) -> Run:
+    settle(lambda: cpu_s(server), _PATIENCE_S)
     cpu, own, begun = cpu_s(server), time.process_time(), time.perf_counter()
     done = work()
     seconds = time.perf_counter() - begun

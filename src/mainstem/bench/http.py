@@ -41,14 +41,17 @@ class Load:
 
     async def cpu_s(self, request: bytes, requests: int, connections: int) -> float:
         """CPU seconds of the server for so many requests."""
-        before = self._process.cpu_times()
+        before = self._server_cpu_s()
         each = requests // connections
         await asyncio.gather(*(self._send(request, each) for _ in range(connections)))
-        after = self._process.cpu_times()
-        return float(after.user + after.system - before.user - before.system)
+        return self._server_cpu_s() - before
+
+    def _server_cpu_s(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
 
     def settle(self) -> None:
-        settle(self._process)
+        settle(self._server_cpu_s)
 
     async def ask(self, method: str, path: str, body: object) -> dict[str, int]:
         answer: dict[str, int] = json.loads(await self._send(request(method, path, body), 1))

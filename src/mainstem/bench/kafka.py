@@ -127,7 +127,7 @@ def _rate(report: Report, what: str, span: Span, count: int, bar: float, cpu_bar
 
 def _produce_and_consume(served: Served, report: Report) -> None:
     _produce(served, "warm", 100, 200_000)
-    settle(served.process)
+    settle(served.cpu_s)
     span = _produce(served, "large", 100, 5_000_000, **{"batch.size": 1_000_000})
     _rate(report, "Kafka: produce 100 B, 1 MB batches, fsync", span, 5_000_000, 2e6, 0.12)
     span = _produce(served, "small", 100, 3_000_000, **{"batch.size": 65_536})
