@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from mainstem.testing import through
+from mainstem.testing.simulation.schedules import Schedules
 
 _SEEDS = {  # (a normal run, --chaos)
     "sweep_seed": (2, 12),
     "walk_seed": (16, 200),
     "kill_seed": (2, 10),
-    "cluster_seed": (60, 3000),
-    "brokers_seed": (10, 1500),
     "http_seed": (80, 3000),
     "http_server_seed": (1, 60),
+    "lake_seed": (1, 3),
+}
+
+_BLOCKS = {  # (schedules in a normal run, with --chaos, in one test)
+    "etcd_schedules": (1_400, 12_000, 200),
+    "bucket_schedules": (400, 6_000, 100),
+    "broker_schedules": (100, 3_000, 50),
 }
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos", action="store_true", help="all the crash points and seeds, not a slice")
     parser.addoption("--seed", type=int, help="run seeded tests with this seed only")
+    parser.addoption(
+        "--through", choices=through.KINDS, help="servers of the doors' tests are brokers of a cluster"
+    )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    kind = session.config.getoption("--through")
+    if kind is not None:
+        through.start(kind, Path(tempfile.mkdtemp(prefix="mainstem-through-")))
+
+
+def pytest_sessionfinish() -> None:
+    through.end()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -28,6 +51,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             chosen = metafunc.config.getoption("--seed")
             count = many if metafunc.config.getoption("--chaos") else few
             metafunc.parametrize(name, range(count) if chosen is None else [chosen])
+    for name, block in _BLOCKS.items():
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, _schedules(metafunc.config, *block), ids=repr)
+
+
+def _schedules(config: pytest.Config, few: int, many: int, size: int) -> list[Schedules]:
+    chosen = config.getoption("--seed")
+    if chosen is not None:
+        return [Schedules([chosen], whole=False)]
+    count = many if config.getoption("--chaos") else few
+    return [Schedules(range(first, min(first + size, count))) for first in range(0, count, size)]
 
 
 @pytest.fixture
@@ -40,9 +74,10 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    for name in _SEEDS.keys() & parameters.keys():
+    for name in (_SEEDS.keys() | _BLOCKS.keys()) & parameters.keys():
         if report.failed:
             whole = " --chaos" if item.config.getoption("--chaos") else ""
             test = item.nodeid.partition("[")[0]
-            report.sections.append(("run it again", f"pytest '{test}' --seed {parameters[name]}{whole}"))
+            seed = getattr(parameters[name], "current", parameters[name])
+            report.sections.append(("run it again", f"pytest '{test}' --seed {seed}{whole}"))
     return report

@@ -241,6 +241,30 @@ export interface LakeStatus {
   }[];
 }
 
+export interface PipelineOutput {
+  output: string;
+  target: string;
+  batch: number; // -1: none is done yet
+  batch_ms: number;
+  rows_in: number;
+  rows_out: number;
+  behind: number | null;
+}
+
+export interface PipelineRow {
+  pipeline: string;
+  run: string;
+  state: string;
+  started_ms: number;
+  heard_ms: number;
+  outputs: PipelineOutput[];
+  error: string;
+}
+
+export interface PipelineList {
+  pipelines: PipelineRow[];
+}
+
 export interface TableStatus {
   enabled: boolean;
   topic: string;

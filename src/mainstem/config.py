@@ -97,6 +97,21 @@ class Config:
     store: Annotated[
         str, _URL, "URL of the object store: s3://bucket/prefix, gs://…, az://… or file:///path."
     ] = ""
+    objects: Annotated[
+        str,
+        _URL,
+        "URL of an object store for a log in the data directory: its older files, and those of tables, go there.",
+    ] = ""
+    hot_retain_bytes: Annotated[
+        int,
+        _size(0, 2**62),
+        "With --objects: bytes of sealed log files that the disk keeps as well; 0: not bounded so.",
+    ] = limits.HOT_RETAIN_BYTES
+    hot_retain_segments: Annotated[
+        int,
+        _whole(0, 2**31),
+        "With --objects: sealed log files that the disk keeps as well, at the most; 0: not bounded so.",
+    ] = 0
     etcd: Annotated[str, _MEMBERS, "Members of the etcd that orders a shared log, comma-separated."] = ""
     linger_ms: Annotated[
         int | None,
@@ -128,6 +143,17 @@ class Config:
         _size(64 * limits.KIB, 1024 * limits.GIB),
         "Log written between two checkpoints; it bounds how long a start takes.",
     ] = limits.CHECKPOINT_EVERY_BYTES
+    repack: Annotated[
+        str,
+        _one_of("on", "off"),
+        "Whether sealed log files are copied into files in which each topic's records stand together.",
+    ] = "on"
+    repack_after_objects: Annotated[
+        int, _whole(1, 2**31), "Sealed log files that wait before the oldest are repacked."
+    ] = limits.REPACK_AFTER_OBJECTS
+    repack_bytes_per_s: Annotated[
+        int, _size(0, 1024 * limits.GIB), "Bytes that repacking reads in a second; 0: as fast as it goes."
+    ] = limits.REPACK_BYTES_PER_S
     tail_cache_bytes: Annotated[int, _size(0, 1024 * limits.GIB), "Memory for the newest records."] = (
         limits.TAIL_CACHE_BYTES
     )

@@ -20,6 +20,7 @@
     │   ├── PartitionNotFound
     │   ├── StreamNotFound
     │   ├── GroupNotFound
+    │   ├── ShareNotFound           a share group does not read that partition
     │   ├── RouterNotFound
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
@@ -33,6 +34,7 @@
     │   ├── RouterCycle             copies would come back to where they were copied from
     │   ├── NotAQueue               jobs are claimed from queues, and the topic is a log
     │   ├── LeaseLost               a job's lease ran out, or the job is settled already
+    │   ├── RecordNotHeld           a share group's member speaks of a record that it does not have now
     │   ├── TaskHeld                somebody else does this piece of the lake's work
     │   ├── StalePlan               what a task made does not fit what is there by now
     │   ├── LimitReached            a named bound of the ledger (limits.py) is reached
@@ -62,6 +64,9 @@
     │   ├── UnsupportedAssignor     no server-side assignor has that name
     │   ├── InvalidRegex            a subscription's pattern is no regular expression
     │   ├── InvalidSessionTimeout   a session timeout outside the named bounds
+    │   ├── ShareSessionNotFound    the share session is not known, or not any more: open another
+    │   ├── InvalidShareSession     the share session is at another epoch: open another
+    │   ├── ShareSessionsFull       no more share sessions are kept: close some
     │   ├── GroupFull               the group, or the number of groups, is at its limit
     │   ├── GroupNotEmpty           what is asked for needs a group without members
     │   ├── GroupSubscribed         the group still reads the topic whose offsets shall go
@@ -89,6 +94,7 @@
         ├── BackupDamaged           a backup lacks bytes, or they are not the ones that were put there
         ├── LogDamaged              bytes are damaged beyond what copies and checksums can repair
         │   └── SliceDamaged        stored records do not match their checksum; the offsets say which
+        ├── ObjectMissing           an object store has lost an object of the log
         └── LedgerDiverged          replay gave a state other than the one recorded
 
 Each error says what happened and what to do. Doors map them to wire codes in one table each.
@@ -192,6 +198,12 @@ class GroupNotFound(NotFound):
         self.group = group
 
 
+class ShareNotFound(NotFound):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"share group {group!r} does not read this partition")
+        self.group = group
+
+
 class NamespaceNotFound(NotFound):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"no namespace named {namespace[:64]!r}")
@@ -266,6 +278,12 @@ class LeaseLost(Rejected):
         super().__init__(f"jobs {named} of queue {topic!r} are leased to someone else, or settled already")
         self.topic = topic
         self.seqs = seqs
+
+
+class RecordNotHeld(Rejected):
+    def __init__(self, group: str, offset: int) -> None:
+        super().__init__(f"the member has no lock on the record at {offset} for group {group!r}, or not any more")
+        self.offset = offset
 
 
 class TaskHeld(Rejected):
@@ -405,6 +423,18 @@ class InvalidRegex(GroupRefused):
 
 class InvalidSessionTimeout(GroupRefused):
     """A session timeout outside the named bounds."""
+
+
+class ShareSessionNotFound(GroupRefused):
+    """The share session is not known, or not any more: open another."""
+
+
+class InvalidShareSession(GroupRefused):
+    """The share session is at another epoch than the request: open another."""
+
+
+class ShareSessionsFull(GroupRefused):
+    """As many share sessions are kept as there may be: close some."""
 
 
 class GroupFull(GroupRefused):
@@ -549,6 +579,10 @@ class SliceDamaged(LogDamaged):
         super().__init__(message)
         self.start = start
         self.end = end
+
+
+class ObjectMissing(StorageError):
+    """An object store no longer has what was put there: restore it from the store's versions, or another copy."""
 
 
 class LedgerDiverged(StorageError):

@@ -173,6 +173,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
         doors.append(("kafka", kafka, config.kafka))
         if http is not None:
             http.context.published.append(kafka.metrics.published)
+            http.context.published.append(broker.shares.published)
             http.context.groups = lambda: kafka.groups
     return doors
 
@@ -204,7 +205,7 @@ def _lake(config: Config, ports: dict[str, str], api_key: str | None) -> LakeChi
             message="--lake needs the HTTP door, without TLS; start `mainstem lake run --url …` by itself instead",
         )
         return None
-    lake = LakeChild(Address.parse(ports["http"]), api_key, config.store)
+    lake = LakeChild(Address.parse(ports["http"]), api_key, config.objects or config.store)
     lake.start()
     return lake
 

@@ -11,6 +11,7 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.plans import PlanRequest
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.table_commands import CommitTables, CreateTable, PartChange, TableCommit
 from mainstem.testing.lake import Worker
 from mainstem.testing.machine import DIRECTORY, Machine
 
@@ -140,6 +141,30 @@ async def test_young_records_are_not_compacted_and_clean_parts_are_left_alone(ma
     await broker.lake.publish(await work.work(task))
     assert await planned(broker, kinds=("compact",)) == []
     assert broker.partition("t").records == 1
+
+
+async def test_a_compaction_ends_where_the_table_does_and_takes_the_rest_once_it_is_shown(
+    machine: Machine,
+) -> None:
+    broker = await machine.open()
+    await fill(broker, "t", batches=1, cleanup_policy="compact")
+    work = worker(machine)
+    await work.run("materialise")
+    await broker.log.propose(CreateTable("default", "t", bytes(16), "m0", broker.topic("t").topic_id))
+    await show(broker, 0, 4)
+    await fill(broker, "t", batches=1, cleanup_policy="compact")
+    await work.run("materialise")
+    machine.clock.advance(1)
+    assert await planned(broker, kinds=("compact",)) == [("compact", "t", 0, 4)]
+    await show(broker, 4, 8)
+    assert await planned(broker, kinds=("compact",)) == [("compact", "t", 0, 8)]
+
+
+async def show(broker: Broker, base: int, end: int) -> None:
+    """As a publisher does that shows one more part."""
+    change = PartChange(0, (), ((base, end, 1),))
+    commit = TableCommit("default", "t", bytes(16), f"m{base}", f"m{end}", (change,))
+    await broker.log.propose(CommitTables((commit,)))
 
 
 @pytest.mark.parametrize("wrong", [{"lease_ms": 1}, {"tasks_max": 0}, {"holder": "x" * 999}])

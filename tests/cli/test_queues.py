@@ -109,3 +109,37 @@ def test_tables_are_switched_on_shown_and_switched_off(online: Shell, tmp_path: 
     wrong = online("table", "enable", "t", "--schema", "schema.json")
     assert (wrong.code, "schema.json is no JSON" in wrong.err) == (2, True)
     assert online("table", "show", "no-such-topic").err.startswith("error: no topic named")
+
+
+def test_a_topic_is_delivered_as_a_delta_table_without_spark(
+    online: Shell, broker: ThrowAwayBroker, tmp_path: Path
+) -> None:
+    from deltalake import DeltaTable
+
+    for topic in ("t", "undelivered", "elsewhere"):
+        online("topic", "create", topic)
+    nowhere = online("table", "deliver", "undelivered")
+    assert (nowhere.code, "is delivered nowhere" in nowhere.err) == (1, True)
+    folder = str(tmp_path / "delta")
+    assert online("table", "enable", "t", "--delta", folder, "--json").json["delta"] == folder
+    for count in (3, 5):
+        broker.client.produce_many("t", list(range(count - len(_delivered(folder)))))
+        assert online("table", "deliver", "--json").json == [{"topic": "t", "table": folder, "problem": None}]
+        assert online("table", "deliver", "t").code == 0  # there is nothing left to do
+        assert [row["_offset"] for row in _delivered(folder)] == list(range(count))
+    (tmp_path / "taken").write_text("no folder")
+    online("table", "enable", "elsewhere", "--delta", str(tmp_path / "taken"))
+    broker.client.produce_many("elsewhere", [1])
+    failed = online("table", "deliver")
+    assert (failed.code, "1 of 2 Delta tables are behind" in failed.err) == (1, True)
+    assert "cannot be" in failed.text
+    assert DeltaTable.is_deltatable(folder)
+
+
+def _delivered(folder: str) -> list[dict[str, object]]:
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(folder):
+        return []
+    rows = DeltaTable(folder).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: row["_offset"])

@@ -23,12 +23,21 @@ _OBJECT_BYTES = 4_000  # small, so that objects are finished, sealed and dropped
 class SimulatedBroker:
     """One life of a broker."""
 
-    def __init__(self, world: World, node: Node, number: int, kind: str, history: ClusterHistory) -> None:
+    def __init__(
+        self,
+        world: World,
+        node: Node,
+        number: int,
+        kind: str,
+        history: ClusterHistory,
+        linger_ms: int | None = None,
+    ) -> None:
         self._world = world
         self._node = node
         self._number = number
         self._kind = kind
         self._history = history
+        self._linger_ms = world.random.choice((0, 0, 20, 100)) if linger_ms is None else linger_ms
         self._written = 0
         self.checkpoints = 0
         self.name = ""
@@ -47,7 +56,7 @@ class SimulatedBroker:
                 node=self._node.name,
                 boot_id=self._node.life.name,
                 shared=True,
-                linger_ms=self._world.random.choice((0, 0, 20, 100)),
+                linger_ms=self._linger_ms,
                 checkpoint_every_bytes=_OBJECT_BYTES,
             ),
             objects=self._world.objects(self._node),

@@ -9,6 +9,9 @@ import subprocess
 import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import expect
+from pyiceberg.catalog import load_catalog
+
+from mainstem.testing.driver import lake_pass
 
 from .browser import Watched
 from .conftest import OpenPage, Server
@@ -28,9 +31,64 @@ def by_kafka(server: Server, topic: str, *values: bytes) -> None:
     assert producer.flush(20) == 0
 
 
-def test_a_newcomer_types_what_the_page_says_and_sees_it_arrive(server: Server, page: Watched) -> None:
+def test_a_newcomer_produces_sees_it_live_asks_the_table_kills_the_server_and_nothing_is_gone(
+    server: Server, open_page: OpenPage
+) -> None:
+    page = open_page(allow=GONE)
+    view = page.page
+    view.goto(server.url)
+    by_curl, by_kcat = view.locator(".command pre").all_inner_texts()
+    typed(by_curl, "curl")
+    view.goto(f"{server.url}/#/topics/hello/messages")
+    view.get_by_label("Begin with").select_option("live")
+    expect(view.get_by_text("● live")).to_be_visible()
+    if shutil.which("kcat"):
+        typed(by_kcat, "echo 'hello from kafka' | kcat")
+    else:
+        by_kafka(server, "hello", b"hello from kafka")
+    expect(view.locator("tbody tr")).to_have_count(2)
+    expect(view.locator("tbody tr").first).to_contain_text("hello from kafka")
+
+    view.get_by_role("link", name="Table", exact=True).click()
+    view.get_by_role("button", name="Show as a table").click()
+    expect(view.get_by_text("No snapshot yet")).to_be_visible()
+    lake_pass(server.url)
+    rows = view.get_by_role("table", name="Newest rows")
+    expect(rows).to_contain_text('{"hello":"world"}')
+    expect(rows).to_contain_text("hello from kafka")
+    page.shot("08-newcomer-table")
+    assert asked_of_the_table(server) == [b'{"hello":"world"}', b"hello from kafka"]
+
+    server.kill()
+    expect(view.get_by_role("alert")).to_contain_text("The server does not answer")
+    server.start()
+    expect(view.get_by_role("alert")).to_have_count(0)
+    expect(rows).to_contain_text("hello from kafka")
+    assert asked_of_the_table(server) == [b'{"hello":"world"}', b"hello from kafka"]
+    view.get_by_role("link", name="Messages").click()
+    expect(view.locator("tbody tr")).to_have_count(2)
+    by_kafka(server, "hello", b"after the crash")
+    view.get_by_label("Begin with").select_option("live")
+    expect(view.locator("tbody tr").first).to_contain_text("after the crash")
+    page.shot("09-newcomer-after-the-crash")
+
+
+def typed(command: str, expected: str) -> None:
+    """What the page says, in a shell."""
+    assert command.startswith(expected)
     if shutil.which("curl") is None:
         pytest.skip("the page tells people to use curl, and there is none here")
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=60)
+
+
+def asked_of_the_table(server: Server) -> list[bytes]:
+    """By SQL, from an engine that knows nothing but the catalog's address."""
+    catalog = load_catalog("m", type="rest", uri=f"{server.url}/iceberg")
+    asking = catalog.load_table("default.hello").scan().to_duckdb("hello")
+    return [bytes(value) for (value,) in asking.sql("select _value from hello order by _offset").fetchall()]
+
+
+def test_a_newcomer_types_what_the_page_says_and_sees_it_arrive(server: Server, page: Watched) -> None:
     view = page.page
     view.goto(server.url)
     expect(view.get_by_text("Nothing here yet")).to_be_visible()
@@ -39,9 +97,7 @@ def test_a_newcomer_types_what_the_page_says_and_sees_it_arrive(server: Server, 
     expect(view.get_by_text("There are no topics yet")).to_be_visible()
     page.shot("02-topics-empty")
 
-    command = view.locator(".command pre").first.inner_text()
-    assert command.startswith("curl ")
-    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    typed(view.locator(".command pre").first.inner_text(), "curl ")
     view.get_by_role("row").get_by_text("hello").click()
     expect(view.locator("tbody tr")).to_have_count(1)
     expect(view.locator("tbody tr")).to_contain_text('{"hello":"world"}')

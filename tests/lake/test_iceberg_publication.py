@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -17,7 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from mainstem import limits
 from mainstem.broker.plans import PlanRequest
+from mainstem.broker.table_work import TableWorks
 from mainstem.errors import StalePlan
+from mainstem.lake.iceberg.outbox import Publisher
 from mainstem.lake.materialise import materialise
 
 from .tabling import Tabling, numbers, tabling
@@ -186,19 +189,69 @@ def test_merged_parts_replace_what_they_were_made_of(lake: Tabling) -> None:
     assert len(list(lake.table("small").scan().plan_files())) == 1
 
 
-def test_parts_merged_before_all_of_them_were_shown(lake: Tabling) -> None:
+def test_what_is_shown_is_never_merged_with_what_is_not(lake: Tabling) -> None:
     lake.topic("joined")
     lake.enable("joined")
-    half = limits.LAKE_MERGE_PARTS_MIN // 2
-    for start in range(limits.LAKE_MERGE_PARTS_MIN):
+    count = limits.LAKE_MERGE_PARTS_MIN
+    for start in range(count + 2):
         lake.write("joined", {"n": start})
         lake.work("materialise")
-        if start < half:
+        if start == 1:
             lake.publish()
+    (merge,) = lake.broker.plan(PlanRequest("tests", ("joined",), ("merge",))).tasks
+    assert (merge.sources.base, merge.sources.end) == (2, count + 2)
+    made = materialise(merge)
+    lake.broker.publish(made)
+    lake.publish()
+    assert lake.values("joined") == numbers(0, count + 2)
+    assert lake.operations("joined") == [
+        "append",
+        "append",
+    ]  # a table that is yet to show parts sees the merged one
+    assert lake.publish().commits == 0
+
+
+def test_a_merge_whose_parts_a_table_began_to_show_meanwhile_is_refused_and_planned_anew(
+    lake: Tabling,
+) -> None:
+    lake.topic("overtaken")
+    lake.enable("overtaken")
+    count = limits.LAKE_MERGE_PARTS_MIN
+    for start in range(count):
+        lake.write("overtaken", {"n": start})
+        lake.work("materialise")
+    (merge,) = lake.broker.plan(PlanRequest("tests", ("overtaken",), ("merge",))).tasks
+    made = materialise(merge)
+    _show_first_part(lake, "overtaken")
+    with pytest.raises(StalePlan, match="took up some of these parts"):
+        lake.broker.publish(made)
+    lake.broker.release(merge.stream, merge.token)
+    lake.publish()
     assert lake.work("merge") >= 1
     lake.publish()
-    assert [value["n"] for value in lake.values("joined")] == list(range(limits.LAKE_MERGE_PARTS_MIN))
-    assert lake.publish().commits == 0
+    assert lake.values("overtaken") == numbers(0, count)
+    assert lake.operations("overtaken") == ["append", "append", "replace"]
+
+
+def _show_first_part(lake: Tabling, topic: str) -> None:
+    """Publish as a publisher does that is only told of one part."""
+
+    class Brief:
+        commit_table = staticmethod(lake.broker.commit_table)
+        told = False
+
+        def tables(self) -> TableWorks:
+            found = lake.broker.tables() if not self.told else TableWorks(())
+            self.told = True
+            short = []
+            for work in found.tables:
+                if work.topic == topic:
+                    (change,) = work.changes
+                    change = msgspec.structs.replace(change, new=change.new[:1])
+                    short.append(msgspec.structs.replace(work, changes=(change,)))
+            return TableWorks(tuple(short))
+
+    assert Publisher(Brief()).run().parts == 1
 
 
 def test_what_leaves_the_topic_leaves_the_table(lake: Tabling) -> None:

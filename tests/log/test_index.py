@@ -13,7 +13,7 @@ from mainstem.log.tail import TailCache
 
 def _index(extents: list[tuple[int, int, int]], *, finished: bool) -> tuple[ExtentIndex, list[Extent]]:
     """One object with extents of (stream, offsets, bytes); and those of stream 1."""
-    index = ExtentIndex(kept_in_memory=4)
+    index = ExtentIndex()
     opened = index.open_object(7)
     ends: dict[int, int] = {}
     start = 0

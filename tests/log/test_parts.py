@@ -78,6 +78,24 @@ async def test_small_chunks_make_up_the_whole(machine: Machine, monkeypatch: pyt
     assert reader._cache.held_bytes <= limits.PART_CACHE_BYTES
 
 
+async def test_whoever_reads_on_finds_the_next_chunks_in_memory(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 2_000)
+    broker, _ = await parts(machine)
+    at = (await broker.log.read(0, 0, 1)).next_offset
+    waited = 0
+    while at < 400:
+        found = broker.log.read_cached(0, at, 10_000)
+        if found is None:
+            waited += 1
+            found = await broker.log.read(0, at, 10_000)
+        at = found.next_offset
+        while under_way := list(broker.log._parts._ahead.values()):  # the client unpacks what it got
+            await asyncio.wait(under_way)
+    assert waited == 1  # a single read is no reason to read ahead; the second one is
+
+
 async def test_a_file_that_is_replaced_and_deleted_under_a_reader_is_looked_up_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,8 @@ async def test_what_fell_out_of_the_tail_cache_is_read_from_the_file(machine: Ma
 async def test_indexes_of_old_objects_are_read_when_needed_and_few_are_kept(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SEALED_INDEXES_IN_MEMORY", 2)
+    monkeypatch.setattr(limits, "INDEX_MEMORY_BYTES", 1)
+    monkeypatch.setattr(limits, "INDEX_MEMORY_OBJECTS_MIN", 2)
     broker, port = await _opened(machine)
     written = await _fill(broker, 60)
     sealed = [object.number for object in port.objects() if object.sealed]

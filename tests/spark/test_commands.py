@@ -52,6 +52,13 @@ def test_a_pipeline_runs_once_and_then_until_it_is_told_to_stop(
     assert [line["event"] for line in told] == ["starting", "batch", "done"]
     assert [value["n"] for value in broker.values(f"{topic}.even")] == [0, 2]
     broker.write(topic, b'{"n":4}')
+    (one,) = json.loads(mainstem(broker, "pipeline", "status", "--json", cwd=tmp_path).stdout)
+    assert (one["pipeline"], one["state"]) == ("even", "done")
+    assert (one["outputs"][0]["rows_in"], one["outputs"][0]["rows_out"], one["outputs"][0]["behind"]) == (
+        4,
+        2,
+        1,
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "mainstem", "pipeline", "run", str(file)],
         env={**os.environ, "MAINSTEM_URL": broker.url},
@@ -72,6 +79,7 @@ def test_a_pipeline_runs_once_and_then_until_it_is_told_to_stop(
             process.kill()
         process.communicate(timeout=WAIT_S)
     assert [value["n"] for value in broker.values(f"{topic}.even")] == [0, 2, 4]
+    assert "stopped" in mainstem(broker, "pipeline", "status", cwd=tmp_path).stdout
 
 
 def test_a_stretch_is_replayed_and_asked_for_in_sql(broker: Broker, topic: str, tmp_path: Path) -> None:

@@ -5,37 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 import pytest
 
 from mainstem.broker.lake import LakeStatus
-from mainstem.broker.plans import PlanRequest, Publication, Task, WalExtents
+from mainstem.broker.plans import PlanRequest, Task, WalExtents
 from mainstem.errors import StalePlan, Unreachable
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.places import local_path
 from mainstem.log.extents import EXTENT
 from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.jobs import Outcome, run_task
+from mainstem.spark.jobs import Outcome
+from mainstem.testing.driver import done_here
 from mainstem.testing.server import ServerProcess
 
 from .conftest import Broker
 
 WAIT_S = 30.0
-
-
-def done_here(tasks: Sequence[Task]) -> list[Outcome]:
-    """What Spark would do."""
-    outcomes = []
-    for task in tasks:
-        done = run_task(msgspec.msgpack.encode(task))
-        made = (
-            None if done.publication is None else msgspec.msgpack.decode(done.publication, type=Publication)
-        )
-        outcomes.append(Outcome(task, made, done.error or "", done.seconds, done.damaged_at))
-    return outcomes
 
 
 class Watched:
@@ -280,7 +269,7 @@ def test_tables_that_fail_do_not_keep_records_from_becoming_files(
     lake.create(topic)
     _fill(lake, topic)
 
-    def broken(broker: LakeBroker) -> int:
+    def broken(broker: LakeBroker) -> NoReturn:
         raise ValueError("no such catalog")
 
     progress = Watched()

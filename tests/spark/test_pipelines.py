@@ -14,6 +14,7 @@ import pytest
 from mainstem.errors import InvalidInput, MainstemError
 from mainstem.spark.pipelines import Pipeline
 from mainstem.spark.pipelines.loading import load
+from mainstem.spark.pipelines.reporting import PipelineReporter
 from mainstem.spark.pipelines.running import PipelineRun, Settings
 from mainstem.spark.pipelines.tables import TableSink, open_catalog
 from mainstem.spark.pipelines.watching import QueryLines, watch
@@ -31,8 +32,19 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def run_once(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> list[dict[str, Any]]:
     """Run all that is there, and give back the lines it wrote."""
     out = io.StringIO()
-    watch(PipelineRun(spark, pipeline, settings).start(once=True), QueryLines(out), threading.Event())
+    with PipelineReporter.connected(
+        pipeline, settings.url, "", label=settings.label, told=pytest.fail
+    ) as reporter:
+        queries = PipelineRun(spark, pipeline, settings).start(once=True)
+        watch(queries, threading.Event(), QueryLines(out), reporter)
     return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def reported(broker: Broker, name: str) -> tuple[str, str, dict[str, tuple[int, int, int | None]]]:
+    """What the broker shows of a pipeline: its state, its error, and rows in, rows out and lag of each output."""
+    (found,) = [one for one in broker.ask("GET", "/v0/pipelines")["pipelines"] if one["pipeline"] == name]
+    outputs = {one["output"]: (one["rows_in"], one["rows_out"], one["behind"]) for one in found["outputs"]}
+    return found["state"], found["error"], outputs
 
 
 def rows(broker: Broker, table: str) -> list[dict[str, Any]]:
@@ -76,12 +88,15 @@ def test_orders_are_joined_with_customers_and_go_on_after_a_restart(
     pipeline = load(EXAMPLES / "enriched_orders.sql")
     run_once(spark, pipeline, Settings(broker.url, tmp_path))
     broker.write("orders", *jsons(order(3, "c9")))
+    assert reported(broker, pipeline.name) == ("done", "", {"topic:orders.enriched": (2, 2, 1)})
     run_once(spark, pipeline, Settings(broker.url, tmp_path))
+    assert reported(broker, pipeline.name)[2]["topic:orders.enriched"][2] == 0
     found = sorted(broker.values("orders.enriched"), key=lambda value: value["id"])
     assert [(value["id"], value.get("name")) for value in found] == [(1, "Ada"), (2, "Bob"), (3, None)]
     anew = Settings(broker.url, tmp_path, begin=bound("starting", ("start", 0)), label="from-start-0")
     run_once(spark, pipeline, anew)
     assert len(broker.values("orders.enriched")) == 6
+    assert reported(broker, f"{pipeline.name} from-start-0")[0] == "done", "it has a report of its own"
     bounds = {"startingOffsets": '{"orders":{"0":1}}'}
     done = PipelineRun(spark, pipeline, Settings(broker.url, tmp_path)).replay("orders", bounds, "again.")
     assert done == {"topic:orders.enriched": 2}
@@ -141,6 +156,9 @@ def test_an_output_that_fails_says_why(
 
     with pytest.raises(MainstemError, match=f"output failing:out failed: .*{topic}.out"):
         run_once(spark, pipeline, Settings(broker.url, tmp_path))
+    state, error, _ = reported(broker, "failing")
+    assert state == "failed"
+    assert f"{topic}.out" in error
 
 
 def test_topics_and_tables_are_names_in_sql(spark: SparkSession, broker: Broker, topic: str) -> None:

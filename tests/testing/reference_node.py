@@ -9,17 +9,24 @@ import msgspec
 
 from mainstem.errors import BehindCheckpoint, BrokerFenced, InvariantBroken, Unavailable
 from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
-from mainstem.ports.commitlog.port import Checkpoint, Committed, Overtaken
+from mainstem.ports.commitlog.port import Checkpoint, Committed, Overtaken, SharedCommitLog
 from mainstem.testing.histories import ClusterHistory
 from mainstem.testing.simulation import Node, World
 
 STREAM = "s"
 
 
-class ReferenceNode:
-    """One life of a node: opens the log, loads the newest checkpoint, applies what follows, writes."""
+async def _look_seldom(pause_s: float) -> None:
+    """A follower that finds nothing costs most of a schedule, and what it missed it finds later."""
+    await asyncio.sleep(6 * pause_s)
 
-    def __init__(self, world: World, node: Node, history: ClusterHistory) -> None:
+
+class ReferenceNode:
+    """One life of a node: opens the log, loads the newest checkpoint, applies what follows, writes.
+
+    `kind` is where the log is: in etcd, which fences, or in a bucket, which leaves that to the ledger."""
+
+    def __init__(self, world: World, node: Node, history: ClusterHistory, kind: str = "etcd") -> None:
         self.values: list[bytes] = []  # by offset
         self.position = 0
         self.fenced = False
@@ -28,24 +35,32 @@ class ReferenceNode:
         self.name = ""
         self._node = node
         self._bases: dict[int, int] = {}  # the first offset of each commit, by position
-        self._log: EtcdCommitLog | None = None
+        self._kind = kind
+        self._log: SharedCommitLog | None = None
         self._number = 0
 
     @property
-    def log(self) -> EtcdCommitLog:
+    def log(self) -> SharedCommitLog:
         assert self._log is not None
         return self._log
 
     async def open(self) -> None:
         """Raises Unavailable."""
-        self._log = await self._world.open_log(
-            self._node, object_bytes=600, retention_ms=0, checkpoints_kept=2
-        )
-        self.name = f"{self._node.life.name}/{self.log.epoch}"  # a node may be replaced while it lives
+        self._log = await self._open()
+        # A node may be replaced while it lives.
+        instance = self._log.epoch if isinstance(self._log, EtcdCommitLog) else self._world.random.random()
+        self.name = f"{self._node.life.name}/{instance}"
         while self.position < self.log.end:
             self._reload()
             await self.catch_up()
         self._node.start(self._follow())
+
+    async def _open(self) -> SharedCommitLog:
+        if self._kind == "bucket":
+            return await self._world.open_bucket(
+                self._node, object_bytes=600, checkpoints_kept=2, wait=_look_seldom
+            )
+        return await self._world.open_log(self._node, object_bytes=600, retention_ms=0, checkpoints_kept=2)
 
     async def write(self, count: int) -> None:
         """One batch. Its outcome is noted as far as it is known."""

@@ -24,6 +24,7 @@ from mainstem.ports.commitlog.port import Checkpoint, Overtaken, Placement
 from mainstem.testing.histories import Broken, ClusterHistory
 from mainstem.testing.simulation import Deadlock, Faults, World
 from mainstem.testing.simulation.loop import OutOfTime
+from mainstem.testing.simulation.schedules import FAULTS, Schedules
 
 from .reference_node import STREAM, ReferenceNode
 
@@ -187,22 +188,23 @@ def test_a_node_started_again_fences_the_life_before_it() -> None:
 class Cluster:
     """Three reference nodes that write on, whatever happens to them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, kind: str) -> None:
         self.history = ClusterHistory()
         self.world = world
+        self.kind = kind
         self.nodes: dict[str, ReferenceNode] = {}
 
     async def start(self, name: str) -> None:
         """The node's next life. If the one before goes on, it is fenced from now on."""
         before = self.nodes.get(name)
-        reference = ReferenceNode(self.world, self.world.node(name), self.history)
+        reference = ReferenceNode(self.world, self.world.node(name), self.history, self.kind)
         while True:
             try:
                 await reference.open()
                 break
             except Unavailable:
                 continue
-        if before is not None:
+        if before is not None and self.kind == "etcd":
             self.history.fenced(before.name)
         self.nodes[name] = reference
         self.world.node(name).start(self._write_on(reference))
@@ -222,7 +224,7 @@ class Cluster:
             case "cut":
                 node.cut()
                 for other in sorted(self.nodes.keys() - {name}):
-                    await asyncio.sleep(choose.uniform(0.1, 8.0))
+                    await asyncio.sleep(choose.uniform(0.1, 4.0))
                     await self.maintain(other)
                 node.heal()
             case "compact":
@@ -234,25 +236,24 @@ class Cluster:
         await asyncio.wait([self.world.node(name).start(self.nodes[name].maintain())])
 
     async def _write_on(self, reference: ReferenceNode) -> None:
-        for _ in range(12):
+        for _ in range(6):
             if not reference.fenced:
                 await reference.write(self.world.random.randint(1, 3))
-                await asyncio.sleep(self.world.random.uniform(0, 4.0))
+                await asyncio.sleep(self.world.random.uniform(0, 2.0))
 
 
-async def _scenario(world: World) -> int:
+async def _scenario(world: World, kind: str = "etcd") -> int:
     """A cluster in trouble, then calm, then judgement. Returns how many commits there are."""
-    cluster = Cluster(world)
+    cluster = Cluster(world, kind)
     for name in ("a", "b", "c"):
         await cluster.start(name)
-    for _ in range(12):
-        await asyncio.sleep(world.random.uniform(0.05, 2.0))
+    for _ in range(5):
+        await asyncio.sleep(world.random.uniform(0.05, 1.0))
         await cluster.trouble()
-    world.faults.lose_request = world.faults.lose_answer = world.faults.stall = world.faults.lose_watch = 0.0
-    await asyncio.sleep(60)  # what was stalled has arrived by now
+    await world.calm_down()
     for name in sorted(cluster.nodes):
         await world.node(name).crash()
-    last = ReferenceNode(world, world.node("last"), cluster.history)
+    last = ReferenceNode(world, world.node("last"), cluster.history, kind)
     await last.open()
     for reference in cluster.nodes.values():
         assert last.values[: len(reference.values)] == reference.values
@@ -260,9 +261,16 @@ async def _scenario(world: World) -> int:
     return last.position
 
 
-def test_a_cluster_in_trouble_keeps_every_promise(cluster_seed: int) -> None:
-    world = World(cluster_seed)
-    assert world.run(_scenario(world)) > 0
+def test_nodes_over_etcd_in_trouble_keep_every_promise(etcd_schedules: Schedules) -> None:
+    met = etcd_schedules.run(lambda world: _scenario(world, "etcd"))
+    if etcd_schedules.whole:
+        assert [fault for fault in (*FAULTS, "watch lost") if met[fault] < 10] == []
+
+
+def test_nodes_over_a_bucket_in_trouble_keep_every_promise(bucket_schedules: Schedules) -> None:
+    met = bucket_schedules.run(lambda world: _scenario(world, "bucket"))
+    if bucket_schedules.whole:
+        assert [fault for fault in FAULTS if met[fault] < 10] == []
 
 
 def always(key: bytes, *_: object) -> object:

@@ -7,6 +7,7 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { go } from "../route";
 import type { LakeStatus, LakeTopic } from "../types";
+import { Pipelines } from "./pipelines";
 
 const SHOWN = 200;
 
@@ -62,10 +63,11 @@ function Content({ status }: { status: LakeStatus }) {
           ]}
         />
       ) : (
-        <Empty title="No driver is running" commands={["mainstem serve --lake", "mainstem lake run", "mainstem pipeline run my_pipeline.py"]}>
-          A driver turns old records into Parquet and publishes tables. Pipelines read topics and write topics or tables.
+        <Empty title="No driver is running" commands={["mainstem serve --lake", "mainstem lake run"]}>
+          A driver turns old records into Parquet and publishes tables. One of these starts it:
         </Empty>
       )}
+      <Pipelines />
       {failing.length > 0 && (
         <>
           <h2>Failing</h2>

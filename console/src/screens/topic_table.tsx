@@ -1,9 +1,9 @@
 import { get, path, put, query } from "../api";
 import { isJson, summary, textOf } from "../content";
-import { bytes, count, time } from "../format";
+import { bytes, count, plural, time } from "../format";
 import { Badge, Button, Figure } from "../parts/controls";
 import { notify } from "../parts/notices";
-import { Empty, Settled } from "../parts/states";
+import { Command, Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
@@ -97,7 +97,7 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
       <div class="figures">
         <Figure label="Lag" value={count(status.lag_records)} note="records not in the table yet" />
         <Figure label="Rows" value={count(status.records)} note={bytes(status.file_bytes)} />
-        <Figure label="Files" value={count(status.files)} note={`${count(storage.parts_total)} parts`} />
+        <Figure label="Files" value={count(status.files)} note={plural(storage.parts_total, "part")} />
         <Figure label="Snapshots" value={count(status.snapshots)} />
       </div>
       <div class="columns">
@@ -158,6 +158,7 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
       {rows.length > 0 && (
         <>
           <h2>Newest rows</h2>
+          <Command text={`mainstem sql "select * from ${status.table} order by _timestamp desc limit 20"`} />
           <Table
             label="Newest rows"
             rows={rows}

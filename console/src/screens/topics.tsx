@@ -123,7 +123,7 @@ export function Topics() {
               <span role="gridcell">
                 {row.type === "queue" ? <Badge>queue</Badge> : <span class="muted">log</span>}{" "}
                 {row.table && <Badge kind="good">table</Badge>}{" "}
-                {row.durability !== "disk" && <Badge>{row.durability}</Badge>}
+                {row.durability !== "fsync" && <Badge>{row.durability}</Badge>}
               </span>
               <span role="gridcell" class="number">
                 {count(row.partitions)}
@@ -173,7 +173,7 @@ function CreateTopic({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState("");
   const [type, setType] = useState<"log" | "queue">("log");
   const [partitions, setPartitions] = useState("1");
-  const [durability, setDurability] = useState("disk");
+  const [durability, setDurability] = useState("fsync");
   const [table, setTable] = useState(false);
   const create = async () => {
     const settings: Record<string, string> = table ? { "mainstem.table": "true" } : {};

@@ -21,6 +21,7 @@ from mainstem import limits
 from mainstem.broker.activity import Activity
 from mainstem.broker.backups import Backups
 from mainstem.broker.catalog import Catalog
+from mainstem.broker.client_quotas import ClientQuotas
 from mainstem.broker.cluster import Cluster
 from mainstem.broker.deletes import Deletes
 from mainstem.broker.diff import Diffs
@@ -34,6 +35,7 @@ from mainstem.broker.retention import Retention
 from mainstem.broker.rounds import Rounds
 from mainstem.broker.routers import Routers
 from mainstem.broker.routing import Routing
+from mainstem.broker.share.shares import Shares
 from mainstem.broker.sinks import Sinks
 from mainstem.broker.states import States
 from mainstem.broker.store_clock import clock_off_ms
@@ -69,13 +71,15 @@ from mainstem.ledger.names import bad_name
 from mainstem.ledger.topics import Topic
 from mainstem.log.group import Placed
 from mainstem.log.log import Log
+from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.tiering import HotRetention
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.records.building import build_batch, build_lone
 from mainstem.records.decoding import decode_records, record_sizes_and_times
-from mainstem.records.header import SliceFacts, check_slice, walk
+from mainstem.records.header import Slice, SliceFacts, check_slice, walk
 from mainstem.records.rewrite import with_append_time
 
 
@@ -89,10 +93,12 @@ class BrokerOptions:
     checkpoint_every_bytes: int = limits.CHECKPOINT_EVERY_BYTES
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # relaxed topics are synced in the background this often; 0 = left to the kernel
+    repack: RepackOptions = field(default_factory=RepackOptions)
     topics_max: int = limits.TOPICS_MAX  # more are not made; 0 = the ledger's own bound
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, as caps count them; 0 = unlimited
     objects: str = ""  # URL of the object store; none: a folder of the data directory
+    hot: HotRetention | None = None  # of a log whose older files go to `objects`: what the disk keeps of it
     place: SharedPlace | None = None  # where a log stands that other brokers write to as well
     zone: str = ""  # where this broker runs, for clients that say where they are
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
@@ -164,6 +170,8 @@ class Broker:
         self._retention = Retention(log, clock)
         self.transactions = Transactions(log, clock)
         self.streams = Streams(log)
+        self.client_quotas = ClientQuotas(log, clock)
+        self.shares = Shares(log, clock, self.streams)
         self._repacking = Repacking()
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
@@ -221,6 +229,7 @@ class Broker:
         """Drain, sync, checkpoint and release the directory."""
         await self.cluster.leave()
         await self.queues.close()
+        await self.shares.close()
         await self.routers.close()
         for rounds in (*self._rounds, self._clock_rounds):
             await rounds.stop()
@@ -413,7 +422,7 @@ class Broker:
         base, duplicate = await placing
         return Appended(base, facts.count, facts.max_timestamp, duplicate)
 
-    def place(self, topic: Topic, partition: int, batches: bytearray) -> tuple[Awaitable[Placed], SliceFacts]:
+    def place(self, topic: Topic, partition: int, batches: Slice) -> tuple[Awaitable[Placed], SliceFacts]:
         """As `append`, but in line at once: what is placed later comes later in the log.
 
         Raises what is wrong with the batches; awaiting raises what the ledger refuses."""
@@ -464,7 +473,7 @@ class Broker:
         return Appended(base, len(values), latest)
 
     def _place(
-        self, stream: int, config: TopicConfig, slice: bytearray, facts: SliceFacts, size: int
+        self, stream: int, config: TopicConfig, slice: Slice, facts: SliceFacts, size: int
     ) -> Awaitable[Placed]:
         if config.compression_type == "producer" and not self._repacking.busy(stream):
             return self._append(stream, config, slice, facts, size)
@@ -473,7 +482,7 @@ class Broker:
         )
 
     def _append(
-        self, stream: int, config: TopicConfig, slice: bytearray, facts: SliceFacts, size: int
+        self, stream: int, config: TopicConfig, slice: Slice, facts: SliceFacts, size: int
     ) -> Awaitable[Placed]:
         records = b""
         if config.tracked:
@@ -481,7 +490,7 @@ class Broker:
         return self._log.append(stream, slice, facts, size, records)
 
     def place_sized(
-        self, topic: Topic, stream: int, slice: bytearray, facts: SliceFacts, size: int, rows: bytes
+        self, topic: Topic, stream: int, slice: Slice, facts: SliceFacts, size: int, rows: bytes
     ) -> Awaitable[Placed]:
         """Append a batch this process built: `size` is what caps count, `rows` are packed RECORD rows."""
         config = topic.config
@@ -605,7 +614,7 @@ def _with_append_time(slice: memoryview, time_ms: int) -> bytearray:
     return stamped
 
 
-def _record_rows(slice: bytearray) -> tuple[bytes, int]:
+def _record_rows(slice: Slice) -> tuple[bytes, int]:
     """A size and a time for each record, packed as the ledger takes them, and the sum of the sizes."""
     sizes, times = record_sizes_and_times(memoryview(slice))
     rows = np.empty(len(sizes), RECORD)

@@ -19,6 +19,8 @@ from mainstem.broker.group.offsets import OWN_PREFIX, CommittedOffsets, OffsetTo
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.group.subscription import topics_told
 from mainstem.broker.group.timers import Timers
+from mainstem.broker.share.group import ShareGroup
+from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import (
     Closed,
     GroupFull,
@@ -38,13 +40,14 @@ from mainstem.errors import (
     WrongGroupKind,
 )
 from mainstem.ledger.cursors import Cursor
+from mainstem.ledger.share_commands import DeleteShare
 from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random, SystemRandom
 
 _log = logging.getLogger("mainstem.groups")
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 _UNKNOWN = "Unknown"  # of a group that another broker looks after
 _SWEPT_AT_ONCE = 1_000  # groups looked at before others have their turn
@@ -167,16 +170,28 @@ class Groups:
         if beat.epoch == 0 and not beat.member_id:
             beat = replace(beat, member_id=self._new_id("member"))
         group = self._groups.get(beat.group)
-        if isinstance(group, ClassicGroup) and group.empty:
-            group = None
-        if group is None:
+        if group is None or (group.empty and not isinstance(group, ConsumerGroup)):
             if beat.epoch != 0:
                 raise UnknownMember(beat.group, beat.member_id)
             group = ConsumerGroup(beat.group, self.timers, self._options, self._topics)
             self._put(group)
-        if isinstance(group, ClassicGroup):
-            raise WrongGroupKind(f"group {beat.group!r} has members of the classic protocol")
+        if not isinstance(group, ConsumerGroup):
+            raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
         return group.heartbeat(beat)
+
+    def share_heartbeat(self, beat: Beat) -> BeatAnswer:
+        """Join, stay in or leave a group whose members share partitions."""
+        self._check_open(beat.group)
+        _check_share_beat(beat)
+        group = self._groups.get(beat.group)
+        if group is None or (group.empty and not isinstance(group, ShareGroup)):
+            if beat.epoch != 0:
+                raise UnknownMember(beat.group, beat.member_id)
+            group = ShareGroup(beat.group, self.timers, self._options.members_max, self._topics)
+            self._put(group)
+        if not isinstance(group, ShareGroup):
+            raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
+        return group.heartbeat(beat, ShareSettings.of(self._log.ledger.group_settings.get(beat.group)))
 
     # Offsets
 
@@ -283,15 +298,41 @@ class Groups:
         return self._groups.get(group)
 
     def exists(self, group: str) -> bool:
-        return group in self._groups or self.offsets.exists(group)
+        return group in self._groups or self.offsets.exists(group) or self._log.ledger.shares.has(group)
+
+    def topics_of(self, group: str) -> set[str]:
+        """That it has a position in."""
+        topics = self._log.ledger.topics
+        owners = [topics.of_stream(stream) for stream in self._log.ledger.shares.of_group(group)]
+        return {*self.offsets.of_group(group), *(topic.name for topic in owners if topic is not None)}
+
+    def check_share_change(self, group: str) -> None:
+        """Whether an administrator may move a share group. Raises NotCoordinator, GroupNotEmpty."""
+        self._check_open(group)
+        found = self._groups.get(group)
+        if found is not None and not found.empty:
+            raise GroupNotEmpty(group)
+
+    def members(self) -> dict[str, int]:
+        """How many there are in each group that has some."""
+        return {name: len(group.members) for name, group in self._groups.items() if not group.empty}
+
+    def coordinates(self, group: str) -> bool:
+        """Whether this broker looks after the group."""
+        return self._coordinates(group)
 
     def list(self, *, everywhere: bool = False) -> list[ListedGroup]:
-        """Every group that has members or offsets and is looked after here; `everywhere`: or by another broker."""
+        """Every group that has members or a position and is looked after here; `everywhere`: or by another broker."""
         listed = {}
         for name in self.offsets.groups():
             here = self._coordinates(name)
             if here or everywhere:
                 listed[name] = ListedGroup(name, "", EMPTY if here else _UNKNOWN, ClassicGroup.kind)
+        for name in self._log.ledger.shares.groups():
+            here = self._coordinates(name)
+            if here or everywhere:
+                state = EMPTY if here else _UNKNOWN
+                listed[name] = ListedGroup(name, ShareGroup.protocol_type, state, ShareGroup.kind)
         for name, group in self._groups.items():
             listed[name] = ListedGroup(name, group.protocol_type or "", group.state, group.kind)
         return [listed[name] for name in sorted(listed)]
@@ -308,6 +349,8 @@ class Groups:
             self._drop(group)
         if self.offsets.exists(group):
             await self.offsets.delete(group)
+        if self._log.ledger.shares.has(group):
+            await self._log.propose(DeleteShare(group))
 
     # Finding groups
 
@@ -335,7 +378,7 @@ class Groups:
 
     def _classic_to_join(self, name: str, member_id: str) -> ClassicGroup:
         group = self._groups.get(name)
-        if isinstance(group, ConsumerGroup):
+        if group is not None and not isinstance(group, ClassicGroup):
             if not group.empty:
                 raise InconsistentProtocol(f"the broker assigns the partitions of group {name!r}")
             group = None
@@ -369,7 +412,7 @@ class Groups:
         group = self._groups.get(name)
         if group is None or group.empty:
             return
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | ShareGroup):
             if group.reads(topic):
                 raise GroupSubscribed(name, topic)
             return
@@ -414,3 +457,17 @@ def _check_beat(beat: Beat) -> None:
         raise TooLarge(f"a member reads at most {limits.GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
     if beat.assignor is not None and beat.assignor not in ASSIGNORS:
         raise UnsupportedAssignor(f"there is no assignor {beat.assignor!r}: use {' or '.join(ASSIGNORS)}")
+
+
+def _check_share_beat(beat: Beat) -> None:
+    """Raises InvalidInput, TooLarge."""
+    if beat.epoch < -1:
+        raise InvalidInput(f"{beat.epoch} is no member epoch")
+    if not 1 <= len(beat.member_id) <= limits.NAME_CHARS_MAX:
+        raise InvalidInput(f"a member of a share group has an id of 1 to {limits.NAME_CHARS_MAX} characters")
+    if beat.rack == "":
+        raise InvalidInput("a rack, if given, is not empty")
+    if beat.epoch == 0 and not beat.topics:
+        raise InvalidInput("a member that joins says which topics it reads")
+    if beat.topics is not None and len(beat.topics) > limits.GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {limits.GROUP_TOPICS_PER_MEMBER_MAX} topics by name")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from mainstem import limits
@@ -20,6 +22,7 @@ from mainstem.ledger.results import PartsSwapped, TaskLeased
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
+from mainstem.ports.objectstore.open import public
 from mainstem.ports.objectstore.port import ObjectStore
 
 
@@ -48,6 +51,12 @@ class TopicProgress(msgspec.Struct, frozen=True):
     file_bytes: int
 
 
+class TopicLag(NamedTuple):
+    topic: str
+    records: int  # that are in no Parquet file yet
+    table_records: int | None  # that the topic's table does not show yet; None: it has none
+
+
 class HeldTask(msgspec.Struct, frozen=True):
     task: str
     holder: str
@@ -70,8 +79,8 @@ class Lake:
         self._log = log
         self._clock = clock
         self.store = store
-        self.store_url = store_url
-        self._sourcing = Sourcing(log, store_url)
+        self.store_url = public(store_url)
+        self._sourcing = Sourcing(log, self.store_url)
         self._planning = Planning(log, self._sourcing, clock, random, all_topics=all_topics)
         self._garbage = LakeGarbage(log, store, clock)
         self.rounds = Rounds("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
@@ -89,6 +98,7 @@ class Lake:
     async def publish(self, publication: Publication) -> int:
         """Serve the range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""
         await self._check_files(publication)
+        self._check_tables(publication)
         swapped: PartsSwapped = await self._log.propose(
             SwapParts(publication.stream, publication.token, publication.sources, publication.parts)
         )
@@ -128,18 +138,55 @@ class Lake:
                     f"the store has {stored.get(file.key, 'no')} bytes of {file.key!r}, not {file.bytes}"
                 )
 
+    def _check_tables(self, publication: Publication) -> None:
+        """Parts are not joined where a table ends by now: its next snapshot would both replace and append. Whoever
+        plans again leaves the two sides apart. Raises StalePlan."""
+        owner = self._log.ledger.topics.of_stream(publication.stream)
+        if owner is None:
+            return
+        shown_to = self._log.ledger.tables.shown_to(owner.topic_id, publication.stream)
+        if shown_to & {end for _, end, _ in publication.sources[:-1]}:
+            raise StalePlan(f"a table of topic {owner.name!r} took up some of these parts meanwhile")
+
     # Status
 
     def status(self) -> LakeStatus:
         ledger = self._log.ledger
-        topics = [self.progress(topic) for topic in ledger.topics]
+        # Most topics of a large server have nothing to show: they cost no more than this look.
+        parts = ledger.generations.parts
+        topics = [
+            self.progress(topic)
+            for topic in ledger.topics
+            if self._planning.wanted(topic) or any(map(parts, topic.streams))
+        ]
         return LakeStatus(
             self.store_url,
-            [one for one in topics if one.wanted or one.file_bytes or any(p.parts for p in one.partitions)],
+            topics,
             [HeldTask(lease.task, lease.holder, lease.deadline_ms) for lease in ledger.tasks],
             len(ledger.generations.garbage()),
             self._clock.now_ms(),
         )
+
+    def lags(self) -> list[TopicLag]:
+        """How far behind every topic is that is made into files."""
+        ledger = self._log.ledger
+        found = []
+        for topic in ledger.topics:
+            if not self._planning.wanted(topic):
+                continue
+            ends = [(stream, self._log.stable_end(stream)) for stream in topic.streams]
+            frontier = ledger.generations.frontier
+            table = ledger.tables.of_topic(topic.topic_id)
+            found.append(
+                TopicLag(
+                    topic.name,
+                    sum(max(0, end - frontier(stream)) for stream, end in ends),
+                    None
+                    if table is None
+                    else sum(max(0, end - table.stream(stream).to) for stream, end in ends),
+                )
+            )
+        return found
 
     def progress(self, topic: Topic) -> TopicProgress:
         """How far one topic is."""

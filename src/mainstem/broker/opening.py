@@ -11,11 +11,14 @@ from mainstem import limits
 from mainstem.errors import InvalidConfig
 from mainstem.log.checkpoints import ChildCheckpoints, SharedChildCheckpoints
 from mainstem.log.log import Log, LogOptions
+from mainstem.log.tiering import HotRetention, absent_tiers, check_owned, missing_notes
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.places import SharedPlace, open_shared
+from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.files import Lock, OsFiles, make_directories
 from mainstem.ports.host import boot_id
+from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.open import open_store
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ _TOKEN_BYTES = 8
 
 async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tuple[Log, Lock | None]:
     """Take the log over, or join it. Returns what holds the directory of a broker that shares its log."""
+    if options.place is None and options.hot is not None:
+        return await _open_tiered(options, options.hot, clock, random), None
     if options.place is None:
         return await _open_own(options, clock), None
     return await _join(options, options.place, clock, random)
@@ -37,7 +42,7 @@ async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tupl
 async def _open_own(options: BrokerOptions, clock: Clock) -> Log:
     port = await LocalCommitLog.open(options.data_dir, segment_bytes=options.segment_bytes)
     try:
-        return await Log.open(
+        log = await Log.open(
             port,
             clock,
             replace(_log_options(options), boot_id=boot_id()),
@@ -47,6 +52,50 @@ async def _open_own(options: BrokerOptions, clock: Clock) -> Log:
     except BaseException:
         await port.close()
         raise
+    if elsewhere := absent_tiers(port, log.ledger):
+        await log.close()
+        raise InvalidConfig(
+            f"{len(elsewhere)} older files of the log in {options.data_dir} are in an object store alone: "
+            "name it with --objects"
+        )
+    return log
+
+
+async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, random: Random) -> Log:
+    """A log of one's own whose older objects are in the object store."""
+    local = options.data_dir / "objects"
+    if local.is_dir() and any(path.is_file() for path in local.rglob("*")):
+        raise InvalidConfig(
+            f"{local} holds files that the log refers to, and with --objects they are looked for in the store: "
+            "copy them there under the same names, then move the folder away"
+        )
+    store = open_store(options.objects_url)
+    while True:
+        port = await TieredCommitLog.open_tiered(
+            options.data_dir,
+            CachedObjectStore(store, options.data_dir / _CACHE),
+            segment_bytes=options.segment_bytes,
+        )
+        try:
+            log = await Log.open(
+                port,
+                clock,
+                replace(_log_options(options), boot_id=boot_id()),
+                ChildCheckpoints(options.data_dir),
+                store,
+            )
+        except BaseException:
+            await port.close()
+            raise
+        try:
+            await check_owned(port, store, log.ledger)
+            if not await missing_notes(port, log.ledger):
+                log.tier(store, clock, random, hot)
+                return log
+        except BaseException:
+            await log.close()
+            raise
+        await log.close()  # it was recovered without the objects whose notes are there now
 
 
 async def _join(
@@ -96,6 +145,7 @@ def _log_options(options: BrokerOptions) -> LogOptions:
         checkpoint_every_bytes=options.checkpoint_every_bytes,
         tail_cache_bytes=options.tail_cache_bytes,
         sync_every_ms=options.sync_every_ms,
+        repack=options.repack,
     )
 
 

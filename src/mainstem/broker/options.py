@@ -8,11 +8,17 @@ from mainstem.broker.configs import parse
 from mainstem.broker.opening import linger_ms
 from mainstem.config import Config
 from mainstem.errors import InvalidConfig
+from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.tiering import HotRetention
 from mainstem.ports.commitlog.places import SharedPlace
 
 
 def broker_options(config: Config) -> BrokerOptions:
     place = shared_place(config)
+    if config.objects and place is not None:
+        raise InvalidConfig(
+            "--objects is for a log in the data directory: a shared one keeps all of it in --store"
+        )
     return BrokerOptions(
         data_dir=config.data_dir,
         broker_id=config.broker_id,
@@ -22,13 +28,19 @@ def broker_options(config: Config) -> BrokerOptions:
         checkpoint_every_bytes=config.checkpoint_every_bytes,
         tail_cache_bytes=config.tail_cache_bytes,
         sync_every_ms=config.sync_every_ms,
+        repack=RepackOptions(
+            on=config.repack == "on",
+            after_objects=config.repack_after_objects,
+            bytes_per_s=config.repack_bytes_per_s,
+        ),
         topics_max=config.max_topics,
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
         lake_topics=config.lake_topics,
         place=place,
         zone=config.zone,
-        objects=config.store if place is None else "",
+        objects=(config.objects or config.store) if place is None else "",
+        hot=HotRetention(config.hot_retain_bytes, config.hot_retain_segments) if config.objects else None,
     )
 
 

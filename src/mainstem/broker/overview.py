@@ -56,6 +56,8 @@ class Tiers(msgspec.Struct, frozen=True):
     parquet_bytes: int
     parquet_records: int
     garbage_files: int
+    cold_objects: int = 0  # of those of the log, in an object store and no more on this disk
+    cold_bytes: int = 0
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -133,6 +135,8 @@ class Overview:
             file_bytes,
             records,
             len(generations.garbage()),
+            sum(one.cold for one in held.objects),
+            sum(one.size_bytes for one in held.objects if one.cold),
         )
 
     # Topics

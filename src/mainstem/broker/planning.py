@@ -5,7 +5,7 @@ The tasks of one stream share a lease and its token, and are published in the or
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mainstem import limits
@@ -150,7 +150,7 @@ class Planning:
         look: dict[TaskKind, Callable[[], Awaitable[_Work | None]]] = {
             "materialise": lambda: self._materialise(topic, stream, request, ranges),
             "rewrite": lambda: self._rewrite(stream, ranges),
-            "merge": lambda: self._merge(stream),
+            "merge": lambda: self._merge(topic, stream),
             "compact": lambda: self._compact(topic, stream),
         }
         last = self._last_kind.get(stream)
@@ -191,12 +191,14 @@ class Planning:
             return None
         return _Work("rewrite", tuple(self._sourcing.of_parts(stream, [part]) for part in stale))
 
-    async def _merge(self, stream: int) -> _Work | None:
+    async def _merge(self, topic: Topic, stream: int) -> _Work | None:
         run: list[Part] = []
         size = 0
+        shown_to = self._log.ledger.tables.shown_to(topic.topic_id, stream)
         for part in self._generations.parts(stream, self._log.ledger.streams.start(stream)):
             small = part.bytes < limits.LAKE_SMALL_PART_BYTES
-            if small and size + part.bytes <= limits.LAKE_TASK_BYTES:
+            # What a table shows is not joined to what it is yet to show: one snapshot would both replace and append.
+            if small and size + part.bytes <= limits.LAKE_TASK_BYTES and part.base not in shown_to:
                 run.append(part)
                 size += part.bytes
                 continue
@@ -213,8 +215,11 @@ class Planning:
             return None
         now = self._clock.now_ms()
         before_ms = now - config.min_compaction_lag_ms
-        dirty = [part for part in self._generations.dirty(stream) if _latest(part) < before_ms]
-        parts = self._generations.parts(stream)
+        parts = self._up_to_shown(topic, stream)
+        end = parts[-1].end if parts else 0
+        dirty = [
+            one for one in self._generations.dirty(stream) if one.end <= end and _latest(one) < before_ms
+        ]
         if not dirty or before_ms <= 0:
             return None
         overdue = any(_latest(part) < now - config.max_compaction_lag_ms for part in dirty)
@@ -227,6 +232,16 @@ class Planning:
             compact_before_ms=before_ms,
             tombstones_before_ms=now - config.delete_retention_ms,
         )
+
+    def _up_to_shown(self, topic: Topic, stream: int) -> Sequence[Part]:
+        """The parts that every table shows; all of them if one shows none yet. The others wait for their turn."""
+        parts = self._generations.parts(stream)
+        inside = [
+            end
+            for end in self._log.ledger.tables.shown_to(topic.topic_id, stream)
+            if parts and parts[0].base < end < parts[-1].end
+        ]
+        return [part for part in parts if part.end <= min(inside)] if inside else parts
 
 
 def _check(request: PlanRequest) -> None:

@@ -9,15 +9,25 @@ import msgspec
 from mainstem.ledger.parts import Part
 
 
+class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes of an object of the log, as one object of the store has them."""
+
+    start: int  # in the object of the log
+    length: int
+    key: str  # below the URL of the store
+    at: int  # where they begin there
+
+
 class WalExtents(msgspec.Struct, frozen=True):
     """Slices of one stream in one object of the log, in offset order."""
 
-    url: str  # of the object: file:///… or s3://…
+    url: str  # of the object, file:///…; with `pieces` of the store that has them, without what is secret in it
     rows: bytes  # EXTENT rows (log/extents.py)
     shift: int = 0  # added to every base: the slices are copies of another stream's
     timestamp_ms: int | None = None  # of every record, in place of its own
     first: int = 0  # only records at offsets of [first, last), shifted, are meant
     last: int = 1 << 62
+    pieces: tuple[StoredPiece, ...] = ()  # by rising start: where the store has the object's bytes
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -27,7 +37,7 @@ class Sources(msgspec.Struct, frozen=True):
     end: int
     wal: tuple[WalExtents, ...] = ()
     parts: tuple[Part, ...] = ()
-    store: str = ""  # URL that the keys of the parts' files are under
+    store: str = ""  # URL that the keys of the parts' files are under, without what is secret in it
     leave_out: tuple[
         tuple[int, int], ...
     ] = ()  # deleted, aborted, markers: not to be shown even where stored

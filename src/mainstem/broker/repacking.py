@@ -15,10 +15,10 @@ from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.group import Placed
 from mainstem.records.compression import CODECS, Codec, codec_id
-from mainstem.records.header import walk
+from mainstem.records.header import Slice, walk
 from mainstem.records.rewrite import in_codec
 
-Append = Callable[[bytearray], Awaitable[Placed]]
+Append = Callable[[Slice], Awaitable[Placed]]
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Repacking:
         return stream in self._lines
 
     def place(
-        self, stream: int, config: TopicConfig, batches: bytearray, append: Append
+        self, stream: int, config: TopicConfig, batches: Slice, append: Append
     ) -> Awaitable[Placed]:
         """Append the batches as the topic stores them, after all that were placed before.
 
@@ -54,7 +54,7 @@ class Repacking:
         return task
 
     async def _in_line(
-        self, stream: int, line: _Line, config: TopicConfig, batches: bytearray, append: Append
+        self, stream: int, line: _Line, config: TopicConfig, batches: Slice, append: Append
     ) -> Placed:
         try:
             async with line.head:
@@ -75,7 +75,7 @@ def _codec(config: TopicConfig) -> Codec | None:
     return next(codec for codec in CODECS if codec == config.compression_type)
 
 
-def _heavy(batches: bytearray, config: TopicConfig) -> bool:
+def _heavy(batches: Slice, config: TopicConfig) -> bool:
     """Whether packing may take long. What a compressed batch unpacks to is unknown, however small it is."""
     codec = _codec(config)
     if codec is None:
@@ -86,7 +86,7 @@ def _heavy(batches: bytearray, config: TopicConfig) -> bool:
     return any(header.codec_id for header in differing)
 
 
-def _packed(batches: bytearray, config: TopicConfig) -> bytearray:
+def _packed(batches: Slice, config: TopicConfig) -> Slice:
     codec = _codec(config)
     packed = None if codec is None else in_codec(memoryview(batches), codec)
     if packed is None:

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from mainstem import limits
-from mainstem.broker.plans import Sources, WalExtents
+from mainstem.broker.plans import Sources, StoredPiece, WalExtents
 from mainstem.errors import OffsetOutOfRange
 from mainstem.ledger.aliases import AliasRun
 from mainstem.ledger.intervals import ABORTED, DELETED, is_loss
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.parts import Part
 from mainstem.log.log import Log
+from mainstem.ports.commitlog.port import Piece
 
 _OWN_TIME = -(1 << 63)  # of a run of the stream's own bytes: every record has its own
 _RUNS_PER_TURN = 64
@@ -26,10 +29,6 @@ class _Found:
     unreachable: list[tuple[int, int]] = field(default_factory=list)
     bytes: int = 0
     extents: int = 0
-
-    @property
-    def full(self) -> bool:
-        return self.bytes >= limits.LAKE_TASK_BYTES or self.extents >= limits.LAKE_TASK_EXTENTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,9 @@ class Sourcing:
 
     def __init__(self, log: Log, store_url: str) -> None:
         self._log = log
-        self._store_url = store_url
+        self._store_url = store_url  # as anybody may see it
+        # In a shared log every slice may lie in an object of its own, each with a key that the plan names.
+        self._extents_max = limits.LAKE_TASK_PIECES_MAX if log.shared else limits.LAKE_TASK_EXTENTS_MAX
 
     @property
     def _ledger(self) -> Ledger:
@@ -81,7 +82,8 @@ class Sourcing:
         for number, run in enumerate(self._runs(stream, base, end)):
             if number % _RUNS_PER_TURN == _RUNS_PER_TURN - 1:
                 await asyncio.sleep(0)  # there may be a run for every append
-            if number == limits.LAKE_TASK_RUNS_MAX or found.full or not await self._add(found, run):
+            full = found.bytes >= limits.LAKE_TASK_BYTES or found.extents >= self._extents_max
+            if number == limits.LAKE_TASK_RUNS_MAX or full or not await self._add(found, run):
                 break
         else:
             found.reach = end
@@ -102,27 +104,35 @@ class Sourcing:
     async def _add(self, found: _Found, run: AliasRun) -> bool:
         """Look up one run. False if it does not fit as a whole."""
         shift = run.base - run.origin_base
-        located, urls = await self._log.locate(
+        located, places = await self._log.locate(
             run.origin,
             run.origin_base,
             run.origin_base + run.count,
             max_bytes=limits.LAKE_TASK_BYTES - found.bytes,
-            max_extents=limits.LAKE_TASK_EXTENTS_MAX - found.extents,
+            max_extents=self._extents_max - found.extents,
         )
         reach = located.end + shift
         for number, rows in located.objects:
-            url = urls[number]
-            if url is None:
+            place = places[number]
+            if place is None:
                 first, last = int(rows["base"][0]), int(rows["base"][-1]) + int(rows["count"][-1])
                 found.unreachable.append((max(run.base, first + shift), min(last + shift, reach)))
-            elif run.time_ms == _OWN_TIME:
-                found.wal.append(WalExtents(url, rows.tobytes()))
-            else:
-                found.wal.append(WalExtents(url, rows.tobytes(), shift, run.time_ms, run.base, reach))
+                continue
+            extents = self._stored(place, rows.tobytes())
+            if run.time_ms != _OWN_TIME:
+                extents = msgspec.structs.replace(
+                    extents, shift=shift, timestamp_ms=run.time_ms, first=run.base, last=reach
+                )
+            found.wal.append(extents)
         found.bytes += located.bytes
         found.extents += located.extents
         found.reach = reach
         return reach == run.end
+
+    def _stored(self, place: str | list[Piece], rows: bytes) -> WalExtents:
+        if isinstance(place, str):
+            return WalExtents(place, rows)
+        return WalExtents(self._store_url, rows, pieces=tuple(StoredPiece(*piece) for piece in place))
 
     def of_parts(self, stream: int, parts: list[Part]) -> Sources:
         return self._sources(stream, parts[0].base, parts[-1].end, parts, (), ())

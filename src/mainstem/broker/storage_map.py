@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,6 +26,9 @@ class HeldRange(msgspec.Struct, frozen=True):
     live: bool  # whether readers are still served from here
 
 
+Tier = Literal["disk", "both", "store"]
+
+
 class WalObject(msgspec.Struct, frozen=True):
     number: int
     bytes: int
@@ -33,6 +36,7 @@ class WalObject(msgspec.Struct, frozen=True):
     commits: int
     ranges: list[HeldRange]  # the largest ones
     ranges_total: int
+    tier: Tier = "disk"  # where its bytes are
 
 
 class PartRow(msgspec.Struct, frozen=True):
@@ -110,7 +114,14 @@ def _object(
         one.commits,
         ranges[: limits.STORAGE_RANGES_SHOWN],
         len(ranges),
+        _tier(broker, one),
     )
+
+
+def _tier(broker: Broker, one: HeldObject) -> Tier:
+    if one.cold or broker.log.shared:
+        return "store"
+    return "disk" if broker.log.ledger.tiers.stored(one.number) is None else "both"
 
 
 def _parts(broker: Broker, allowed: Callable[[str], bool], streams: set[int] | None) -> Iterator[PartRow]:

@@ -28,6 +28,10 @@ class Streams:
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         return self._log.ledger.topics.by_id(topic_id)
 
+    def of_stream(self, stream: int) -> Topic | None:
+        """Whose partition a stream is."""
+        return self._log.ledger.topics.of_stream(stream)
+
     def topic(self, name: str) -> Topic:
         """Raises TopicNotFound."""
         topic = self.get(name)

@@ -29,7 +29,7 @@ class TableWork(msgspec.Struct, frozen=True):
     table_id: bytes
     location: str  # of its metadata
     store: str  # URL that the keys of files are under, as the locations in the metadata are written
-    store_url: str  # the same, as the store is opened
+    store_url: str  # the same, as the store is opened, without what is secret in it
     columns: str  # JSON of the declared columns
     offsets: dict[int, int]  # partition → one past the last offset it shows
     changes: tuple[PendingChange, ...] = ()  # in the order they are to be made; maybe not all

@@ -211,7 +211,7 @@ class TopicTables:
             table.table_id,
             table.location,
             self._broker.catalog.store_url,
-            self._broker.options.objects_url,
+            self._broker.lake.store_url,
             declaration.columns,
             {partition: table.stream(stream).to for partition, stream in enumerate(topic.streams)},
             tuple(changes),

@@ -24,6 +24,7 @@ class Session:
     include_meta: bool
     include_tags: bool
     include_data: bool
+    include_trace: bool
     connections: int = field(default=0)
     idle_since: float = field(default=0.0)  # on the clock's monotonic seconds, while nobody is connected
 
@@ -68,6 +69,7 @@ class WatchSessions:
         include_meta: bool = True,
         include_tags: bool = False,
         include_data: bool = True,
+        include_trace: bool = False,
     ) -> Session:
         """Raises Throttled."""
         self.check_room()
@@ -82,6 +84,7 @@ class WatchSessions:
             include_meta,
             include_tags,
             include_data,
+            include_trace,
         )
         self._sessions[wid] = session
         self._rest(session)

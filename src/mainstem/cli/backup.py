@@ -45,6 +45,7 @@ def backup(server: Server, destination: str, data_dir: Path | None, as_json: boo
     click.echo(
         f"backup {report.name}: {report.files} files, {_mb(report.bytes)}, {_mb(report.copied_bytes)} of it new"
     )
+    _tell_cold(report.cold_objects)
 
 
 @click.command()
@@ -79,6 +80,16 @@ async def _restore(source: str, data_dir: Path, name: str | None, listing: bool,
             await backups.restore(store, data_dir, name, progress=progress)
     done = "is whole" if verify else f"restored into {data_dir}"
     click.echo(f"backup of {manifest.made} {done}: {len(manifest.files)} files, {_mb(manifest.bytes)}")
+    _tell_cold(manifest.cold_objects)
+
+
+def _tell_cold(objects: int) -> None:
+    if objects:
+        click.echo(
+            f"{objects} older files of the log are in its object store (--objects) and not in the backup: "
+            "keep that store, and let one server at a time use it",
+            err=True,
+        )
 
 
 async def _directory(data_dir: Path, destination: str) -> BackupReport:

@@ -51,7 +51,7 @@ def dump(path: Path, records: bool, from_position: int, limit: int | None, as_js
 
 def _items(path: Path, wanted: Wanted) -> Iterator[Item]:
     from mainstem.cli.contents import SegmentContents, checkpoint_items
-    from mainstem.ports.commitlog import checkpoints, segments
+    from mainstem.ports.commitlog import checkpoints, cold, segments
     from mainstem.ports.files import OsFiles, read_up_to
 
     file = OsFiles().open(path)
@@ -63,6 +63,11 @@ def _items(path: Path, wanted: Wanted) -> Iterator[Item]:
             yield from checkpoint_items(file, wanted)
         elif magic == segments.HEADER_MAGIC or path.suffix == segments.SUFFIX:
             yield from SegmentContents(file, wanted).items()
+        elif magic == cold.MAGIC or path.suffix == cold.SUFFIX:
+            raise InvalidInput(
+                f"{path} is the note of a log file that is in the object store: copy its parts from there, "
+                "join them to one file, and dump that"
+            )
         else:
             raise InvalidInput(f"{path} is neither a log file (.wal) nor a checkpoint (.ckpt)")
     finally:

@@ -50,7 +50,7 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
     if once and failing:
         first = failing[0]
         raise MainstemError(
-            f"{len(failing)} partitions failed, such as one of topic {first.topic!r}: {first.error}"
+            f"{len(failing)} partitions or tables failed, such as one of topic {first.topic!r}: {first.error}"
         )
     if once and standing.tables_error:
         raise MainstemError(f"the tables could not be updated: {standing.tables_error}")

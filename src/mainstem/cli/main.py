@@ -28,7 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "router": ("mainstem.cli.router:router", "Copy what comes to one topic to another."),
     "table": ("mainstem.cli.table:table", "Keep topics as Iceberg tables."),
     "lake": ("mainstem.cli.lake:lake", "Make records into tables, on Spark."),
-    "pipeline": ("mainstem.cli.pipeline:pipeline", "Run a pipeline of topics and tables, on Spark."),
+    "pipeline": (
+        "mainstem.cli.pipeline:pipeline",
+        "Run pipelines of topics and tables, on Spark; see how they do.",
+    ),
     "replay": ("mainstem.cli.replay:replay", "Write a stretch of a topic again, on Spark."),
     "sql": ("mainstem.cli.sql:sql", "Ask SQL of topics and tables, on Spark."),
     "backup": ("mainstem.cli.backup:backup", "Copy everything as of now to a folder or a bucket."),

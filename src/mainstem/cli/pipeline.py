@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.output import as_json_option, print_json
 from mainstem.cli.places import Place, place
+from mainstem.cli.tables import print_table
+from mainstem.cli.target import Server, takes_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 url_option = click.option(
     "--url", metavar="URL", help="The server. [MAINSTEM_URL; default http://127.0.0.1:4000]"
@@ -67,9 +77,9 @@ def run(
     It goes on where it stopped: every record goes through every output once.
     """
     from mainstem.spark.pipelines.loading import load
+    from mainstem.spark.pipelines.reporting import PipelineReporter
     from mainstem.spark.pipelines.running import PipelineRun, Settings
     from mainstem.spark.pipelines.watching import QueryLines, stopped_by_signals, watch
-    from mainstem.spark.session import open_session
     from mainstem.spark.stretches import bound
 
     declared = load(file)
@@ -83,10 +93,61 @@ def run(
     settings = Settings(address, state.absolute(), key, bound("starting", begin), label)
     lines = QueryLines()
     lines.event("starting", pipeline=declared.name, outputs=len(declared.outputs))
-    spark = open_session(f"mainstem pipeline {declared.name}")
+    reporting = PipelineReporter.connected(
+        declared, address, key, label=label, told=lambda why: lines.event("not reported", error=why)
+    )
+    with reporting as reporter, _session(declared.name) as spark, stopped_by_signals() as stop:
+        queries = PipelineRun(spark, declared, settings).start(once=once)
+        reporter.running()
+        watch(queries, stop, lines, reporter)
+        if stop.is_set():
+            reporter.stopped()
+    lines.event("done", pipeline=declared.name)
+
+
+@contextlib.contextmanager
+def _session(name: str) -> Iterator[SparkSession]:
+    from mainstem.spark.session import open_session
+
+    spark = open_session(f"mainstem pipeline {name}")
     try:
-        with stopped_by_signals() as stop:
-            watch(PipelineRun(spark, declared, settings).start(once=once), lines, stop)
+        yield spark
     finally:
         spark.stop()
-    lines.event("done", pipeline=declared.name)
+
+
+@pipeline.command()
+@takes_server
+@as_json_option
+def status(server: Server, *, as_json: bool) -> None:
+    """Show the pipelines that the server has heard of within a day."""
+    found = server.run(lambda client: client.pipelines())
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(found))
+        return
+    if not found:
+        click.echo("no pipeline was heard of: start one with `mainstem pipeline run FILE`")
+        return
+    now_ms = time.time_ns() // 1_000_000
+    rows: list[list[object]] = [
+        [
+            one.pipeline,
+            one.state,
+            output.output,
+            output.target,
+            "-" if output.batch < 0 else output.batch,
+            output.rows_in,
+            output.rows_out,
+            "-" if output.behind is None else output.behind,
+            max(0, now_ms - one.heard_ms) // 1000,
+        ]
+        for one in found
+        for output in one.outputs
+    ]
+    head = ["pipeline", "state", "output", "to", "batch", "rows in", "rows out", "behind", "heard s ago"]
+    print_table(head, rows)
+    for one in found:
+        if one.error:
+            click.echo(f"\n{one.pipeline}: {one.error}")

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.cli.records import NewRecord
 from mainstem.cli.store import Described, PartitionLine, ReadRecord, TopicLine
-from mainstem.errors import GroupNotFound, TopicExists, TopicNotFound, Unavailable, Unreachable
+from mainstem.errors import GroupNotFound, TopicExists, Unavailable, Unreachable
 
 if TYPE_CHECKING:
     from mainstem.client.asynchronous import AsyncClient
 
 T = TypeVar("T")
 
-_ASKED_AT_ONCE = 32
 _WAIT_S = 30.0
 _INTERRUPT_AGAIN_S = 0.5
 
@@ -94,20 +93,11 @@ class ServerStore:
                 raise
 
     async def topics(self, prefix: str) -> list[TopicLine]:
-        import asyncio
-
-        asking = asyncio.Semaphore(_ASKED_AT_ONCE)
-
-        async def line(name: str) -> TopicLine | None:
-            async with asking:
-                try:
-                    return (await self.describe(name)).line
-                except TopicNotFound:
-                    return None  # deleted since it was listed
-
-        rows = await self._client.topics(prefix)
-        lines = await asyncio.gather(*(line(row.topic) for row in rows))
-        return [found for found in lines if found is not None]
+        return [
+            TopicLine(row.topic, row.partitions, row.records, row.bytes, row.type, row.durability)
+            for row in await self._client.topic_sizes(prefix)
+            if row.topic.startswith(prefix)
+        ]
 
     async def describe(self, name: str) -> Described:
         shown = await self._client.topic_settings(name)

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from mainstem.cli.output import as_json_option, print_fields
+from mainstem.cli.output import as_json_option, print_fields, print_rows
 from mainstem.cli.target import Server, takes_server
+from mainstem.errors import MainstemError
 
 
 @click.group()
@@ -22,8 +23,9 @@ def table() -> None:
 @click.option(
     "--schema", "schema_file", type=click.File("rb"), help="JSON file with the schema of the values."
 )
+@click.option("--delta", metavar="URL", help="Path or URL of a Delta table that gets the records as well.")
 @as_json_option
-def enable(server: Server, topic: str, schema_file: Any, as_json: bool) -> None:
+def enable(server: Server, topic: str, schema_file: Any, delta: str | None, as_json: bool) -> None:
     """Keep TOPIC as a table as well, what it holds already included."""
     schema = None
     if schema_file is not None:
@@ -31,7 +33,8 @@ def enable(server: Server, topic: str, schema_file: Any, as_json: bool) -> None:
             schema = json.load(schema_file)
         except ValueError as wrong:
             raise click.UsageError(f"{schema_file.name} is no JSON: {wrong}") from None
-    print_fields(_shown(server.run(lambda client: client.put_table(topic, schema=schema))), as_json)
+    status = server.run(lambda client: client.put_table(topic, schema=schema, delta=delta))
+    print_fields(_shown(status), as_json)
 
 
 @table.command()
@@ -50,6 +53,38 @@ def disable(server: Server, topic: str, as_json: bool) -> None:
 def show(server: Server, topic: str, as_json: bool) -> None:
     """Show how far TOPIC's table is."""
     print_fields(_shown(server.run(lambda client: client.table(topic))), as_json)
+
+
+@table.command()
+@takes_server
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@as_json_option
+def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
+    """Bring the Delta tables of TOPICs up to date, or all there are.
+
+    `mainstem lake run` does so round after round; this does it once, and needs no Spark.
+    """
+    from mainstem.lake.broker import LakeBroker
+
+    with LakeBroker(server.url, api_key=server.api_key) as broker:
+        works = [work for work in broker.tables().tables if work.delta]
+        for topic in set(topics) - {work.topic for work in works}:
+            raise MainstemError(
+                f"topic {topic!r} is delivered nowhere: mainstem table enable {topic} --delta URL"
+            )
+        chosen = [work for work in works if not topics or work.topic in topics]
+        try:
+            from mainstem.lake.delta import deliver as deliver_all
+        except ImportError:
+            raise MainstemError("Delta tables need more packages: pip install 'mainstem[spark]'") from None
+        report = deliver_all(broker, chosen)
+    rows = [
+        {"topic": work.topic, "table": work.delta, "problem": report.problems.get(work.topic)}
+        for work in chosen
+    ]
+    print_rows(rows, as_json)
+    if report.problems:
+        raise MainstemError(f"{len(report.problems)} of {len(chosen)} Delta tables are behind")
 
 
 def _shown(status: dict[str, Any]) -> dict[str, Any]:

@@ -175,6 +175,18 @@ class TopicRow(msgspec.Struct, frozen=True):
     effective_priority: int
 
 
+class TopicSize(msgspec.Struct, frozen=True):
+    """A topic in a list, all its partitions together."""
+
+    topic: str
+    type: str
+    durability: str
+    partitions: int
+    records: int
+    bytes: int
+    table: bool
+
+
 class Partition(msgspec.Struct, frozen=True):
     partition: int
     start: int
@@ -216,6 +228,7 @@ class JobBody(msgspec.Struct):
     key: str | None = field(name="$tag", default=None)
     meta_json: Raw = field(name="meta", default=_NULL)
     packed: str | None = field(name="$raw", default=None)
+    trace: str | None = field(name="$trace", default=None)  # its header traceparent
 
     @property
     def bytes(self) -> bytes | None:

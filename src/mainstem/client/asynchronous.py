@@ -8,6 +8,7 @@ from mainstem.client.answers import Health
 from mainstem.client.backups import BackupCalls
 from mainstem.client.clusters import ClusterCalls
 from mainstem.client.groups import GroupCalls
+from mainstem.client.pipelines import PipelineCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
@@ -17,7 +18,15 @@ from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 
 
 class AsyncClient(
-    TopicCalls, RecordCalls, QueueCalls, RouterCalls, GroupCalls, TableCalls, BackupCalls, ClusterCalls
+    TopicCalls,
+    RecordCalls,
+    QueueCalls,
+    RouterCalls,
+    GroupCalls,
+    TableCalls,
+    PipelineCalls,
+    BackupCalls,
+    ClusterCalls,
 ):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
     `mainstem.Client`; here they are awaited.

@@ -98,6 +98,7 @@ class Client:
     topic = _waited(AsyncClient.topic)
     topic_settings = _waited(AsyncClient.topic_settings)
     topics = _waited(AsyncClient.topics)
+    topic_sizes = _waited(AsyncClient.topic_sizes)
     alter_topic = _waited(AsyncClient.alter_topic)
     change_settings = _waited(AsyncClient.change_settings)
     delete_topic = _waited(AsyncClient.delete_topic)
@@ -134,6 +135,8 @@ class Client:
 
     table = _waited(AsyncClient.table)
     put_table = _waited(AsyncClient.put_table)
+
+    pipelines = _waited(AsyncClient.pipelines)
 
     backup = _waited(AsyncClient.backup)
 

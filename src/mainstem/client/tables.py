@@ -18,9 +18,15 @@ class TableCalls(Calls):
         return await self._transport.ask("GET", topic_path(topic, "table"), dict[str, Any])
 
     async def put_table(
-        self, topic: str, *, enabled: bool = True, schema: dict[str, Any] | None = None
+        self,
+        topic: str,
+        *,
+        enabled: bool = True,
+        schema: dict[str, Any] | None = None,
+        delta: str | None = None,
     ) -> dict[str, Any]:
-        """Turn a topic's table on or off. Turning it on fills it with what the topic holds.
+        """Turn a topic's table on or off. Turning it on fills it with what the topic holds. `delta` is a path or
+        URL at which the records are delivered as a Delta table as well.
 
         Example:
             client.put_table("orders")
@@ -28,4 +34,6 @@ class TableCalls(Calls):
         body: dict[str, Any] = {"enabled": enabled}
         if schema is not None:
             body["schema"] = schema
+        if delta is not None:
+            body["delta"] = delta
         return await self._transport.ask("PUT", topic_path(topic, "table"), dict[str, Any], body)

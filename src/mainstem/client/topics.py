@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 
 from mainstem import limits
-from mainstem.client.answers import Settings, Topic, TopicRow
+from mainstem.client.answers import Settings, Topic, TopicRow, TopicSize
 from mainstem.client.calls import Calls
 from mainstem.client.transport import topic_path
 from mainstem.errors import TopicExists, TopicIncompatible
@@ -34,6 +34,11 @@ class TopicOptions(TypedDict, total=False):
     max_deliveries: int
     dead_letter: str | None
     leases_durable: bool
+
+
+class _SizePage(msgspec.Struct):
+    topics: list[TopicSize]
+    total: int
 
 
 class _TopicPage(msgspec.Struct):
@@ -118,6 +123,22 @@ class TopicCalls(Calls):
             cursor = page.next_cursor
             if cursor is None:
                 return found
+
+    async def topic_sizes(self, search: str = "") -> list[TopicSize]:
+        """Every topic whose name contains `search`, by name, with what all its partitions hold together.
+
+        Example:
+            held = sum(row.bytes for row in client.topic_sizes())
+        """
+        found: dict[str, TopicSize] = {}
+        skip = 0
+        while True:
+            query = {"search": search or None, "limit": limits.TOPIC_PAGE_MAX, "skip": skip}
+            page = await self._transport.ask("GET", "/v0/overview/topics", _SizePage, query=query)
+            found |= {row.topic: row for row in page.topics}  # one that moved meanwhile may come twice
+            skip += len(page.topics)
+            if skip >= page.total or not page.topics:
+                return list(found.values())
 
     async def alter_topic(self, name: str, **changes: Unpack[TopicOptions]) -> Topic:
         """Change a topic's config; what is not named stays as it is.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from mainstem import tracing
 from mainstem.client import sse
 from mainstem.client.answers import CaughtUp, Gap, Record, Tombstone, TopicDeleted
 from mainstem.client.failures import event_failure
@@ -91,6 +92,7 @@ class _Watching:
                     for name, cursor in self.cursors.items()
                 },
                 "include_tags": True,
+                **({"include_trace": True} if tracing.enabled() else {}),
                 "node": self._node,
             }
             try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mainstem import limits
+from mainstem import limits, tracing
 from mainstem.client import sse
 from mainstem.client.answers import JobBody, Settled, Topic
 from mainstem.client.failures import event_failure
@@ -66,6 +66,11 @@ class AsyncJob:
     @property
     def meta(self) -> Any:
         return self.body.meta
+
+    @property
+    def trace(self) -> str | None:
+        """The context of the trace it was sent in, for `tracing.processing`; handlers are run in it already."""
+        return self.body.trace
 
     @property
     def deliveries(self) -> int:
@@ -298,7 +303,8 @@ class AsyncRunner:
 
     async def _handle(self, job: AsyncJob) -> None:
         try:
-            async with job:
-                await self._handler(job)
+            with tracing.processing(self._worker.queue, job.trace):
+                async with job:
+                    await self._handler(job)
         except Exception:  # noqa: BLE001 - one job must not stop the others
             _log.exception("job %d failed", job.seq)

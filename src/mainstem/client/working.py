@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
+from mainstem import tracing
 from mainstem.client.loop import LoopThread, Steps
 from mainstem.client.worker import AsyncJob, AsyncWorker
 from mainstem.errors import Closed
@@ -42,6 +43,11 @@ class Job:
     @property
     def meta(self) -> Any:
         return self._job.meta
+
+    @property
+    def trace(self) -> str | None:
+        """The context of the trace it was sent in, for `tracing.processing`; handlers are run in it already."""
+        return self._job.trace
 
     @property
     def deliveries(self) -> int:
@@ -85,6 +91,10 @@ class Worker:
     def __init__(self, thread: LoopThread, worker: AsyncWorker) -> None:
         self._thread = thread
         self._worker = worker
+
+    @property
+    def queue(self) -> str:
+        return self._worker.queue
 
     @property
     def concurrency(self) -> int:
@@ -149,7 +159,7 @@ class Runner:
 
     def _handle(self, job: Job) -> None:
         try:
-            with job:
+            with tracing.processing(self._worker.queue, job.trace), job:
                 self._handler(job)
         except Exception:  # noqa: BLE001 - one job must not stop the others
             _log.exception("job %d failed", job.seq)

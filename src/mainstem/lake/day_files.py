@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -97,7 +98,7 @@ class DayFiles:
         """Delete every file made so far."""
         for one in self._open.values():
             one.writer.abandon()
-            one.sink.close()
+            _let_go(one.sink)
         for key in self._made:
             self._outputs.discard(key)
 
@@ -143,15 +144,25 @@ class DayFiles:
         key = f"{self._prefix}-{len(self._made)}-{day}.parquet"
         self._made.append(key)
         sink = self._outputs.create(key)
-        return _Open(
-            key, sink, RowFileWriter(sink, schema, topic_id=self._topic_id, partition=self._partition)
-        )
+        try:
+            writer = RowFileWriter(sink, schema, topic_id=self._topic_id, partition=self._partition)
+        except BaseException:
+            _let_go(sink)
+            raise
+        return _Open(key, sink, writer)
 
     def _seal(self, day: int) -> None:
-        file = self._open.pop(day)
+        file = self._open[day]
         writer = file.writer
         writer.close()
         size = self._outputs.seal(file.key, file.sink)
         self._finished.append(
             DataFile(file.key, day, writer.base, writer.end, writer.records, size, file.latest_ms)
         )
+        del self._open[day]
+
+
+def _let_go(sink: IO[bytes]) -> None:
+    """Close a file that is to be deleted."""
+    with contextlib.suppress(OSError):  # a full disk does not take what is still buffered, either
+        sink.close()

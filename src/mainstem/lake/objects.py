@@ -12,9 +12,9 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.broker.plans import Sources, WalExtents
+from mainstem.broker.plans import Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
-from mainstem.lake.places import Place, open_place, open_seekable, url_of
+from mainstem.lake.places import Place, open_pieces, open_place, open_seekable, url_of
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT
 from mainstem.ports.objectstore.open import shown
@@ -56,7 +56,7 @@ class _LastPlace:
     """The object read last, left open: a stream of copies names the same few objects over and over."""
 
     def __init__(self) -> None:
-        self._url = ""
+        self._of: tuple[str, tuple[StoredPiece, ...]] = ("", ())
         self._place: Place | None = None
 
     def __enter__(self) -> _LastPlace:
@@ -66,12 +66,13 @@ class _LastPlace:
         if self._place is not None:
             self._place.close()
 
-    def at(self, url: str) -> Place:
-        if self._place is None or url != self._url:
-            fresh = open_place(url)
+    def of(self, extents: WalExtents) -> Place:
+        wanted = (extents.url, extents.pieces)
+        if self._place is None or wanted != self._of:
+            fresh = open_pieces(*wanted) if extents.pieces else open_place(extents.url)
             if self._place is not None:
                 self._place.close()
-            self._url, self._place = url, fresh
+            self._of, self._place = wanted, fresh
         return self._place
 
 
@@ -81,7 +82,7 @@ def _wal_rows(
     rows = np.frombuffer(extents.rows, EXTENT)
     bases = rows["base"] + extents.shift
     rows = rows[~(in_ranges(bases, lost) & in_ranges(bases + rows["count"] - 1, lost))]  # known to be damaged
-    place = places.at(extents.url)
+    place = places.of(extents)
     for first, last in _pieces(rows):
         batches = _read_slices(place, rows[first:last], extents, name)
         for decoded in decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms):
@@ -109,7 +110,7 @@ def _read_slices(place: Place, rows: Rows, extents: WalExtents, name: str) -> by
         if len(slice) != length or crc32c(slice) != crc:
             base += extents.shift
             raise SliceDamaged(
-                f"{name}: the bytes of offsets [{base}, {base + count}) in {shown(extents.url)} "
+                f"{name}: the bytes of offsets [{base}, {base + count}) in {_named(extents, row[3])} "
                 "do not match their checksum",
                 base,
                 base + count,
@@ -122,6 +123,12 @@ def _read_slices(place: Place, rows: Rows, extents: WalExtents, name: str) -> by
         stamp(view[at : at + len(slice)], base + extents.shift, _LEADER_EPOCH)
         at += len(slice)
     return joined
+
+
+def _named(extents: WalExtents, start: int) -> str:
+    """Where the byte of the log's object is, for people."""
+    within = [piece.key for piece in extents.pieces if piece.start <= start < piece.start + piece.length]
+    return shown(url_of(extents.url, within[0]) if within else extents.url)
 
 
 def _slices(place: Place, rows: Rows) -> Iterator[memoryview]:

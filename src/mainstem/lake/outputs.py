@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import IO, Protocol
 
+from mainstem.lake.access import open_named
 from mainstem.lake.places import local_path
 from mainstem.ports.files import OsFiles, make_directories
-from mainstem.ports.objectstore.open import open_store
 
 
 class Outputs(Protocol):
@@ -68,7 +68,7 @@ class StoreOutputs:
     """Objects of a store, put whole once they are complete. Until then they are files of this machine."""
 
     def __init__(self, url: str) -> None:
-        self._store = open_store(url)
+        self._store = open_named(url)
 
     def create(self, key: str) -> IO[bytes]:
         return tempfile.TemporaryFile(prefix="mainstem-")

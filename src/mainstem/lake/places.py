@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from mainstem.broker.plans import StoredPiece
 from mainstem.errors import NotFound
-from mainstem.ports.objectstore.open import open_store
+from mainstem.lake.access import open_named
 
 
 class Place(Protocol):
@@ -28,6 +30,11 @@ def open_place(url: str) -> Place:
     """Raises NotFound where it can be told already, and InvalidConfig for a URL of no known kind."""
     path = local_path(url)
     return _StorePlace(url) if path is None else _LocalPlace(path)
+
+
+def open_pieces(store: str, pieces: Sequence[StoredPiece]) -> Place:
+    """An object of the log that lies in pieces below a store's URL. Raises InvalidConfig."""
+    return _PiecedPlace(store, pieces)
 
 
 def open_seekable(url: str, size: int) -> io.RawIOBase | io.BufferedReader:
@@ -83,11 +90,65 @@ class _StorePlace:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._key = unquote(parts.path).strip("/")
-        self._store = open_store(urlunsplit(parts._replace(path="")))
+        self._store = open_named(urlunsplit(parts._replace(path="")))
         self._runner = asyncio.Runner()  # workers have no event loop of their own
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return self._runner.run(self._store.get_ranges(self._key, ranges))
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+class _Wanted(NamedTuple):
+    """Bytes of one object of the store."""
+
+    range: int  # which of those asked for they are a part of
+    into: int  # where in it
+    at: int  # where in the object
+    length: int
+
+
+class _PiecedPlace:
+    """Reads the object of the log as if it were one, out of the objects of the store that have it."""
+
+    def __init__(self, store: str, pieces: Sequence[StoredPiece]) -> None:
+        self._store = open_named(store)
+        self._pieces = pieces
+        self._starts = [piece.start for piece in pieces]
+        self._runner = asyncio.Runner()
+
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return self._runner.run(self._read(ranges))
+
+    async def _read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Every object is asked once, for all that is wanted of it. What no piece has comes as zeros: between two
+        slices that are read at once may be others, which nobody asked where to find."""
+        found = [bytearray(length) for _, length in ranges]
+        wanted: dict[str, list[_Wanted]] = {}
+        for number, (start, length) in enumerate(ranges):
+            for key, one in self._cut(number, start, length):
+                wanted.setdefault(key, []).append(one)
+        answers = await asyncio.gather(
+            *(
+                self._store.get_ranges(key, [(one.at, one.length) for one in ones])
+                for key, ones in wanted.items()
+            )
+        )
+        for ones, contents in zip(wanted.values(), answers, strict=True):
+            for one, content in zip(ones, contents, strict=True):
+                found[one.range][one.into : one.into + len(content)] = content
+        return [bytes(content) for content in found]
+
+    def _cut(self, number: int, start: int, length: int) -> Iterator[tuple[str, _Wanted]]:
+        """What to ask for, by key, to have a range."""
+        end = start + length
+        for piece in self._pieces[max(0, bisect_right(self._starts, start) - 1) :]:
+            if piece.start >= end:
+                return
+            first, last = max(start, piece.start), min(end, piece.start + piece.length)
+            if first < last:
+                yield piece.key, _Wanted(number, first - start, piece.at + first - piece.start, last - first)
 
     def close(self) -> None:
         self._runner.close()

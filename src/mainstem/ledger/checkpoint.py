@@ -24,20 +24,25 @@ import msgspec
 
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.brokers import BrokerState
+from mainstem.ledger.client_quotas import ClientQuota
 from mainstem.ledger.credentials import Credential
 from mainstem.ledger.cursors import CursorsState
 from mainstem.ledger.entry import Buffer
 from mainstem.ledger.generations import GenerationsState
+from mainstem.ledger.group_settings import GroupSettingsState
 from mainstem.ledger.idempotency import IdempotencyState
 from mainstem.ledger.leases import LeasesState
 from mainstem.ledger.members import Member
 from mainstem.ledger.producers import ProducersState
+from mainstem.ledger.repacked import RepackedState
 from mainstem.ledger.routers import RoutersState
 from mainstem.ledger.security_commands import AccessRule
+from mainstem.ledger.share import ShareState
 from mainstem.ledger.sinks import SinkState
 from mainstem.ledger.streams import StreamsState
 from mainstem.ledger.tables import TablesState
 from mainstem.ledger.tasks import LeaseState
+from mainstem.ledger.tiers import TierState
 from mainstem.ledger.topics import Topic
 from mainstem.ledger.transactions import TransactionState
 
@@ -68,6 +73,11 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     members: list[Member] = []
     credentials: list[Credential] = []
     access_rules: list[AccessRule] = []
+    client_quotas: list[ClientQuota] = []
+    group_settings: list[GroupSettingsState] = []
+    shares: list[ShareState] = []
+    repacked: RepackedState = RepackedState()
+    tiers: list[TierState] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode

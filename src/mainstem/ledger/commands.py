@@ -26,12 +26,21 @@ from mainstem.ledger.lake_commands import (
     SwapParts,
     TakeTask,
 )
+from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack
 from mainstem.ledger.router_commands import DeleteRouter, Forward, NoteForwarded, PassOver, PutRouter
 from mainstem.ledger.security_commands import (
+    AlterClientQuota,
     DeleteAccessRules,
     DeleteScramCredential,
     PutAccessRules,
     PutScramCredential,
+)
+from mainstem.ledger.share_commands import (
+    AcquireShare,
+    AlterGroupSettings,
+    DeleteShare,
+    OpenShare,
+    SettleShare,
 )
 from mainstem.ledger.table_commands import (
     CommitTables,
@@ -43,6 +52,7 @@ from mainstem.ledger.table_commands import (
     PutNamespaceProperties,
     RenameTable,
 )
+from mainstem.ledger.tier_commands import ForgetTier, PlanTier, SettleTier
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -391,4 +401,15 @@ Command = (
     | DeleteScramCredential
     | PutAccessRules
     | DeleteAccessRules
+    | AlterClientQuota
+    | AlterGroupSettings
+    | OpenShare
+    | AcquireShare
+    | SettleShare
+    | DeleteShare
+    | PublishRepack
+    | ForgetRepacked
+    | PlanTier
+    | SettleTier
+    | ForgetTier
 )

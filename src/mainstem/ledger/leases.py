@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
+from mainstem import limits
 from mainstem.errors import invariant
 from mainstem.ledger.digest import MASK, mix, mix_many
 
@@ -77,7 +78,7 @@ class Leases:
         self._delayed: dict[int, int] = {}  # offset → due time
         self._exhausted: set[int] = set()
         self._copies: dict[int, tuple[int, int]] = {}  # of exhausted ones → stream and offset of the copy
-        self._deliveries: dict[int, int] = {}  # only counts of 2 and more; below `fresh` it is 1 otherwise
+        self._deliveries: dict[int, int] = {}  # only counts other than 1, which it is below `fresh` otherwise
         # Heaps may hold entries that are out of date; the maps above say what is true.
         self._waiting_heap: list[int] = []
         self._due: list[tuple[int, int]] = []
@@ -101,6 +102,10 @@ class Leases:
         return len(self._waiting)
 
     @property
+    def lowest_waiting(self) -> int | None:
+        return min(self._waiting, default=None)
+
+    @property
     def next_change_ms(self) -> int | None:
         """A time at or before which nothing expires or comes due by itself."""
         times = [heap[0][0] for heap in (self._due, self._deadlines) if heap]
@@ -112,6 +117,12 @@ class Leases:
     def holders(self, limit: int) -> list[tuple[int, Grant]]:
         """Leased offsets and who holds each, lowest first."""
         return [(offset, self._leased[offset]) for offset in heapq.nsmallest(limit, self._leased)]
+
+    def held_offsets(self, node: str, broker: int) -> list[int]:
+        """What a broker gave to a node that holds it still, lowest first."""
+        return sorted(
+            offset for offset, grant in self._leased.items() if grant.node == node and grant.broker == broker
+        )
 
     def delayed(self, limit: int) -> list[tuple[int, int]]:
         """Offsets that were given back and when each is to be had again, soonest first."""
@@ -167,12 +178,18 @@ class Leases:
 
     # Handing out
 
-    def take(self, limit: int, deliveries_max: int, live: Live) -> tuple[list[int], list[int]]:
-        """Up to `limit` offsets to lease now and how often each is then handed out: waiting ones first.
+    def begin_at(self, offset: int) -> None:
+        """Nothing below `offset` will ever be handed out that was not before."""
+        self._move_fresh(offset, self.buried)
+
+    def take(
+        self, limit: int, deliveries_max: int, live: Live, *, until: int = limits.OFFSET_MAX
+    ) -> tuple[list[int], list[int]]:
+        """Up to `limit` offsets to lease now and how often each is then handed out: waiting ones below `until` first.
 
         The caller leases all of them. `deliveries_max` 0 = any number; beyond it a record is exhausted."""
         self._reconsider(deliveries_max)
-        offsets = self._take_waiting(limit, deliveries_max) if self._waiting else []
+        offsets = self._take_waiting(limit, deliveries_max, until) if self._waiting else []
         deliveries = [self._deliveries[offset] for offset in offsets]
         if len(offsets) < limit:
             fresh = self._take_fresh(limit - len(offsets), live)
@@ -191,11 +208,11 @@ class Leases:
             self._drop_exhausted(back)
             self._wait(back)
 
-    def _take_waiting(self, limit: int, deliveries_max: int) -> list[int]:
+    def _take_waiting(self, limit: int, deliveries_max: int, until: int) -> list[int]:
         taken: list[int] = []
         spent: list[int] = []
         heap, waiting = self._waiting_heap, self._waiting
-        while heap and len(taken) < limit:
+        while heap and heap[0] < until and len(taken) < limit:
             offset = heapq.heappop(heap)
             if offset not in waiting:
                 continue
@@ -263,6 +280,21 @@ class Leases:
             self._delayed[offset] = due_ms
             heapq.heappush(self._due, (due_ms, offset))
         self._pick_up(offsets, _DELAYED)
+
+    def give_back_unread(self, offsets: list[int]) -> None:
+        """Leased offsets are to be had again, as if they had not been handed out this time."""
+        self._let_go(offsets)
+        for offset in offsets:
+            count = self._deliveries.pop(offset, 1) - 1
+            if count != 1:
+                self._deliveries[offset] = count
+        self._wait(offsets)
+
+    def exhaust(self, offsets: list[int]) -> None:
+        """Leased offsets were handed out as often as they may be."""
+        self._let_go(offsets)
+        self._exhausted.update(offsets)
+        self._pick_up(offsets, _EXHAUSTED)
 
     def extend(self, offsets: list[int], deadline_ms: int) -> None:
         """Leased offsets get another deadline, and keep their token."""
@@ -440,7 +472,7 @@ class LeasesState(msgspec.Struct, frozen=True, array_like=True):
     waiting: bytes
     exhausted: bytes
     delayed: tuple[bytes, bytes]  # offsets, due times
-    deliveries: tuple[bytes, bytes]  # offsets, counts of 2 and more
+    deliveries: tuple[bytes, bytes]  # offsets, counts other than 1
     copies: list[tuple[int, int, int]] = []  # offset, stream and offset of its copy
 
 

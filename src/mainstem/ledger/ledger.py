@@ -19,19 +19,24 @@ from mainstem.ledger import (
     cluster_commands,
     commands,
     lake_commands,
+    repack_commands,
     router_commands,
     security_commands,
+    share_commands,
     table_commands,
+    tier_commands,
 )
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.aliases import Aliases
 from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.brokers import Admission, Brokers
+from mainstem.ledger.client_quotas import ClientQuotas
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
 from mainstem.ledger.digest import combine
 from mainstem.ledger.entry import Buffer, Entry, Part
 from mainstem.ledger.generations import Generations
+from mainstem.ledger.group_settings import GroupSettings
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.intervals import DELETED, is_loss
 from mainstem.ledger.members import Members
@@ -39,6 +44,7 @@ from mainstem.ledger.parts import Part as StreamPart
 from mainstem.ledger.placement import Placement, refused
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
+from mainstem.ledger.repacked import RepackedObjects
 from mainstem.ledger.results import (
     AlreadyApplied,
     Beaten,
@@ -54,10 +60,12 @@ from mainstem.ledger.results import (
     TransactionalIdsForgotten,
 )
 from mainstem.ledger.routers import Routers
+from mainstem.ledger.shares import Shares
 from mainstem.ledger.sinks import Sinks
 from mainstem.ledger.streams import STATE_COLUMNS, Streams
 from mainstem.ledger.tables import Tables
 from mainstem.ledger.tasks import Tasks
+from mainstem.ledger.tiers import Tiers
 from mainstem.ledger.topics import Topics
 from mainstem.ledger.transactions import Transactions
 
@@ -84,6 +92,11 @@ class Ledger:
         self.members = Members()
         self.credentials = Credentials()
         self.access_rules = AccessRules()
+        self.client_quotas = ClientQuotas()
+        self.group_settings = GroupSettings()
+        self.shares = Shares(self.streams)
+        self.repacked = RepackedObjects()
+        self.tiers = Tiers()
         self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
@@ -172,6 +185,11 @@ class Ledger:
             lake_commands.SwapParts: lambda command: self.generations.swap(command, self.position),
             lake_commands.RetireParts: lambda command: self.generations.retire(command, self.position),
             lake_commands.ForgetObjects: lambda command: self.generations.forget_objects(command),
+            repack_commands.PublishRepack: lambda command: self.repacked.publish(command),
+            repack_commands.ForgetRepacked: lambda command: self.repacked.forget(command),
+            tier_commands.PlanTier: lambda command: self.tiers.plan(command),
+            tier_commands.SettleTier: lambda command: self.tiers.settle(command, self.time_ms),
+            tier_commands.ForgetTier: lambda command: self.tiers.forget(command),
             cluster_commands.JoinBroker: self._join,
             cluster_commands.Heartbeat: lambda _: Beaten(),
             cluster_commands.LeaveBroker: self._leave,
@@ -181,6 +199,12 @@ class Ledger:
             security_commands.DeleteScramCredential: lambda command: self.credentials.delete(command),
             security_commands.PutAccessRules: lambda command: self.access_rules.put(command),
             security_commands.DeleteAccessRules: lambda command: self.access_rules.delete(command),
+            security_commands.AlterClientQuota: lambda command: self.client_quotas.alter(command),
+            share_commands.AlterGroupSettings: lambda command: self.group_settings.alter(command),
+            share_commands.OpenShare: lambda command: self.shares.open(command),
+            share_commands.AcquireShare: lambda command: self.shares.acquire(command, self.time_ms),
+            share_commands.SettleShare: lambda command: self.shares.settle(command, self.time_ms),
+            share_commands.DeleteShare: lambda command: self.shares.delete(command),
         }
 
     # Applying
@@ -273,6 +297,7 @@ class Ledger:
             self.idempotency.forget_streams(topic.streams)
             self.cursors.forget_streams(topic.streams)
             self.queues.forget_streams(topic.streams)
+            self.shares.forget_streams(tuple(topic.streams))
             self.routers.forget_topic(topic)
             self.tables.forget_topic(topic.topic_id)
             self.generations.forget_topic(topic, self.position)
@@ -356,6 +381,7 @@ class Ledger:
         epoch = self.brokers.boot(command.broker, command.boot_id, command.node)
         self.members.forget(command.broker)
         self.queues.boot(command.broker)
+        self.shares.boot(command.broker)
         return Booted(epoch, tuple(self.streams.jump(command.jump)))
 
     def _halt(self, command: commands.Halt) -> Outcome:
@@ -384,6 +410,7 @@ class Ledger:
         self.members.forget(broker)
         self.brokers.halt(broker)
         self.queues.boot(broker)  # what it handed out for as long as it lives
+        self.shares.boot(broker)
         return BrokerGone(broker, gone=True)
 
     # State as a whole
@@ -396,18 +423,26 @@ class Ledger:
             (
                 # Sums are added, not listed: a log from before there were transactions keeps its digests.
                 streams.holes_digest() + streams.transactions.digest(),
-                self.topics.digest + self.tables.digest + self.tasks.digest + self.generations.digest,
+                self.topics.digest
+                + self.tables.digest
+                + self.tasks.digest
+                + self.generations.digest
+                + self.repacked.digest
+                + self.tiers.digest,
                 self.producers.next_producer,
                 self.producers.digest() + self.idempotency.digest(),
                 self.cursors.digest
                 + self.transactions.digest()
                 + self.queues.digest
+                + self.shares.digest
+                + self.group_settings.digest
                 + self.sinks.digest
                 + self.routers.digest(),
                 self.brokers.digest()
                 + self.members.digest
                 + self.credentials.digest
-                + self.access_rules.digest,
+                + self.access_rules.digest
+                + self.client_quotas.digest,
             ),
         )
 
@@ -433,6 +468,11 @@ class Ledger:
             members=self.members.encode(),
             credentials=self.credentials.encode(),
             access_rules=self.access_rules.encode(),
+            client_quotas=self.client_quotas.encode(),
+            group_settings=self.group_settings.encode(),
+            shares=self.shares.encode(),
+            repacked=self.repacked.encode(),
+            tiers=self.tiers.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -461,6 +501,11 @@ class Ledger:
         ledger.members = Members.decode(state.members)
         ledger.credentials = Credentials.decode(state.credentials)
         ledger.access_rules = AccessRules.decode(state.access_rules)
+        ledger.client_quotas = ClientQuotas.decode(state.client_quotas)
+        ledger.group_settings = GroupSettings.decode(state.group_settings)
+        ledger.shares = Shares.decode(state.shares, streams)
+        ledger.repacked = RepackedObjects.decode(state.repacked)
+        ledger.tiers = Tiers.decode(state.tiers)
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from mainstem.errors import MainstemError
 from mainstem.ledger.appends import AppendOutcome
+from mainstem.ledger.client_quotas import ClientQuota
 from mainstem.ledger.credentials import Credential
+from mainstem.ledger.group_settings import GroupSettingsState
 from mainstem.ledger.members import Member
 from mainstem.ledger.security_commands import AccessRule
 from mainstem.ledger.topics import Topic
@@ -237,6 +239,17 @@ class ObjectsForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class Repacked:
+    frontier: int  # the log's own objects serve from this number on
+    repeated: bool  # the same files were published before
+
+
+@dataclass(frozen=True, slots=True)
+class TierChanged:
+    object: int
+
+
+@dataclass(frozen=True, slots=True)
 class RouterPut:
     name: str
     created: bool
@@ -273,6 +286,31 @@ class AccessRulesChanged:
     """Of PutAccessRules and DeleteAccessRules."""
 
     rules: tuple[AccessRule, ...]  # those that came, or went
+
+
+@dataclass(frozen=True, slots=True)
+class SharesChanged:
+    """Of OpenShare and DeleteShare."""
+
+    shares: int  # that came, or went
+
+
+@dataclass(frozen=True, slots=True)
+class ShareAcquired:
+    """Of AcquireShare."""
+
+    runs: tuple[tuple[int, int, int], ...]  # (first, end, how often handed out by now) of what the member has
+    deadline_ms: int
+    archived: int  # that turned out to have been handed out as often as they may be
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettled:
+    """Of SettleShare."""
+
+    counts: tuple[int, ...]  # of records, by the number of the verdict
+    archived: int  # given back as often as they may be handed out
+    relaxed: bool  # nothing of it has to outlive a crash of the machine
 
 
 Result = (
@@ -313,10 +351,17 @@ Result = (
     | PartsSwapped
     | PartsRetired
     | ObjectsForgotten
+    | TierChanged
+    | Repacked
     | Member
     | Beaten
     | BrokerGone
     | Credential
     | AccessRulesChanged
+    | ClientQuota
+    | GroupSettingsState
+    | SharesChanged
+    | ShareAcquired
+    | ShareSettled
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

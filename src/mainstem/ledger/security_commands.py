@@ -45,3 +45,19 @@ class DeleteAccessRules(msgspec.Struct, frozen=True, array_like=True, tag=133):
     """Rules go. It names each: what a filter of the client's meant is settled before."""
 
     rules: tuple[AccessRule, ...]
+
+
+class QuotaEntity(msgspec.Struct, frozen=True, array_like=True):
+    """Whom a quota is for: a user, a client id, or a user's client. An empty name is the default of all that have no
+    quota of their own; None: the quota does not ask."""
+
+    user: str | None
+    client: str | None
+
+
+class AlterClientQuota(msgspec.Struct, frozen=True, array_like=True, tag=134):
+    """Some of an entity's limits are set, and some removed; those it had besides stay."""
+
+    entity: QuotaEntity
+    put: tuple[tuple[str, float], ...]  # (key, value)
+    removed: tuple[str, ...] = ()

@@ -89,6 +89,10 @@ class Tables:
     def of_topic(self, topic_id: bytes, kind: TableKind = "records") -> Table | None:
         return self._of_topics.get(topic_id, {}).get(kind)
 
+    def shown_to(self, topic_id: bytes, stream: int) -> set[int]:
+        """Where each of the topic's tables ends, of this stream."""
+        return {table.stream(stream).to for table in self._of_topics.get(topic_id, {}).values()}
+
     def declaration(self, topic_id: bytes) -> Declaration:
         return self._declarations.get(topic_id, Declaration(0, "", ""))
 

@@ -18,6 +18,8 @@ from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import BackupDamaged, DirectoryUnusable, NewerVersion, NotFound
+from mainstem.ports.commitlog.cold import SUFFIX
+from mainstem.ports.commitlog.layout import COLD
 from mainstem.ports.files import File, Files, OsFiles, make_directories, write_all
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -51,6 +53,7 @@ class Manifest(msgspec.Struct, frozen=True):
     position: int  # the backup holds every commit before this
     made: str  # UTC, ISO 8601
     files: tuple[BackedUpFile, ...]
+    cold_objects: int = 0  # older files of the log, which stay in its object store and are not in the backup
 
     @property
     def bytes(self) -> int:
@@ -63,6 +66,7 @@ class BackupReport(msgspec.Struct, frozen=True):
     files: int
     bytes: int
     copied_bytes: int  # the rest was there already
+    cold_objects: int = 0  # files of the log that are in its object store, where the backup leaves them
 
 
 Progress = Callable[[int], None]  # bytes done
@@ -105,9 +109,10 @@ async def write_backup(
             progress(size)
         backed_up.append(BackedUpFile(str(path), length, tuple(chunks)))
     name = now.strftime("%Y%m%dT%H%M%S.%fZ")
-    manifest = Manifest(VERSION, log.hex(), position, now.isoformat(), tuple(backed_up))
+    cold = sum(path.suffix == SUFFIX and path.parts[0] == COLD for path, _ in files)
+    manifest = Manifest(VERSION, log.hex(), position, now.isoformat(), tuple(backed_up), cold)
     await store.put(f"{MANIFESTS}{name}.json", msgspec.json.encode(manifest), if_absent=True)
-    return BackupReport(name, position, len(backed_up), manifest.bytes, copied)
+    return BackupReport(name, position, len(backed_up), manifest.bytes, copied, cold)
 
 
 async def read_manifests(store: ObjectStore) -> list[Manifest]:

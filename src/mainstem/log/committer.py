@@ -40,12 +40,13 @@ from mainstem.log.extents import SealedExtents
 from mainstem.log.following import Following
 from mainstem.log.group import Group, Placed, Run
 from mainstem.log.index import ExtentIndex
+from mainstem.log.measures import CommitMeasures
 from mainstem.log.syncs import Syncs
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
-from mainstem.records.header import SliceFacts
+from mainstem.records.header import Slice, SliceFacts
 
 
 class Committer:
@@ -76,6 +77,7 @@ class Committer:
         self._loop = asyncio.get_running_loop()
 
         self._linger_s = linger_s
+        self._held_back_s = 0.0
         self._filling_since = 0.0  # when the group that fills got its first record
         self._ripe = asyncio.Event()  # it shall be written without waiting for more
         self.clock_trusted = True  # else commits carry the time of the one before
@@ -89,7 +91,8 @@ class Committer:
         self._refusal: MainstemError | None = None  # for good
         self._held: MainstemError | None = None  # until there is an epoch
 
-        self._syncs = Syncs(port, self._stop_writing)
+        self.measures = CommitMeasures()
+        self._syncs = Syncs(port, self._stop_writing, clock, self.measures)
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
         self._following: Following | None = None
         self._on_fatal: Callable[[Exception], None] = lambda _: None
@@ -139,6 +142,10 @@ class Committer:
         """Refuse everything but `propose_held` until there is an epoch."""
         self._held = why
 
+    def hold_back(self, seconds: float) -> None:
+        """Let every group of records wait for so long before it is written: what comes after does not keep up."""
+        self._held_back_s = seconds
+
     @property
     def refusal(self) -> MainstemError | None:
         """Why nothing more is written, if so."""
@@ -147,7 +154,7 @@ class Committer:
     # Proposing
 
     def append(
-        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes = b""
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
     ) -> Awaitable[Placed]:
         """Append checked batches to a stream. Takes ownership of the buffer and stamps it with its offsets.
 
@@ -157,7 +164,7 @@ class Committer:
         return self._append_now(stream, slice, facts, size, records)
 
     def _append_now(
-        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
     ) -> asyncio.Future[Placed]:
         waiter = self._add_slice(stream, slice, facts, size, records)
         self._proposed(self._filling)
@@ -166,7 +173,7 @@ class Committer:
     async def append_then(
         self,
         stream: int,
-        slice: bytearray,
+        slice: Slice,
         facts: SliceFacts,
         size: int,
         records: bytes,
@@ -192,7 +199,7 @@ class Committer:
             self._admit()
 
     def _add_slice(
-        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
     ) -> asyncio.Future[Placed]:
         """The caller says when the group is complete, by `_proposed`."""
         if self._refusal is not None or self._held is not None:
@@ -222,7 +229,7 @@ class Committer:
         return waiter
 
     async def _append_later(
-        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
     ) -> Placed:
         turn: asyncio.Future[None] = self._loop.create_future()
         self._room.append(turn)
@@ -327,8 +334,11 @@ class Committer:
             await self._work.wait()
             if self._linger_s:
                 await self._linger()
+            if self._held_back_s and self._pending_bytes:
+                await asyncio.sleep(self._held_back_s)
             group = self._next_group()
             if group is not None:
+                group.began = self._clock.monotonic()
                 return group
             self._work.clear()
 
@@ -421,7 +431,8 @@ class Committer:
             self.finish_object()
         self._index.open_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
-        self.committed_at = self._clock.monotonic()
+        self.committed_at = now = self._clock.monotonic()
+        self.measures.committed(now - group.began, group.payload_bytes, group.commands)
 
     def finish_object(self) -> None:
         """Close the index of the object that took commits so far."""

@@ -28,12 +28,15 @@ from mainstem.ledger.commands import (
 )
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.repack_commands import PublishRepack
 from mainstem.ledger.results import (
     Claimed,
     Forwarded,
     JobsChanged,
     LeasesExpired,
     ProducerInitialised,
+    ShareAcquired,
+    ShareSettled,
     SinkBatchAborted,
     SinkBatchCommitted,
     SinksForgotten,
@@ -83,6 +86,9 @@ _ENDING = (
     SinksForgotten,
 )
 
+_LEASING = (Claimed, JobsChanged, LeasesExpired, ShareAcquired, ShareSettled)
+_Leasing = Claimed | JobsChanged | LeasesExpired | ShareAcquired | ShareSettled
+
 
 class Delivery:
     """Runs on the loop, right after a commit was applied."""
@@ -126,7 +132,7 @@ class Delivery:
                 self._take_note(part, outcome, placement.position)
                 if isinstance(outcome, Forwarded):
                     self._syncs.after(placement.position, Publication(self._visibility, outcome.ends, []))
-                elif isinstance(outcome, (JobsChanged, LeasesExpired)):
+                elif isinstance(outcome, (JobsChanged, LeasesExpired, ShareSettled)):
                     self._visibility.wake(part.stream)  # type: ignore[union-attr]  # there may be jobs to claim
 
     def _observe_run(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> None:
@@ -223,9 +229,7 @@ class Delivery:
                 answer()
                 return
             self._syncs.after(position, Publication(self._visibility, late, []))
-        if isinstance(outcome, (Claimed, JobsChanged, LeasesExpired)) and self._needs_no_sync(
-            command, outcome
-        ):
+        if isinstance(outcome, _LEASING) and self._needs_no_sync(command, outcome):
             answer()
         else:
             self._syncs.after(position, answer)
@@ -243,11 +247,15 @@ class Delivery:
             self._visibility.wake(command.stream)
         elif isinstance(command, RaiseCeilings):
             self._syncs.after(position, RaisedCeilings(self._visibility, command))
+        elif isinstance(command, PublishRepack):
+            self._index.follow_repack()
         elif isinstance(outcome, _ENDING):
             self._syncs.after(position, EndedTransactions(self._visibility, outcome.marked))
 
-    def _needs_no_sync(self, command: Any, outcome: Claimed | JobsChanged | LeasesExpired) -> bool:
+    def _needs_no_sync(self, command: Any, outcome: _Leasing) -> bool:
         """Leases that are not durable anyway are answered once written, if readers can see the jobs."""
+        if isinstance(outcome, ShareAcquired):
+            return True  # its records were read before, and its locks do not outlive this broker
         if not isinstance(outcome, Claimed):
             return outcome.relaxed
         stream = command.stream

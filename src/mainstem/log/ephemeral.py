@@ -27,7 +27,7 @@ from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.group import Placed
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
-from mainstem.records.header import SliceFacts, stamp
+from mainstem.records.header import Slice, SliceFacts, stamp
 from mainstem.records.rewrite import without_ranges
 
 
@@ -36,7 +36,7 @@ class _Held:
     number: int  # of the stream in this process's own state
     config: TopicConfig
     bases: list[int] = field(default_factory=list)
-    slices: list[bytearray] = field(default_factory=list)
+    slices: list[Slice] = field(default_factory=list)
     bytes: int = 0  # of the slices
 
 
@@ -74,7 +74,7 @@ class EphemeralStreams:
         return _Held(number, config)
 
     async def append(
-        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
     ) -> Placed:
         """Keep a slice; the oldest give way past the stream's share of memory. Raises TopicFull."""
         if facts.transactional:

@@ -82,6 +82,15 @@ class Extent(NamedTuple):
         return self.base + self.offsets
 
 
+class Span(NamedTuple):
+    """What an object holds of a stream."""
+
+    base: int
+    end: int
+    bytes: int
+    max_timestamp: int
+
+
 class OpenExtents:
     """Extents of an object that still grows: rows in log order, and each stream's row numbers."""
 
@@ -159,14 +168,22 @@ class OpenExtents:
             return np.empty(0, EXTENT)
         return _within(self._rows[np.frombuffer(numbers, np.uint32).copy()], start, end)
 
+    def lower(self, ends: npt.NDArray[np.int64]) -> None:
+        """Set the ends of streams, by stream, to where what is here of them begins."""
+        rows = self._rows[: self._used][::-1]
+        ends[rows["stream"]] = rows["base"]  # of several rows of a stream the last one counts: its first
+
+    def span(self, stream: int) -> None:
+        """It still grows."""
+
     def sealed(self) -> SealedExtents:
         """The same extents, sorted, as they will be stored."""
         rows = self._rows[: self._used]
         rows = rows[np.lexsort((rows["base"], rows["stream"]))]
-        return SealedExtents(self.number, _spans(rows), rows)
+        return SealedExtents(self.number, spans_of(rows), rows)
 
     def spans(self) -> Rows:
-        return _spans(self.sealed().rows)
+        return spans_of(self.sealed().rows)
 
 
 class SealedExtents:
@@ -194,6 +211,13 @@ class SealedExtents:
             np.frombuffer(data, SPAN, spans, _INDEX_HEAD.size),
             np.frombuffer(data, EXTENT, extents, split),
         )
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.spans.nbytes + self.rows.nbytes
+
+    def span(self, stream: int) -> Span | None:
+        return span_of(self.spans, stream)
 
     def _range(self, stream: int) -> tuple[int, int]:
         at = int(np.searchsorted(self.spans["stream"], stream))
@@ -224,6 +248,15 @@ class SealedExtents:
                 yield Extent(self.number, count, base, start, length, crc, time)
 
 
+def span_of(spans: Rows, stream: int) -> Span | None:
+    """Of span rows, by stream: that of one of them."""
+    at = int(np.searchsorted(spans["stream"], stream))
+    if at == len(spans) or spans["stream"][at] != stream:
+        return None
+    _, _, base, end, size, time = spans[at].item()
+    return Span(base, end, size, time)
+
+
 def _within(rows: Rows, start: int, end: int) -> Rows:
     """Of one stream's rows in order: those with an offset in [start, end)."""
     ends = rows["base"] + rows["count"]
@@ -242,7 +275,7 @@ def extents_of(slices: Rows, outcome: AppendOutcome, starts: npt.NDArray[np.int6
     return extents
 
 
-def _spans(rows: Rows) -> Rows:
+def spans_of(rows: Rows) -> Rows:
     """Summarise rows that are sorted by stream and base."""
     cuts = np.flatnonzero(np.diff(rows["stream"])) + 1
     firsts = np.concatenate(([0], cuts)) if len(rows) else np.empty(0, np.int64)

@@ -11,6 +11,7 @@ from mainstem import limits
 from mainstem.ledger.appends import RECORD, SLICE, AppendRun
 from mainstem.ledger.commands import Command
 from mainstem.ledger.entry import encode_command
+from mainstem.records.header import Slice
 
 Placed = tuple[int, bool]  # base offset, and whether it is an idempotent retry's original one
 
@@ -23,7 +24,7 @@ class Run:
     def __init__(self) -> None:
         self.rows = bytearray()
         self.records = bytearray()
-        self.slices: list[bytearray] = []
+        self.slices: list[Slice] = []
         self.waiters: list[asyncio.Future[Placed]] = []
 
     def part(self) -> AppendRun:
@@ -44,7 +45,7 @@ class Single:
 class Group:
     """Fills while the group before it is written."""
 
-    __slots__ = ("commands", "parts", "payload_bytes", "record_bytes", "singles", "written")
+    __slots__ = ("began", "commands", "parts", "payload_bytes", "record_bytes", "singles", "written")
 
     def __init__(self) -> None:
         self.parts: list[Run | Single] = []
@@ -52,9 +53,10 @@ class Group:
         self.record_bytes = 0  # of the RECORD rows, which go into the entry
         self.commands = 0  # slices included
         self.singles = 0  # commands that are no slices
+        self.began = 0.0  # when its writing began, by the monotonic clock
         self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
 
-    def add_slice(self, row: bytes, records: bytes, slice: bytearray, waiter: asyncio.Future[Placed]) -> None:
+    def add_slice(self, row: bytes, records: bytes, slice: Slice, waiter: asyncio.Future[Placed]) -> None:
         """`row` is a packed SLICE row, `records` packed RECORD rows."""
         if self.parts and type(self.parts[-1]) is Run:
             run = self.parts[-1]
@@ -87,9 +89,9 @@ class Group:
         """The commands as they are stored, and None for each run of appends."""
         return [None if isinstance(part, Run) else part.body for part in self.parts]
 
-    def slices(self) -> list[bytearray]:
+    def slices(self) -> list[Slice]:
         """The payload, in the order of the rows."""
-        found: list[bytearray] = []
+        found: list[Slice] = []
         for part in self.parts:
             if type(part) is Run:
                 found += part.slices

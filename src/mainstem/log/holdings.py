@@ -15,6 +15,7 @@ class HeldObject(NamedTuple):
     sealed: bool
     commits: int
     spans: Rows | None  # rows of SPAN, one a stream; None if nobody asked, or they are too many
+    cold: bool = False  # in the object store of a local log, and no more on its disk
 
 
 class Holdings(NamedTuple):
@@ -30,6 +31,7 @@ def holdings(port: CommitLog, index: ExtentIndex | None, memory_bytes: int) -> H
             one.sealed,
             one.end_position - one.first_position,
             None if index is None else index.spans(one.number),
+            one.cold,
         )
         for one in port.objects()
     ]

@@ -1,8 +1,12 @@
-"""The index over all log objects: where the bytes of (stream, offset) are.
+"""The index over all objects: where the bytes of (stream, offset) are.
 
-Memory is bounded by the number of (object, stream) pairs, not by the number of slices: every object keeps one
-span a stream, and only the growing object and the last few used ones keep their extents. A look-up that needs
-another object's extents raises `NotLoaded`; the caller reads them off the loop, hands them to `load` and asks again.
+Memory is bounded whatever the history. Of the log's own objects each keeps one span a stream, and those are few: older
+ones are repacked. Of repacked files nothing is kept but what the ledger says of them, that is, where each begins; the
+rest is in the files' own indexes. Whole indexes are kept of the growing object and of those used last, up to a size. A
+look-up that needs another one raises `NotLoaded`; the caller reads it off the loop, hands it to `load` and asks again.
+
+In every repacked round each stream has an end, even where it has no bytes (see log/repack/layout.py), and the ends of a
+stream rise from round to round: so the first round that reaches past an offset is found by bisection.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import repeat
 
 import numpy as np
@@ -18,16 +22,17 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import invariant
-from mainstem.log.extents import Extent, OpenExtents, Rows, SealedExtents
+from mainstem.ledger.repacked import FIRST_NUMBER, RepackedObjects, Round
+from mainstem.log.extents import Extent, OpenExtents, Rows, SealedExtents, Span, span_of
 
-_NO_BOUND_MS = (1 << 63) - 1
+_NO_BOUND = (1 << 63) - 1
 _FEW_EXTENTS = 16  # looked up one by one; more of them as arrays
 _ROWS_AT_ONCE = 1024
 _COLUMNS = ("count", "base", "start", "length", "crc", "max_timestamp")  # of a row, as an Extent has them
 
 
 class NotLoaded(Exception):
-    """The extents of this object are on disk only."""
+    """The extents of this object are not in memory."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -35,23 +40,60 @@ class NotLoaded(Exception):
 
 
 class _StreamObjects:
-    """The finished objects that hold a stream, in order, and where the stream ends in each."""
+    """The finished objects of the log that hold a stream, in order, and where the stream begins and ends in each."""
 
-    __slots__ = ("ends", "objects")
+    __slots__ = ("bases", "ends", "objects")
 
     def __init__(self) -> None:
         self.objects: array[int] = array("Q")
+        self.bases: array[int] = array("q")
         self.ends: array[int] = array("q")
 
 
+class _Indexes:
+    """Whole indexes, those used last, up to a size in all; but so many whatever their size, since one look-up may need
+    several."""
+
+    __slots__ = ("_at_least", "_bytes", "_held", "_room")
+
+    def __init__(self, room_bytes: int, at_least: int) -> None:
+        self._room = room_bytes
+        self._at_least = at_least
+        self._held: OrderedDict[int, SealedExtents] = OrderedDict()
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._held)
+
+    def get(self, number: int) -> SealedExtents | None:
+        extents = self._held.get(number)
+        if extents is not None:
+            self._held.move_to_end(number)
+        return extents
+
+    def put(self, extents: SealedExtents) -> None:
+        self.drop(extents.number)
+        self._held[extents.number] = extents
+        self._bytes += extents.memory_bytes
+        while self._bytes > self._room and len(self._held) > self._at_least:
+            self._bytes -= self._held.popitem(last=False)[1].memory_bytes
+
+    def drop(self, number: int) -> None:
+        known = self._held.pop(number, None)
+        if known is not None:
+            self._bytes -= known.memory_bytes
+
+
 class ExtentIndex:
-    def __init__(self, kept_in_memory: int) -> None:
-        self._kept = kept_in_memory
+    def __init__(self, repacked: RepackedObjects | None = None) -> None:
+        self._repacked = repacked or RepackedObjects()
         self._open: OpenExtents | None = None
         self._unsealed: dict[int, SealedExtents] = {}  # finished, but the object does not carry them yet
-        self._loaded: OrderedDict[int, SealedExtents] = OrderedDict()
-        self._spans: dict[int, Rows] = {}
+        self._loaded = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_OBJECTS_MIN)
+        self._loaded_files = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_FILES_MIN)  # repacked
+        self._spans: dict[int, Rows] = {}  # of the log's own objects
         self._of_stream: dict[int, _StreamObjects] = {}
+        self.changes = 0  # how often an object left: a search that spans several begins anew then
 
     # Growing
 
@@ -102,31 +144,44 @@ class ExtentIndex:
         self._remember(extents)
 
     def drop(self, number: int) -> None:
-        """Forget an object that is deleted."""
+        """Forget an object of the log that is deleted, or that others stand for."""
         spans = self._spans.pop(number)
-        self._loaded.pop(number, None)
+        self._unsealed.pop(number, None)
+        self._loaded.drop(number)
+        self.changes += 1
         for stream in spans["stream"].tolist():
             held = self._of_stream[stream]
             at = bisect_left(held.objects, number)
-            del held.objects[at], held.ends[at]
+            del held.objects[at], held.bases[at], held.ends[at]
             if not held.objects:
                 del self._of_stream[stream]
+
+    def follow_repack(self) -> None:
+        """Forget what the ledger says was repacked."""
+        self.changes += 1
+        for number in [number for number in self._spans if number < self._repacked.frontier]:
+            self.drop(number)
+        for number in [number for number in self._loaded_files if not self.holds(number)]:
+            self._loaded_files.drop(number)
 
     def _register(self, extents: SealedExtents) -> None:
         spans = extents.spans.copy()  # a copy, so that it does not keep all of the index alive
         self._spans[extents.number] = spans
-        for stream, end in zip(spans["stream"].tolist(), spans["end"].tolist(), strict=True):
+        for stream, base, end in zip(
+            spans["stream"].tolist(), spans["base"].tolist(), spans["end"].tolist(), strict=True
+        ):
             held = self._of_stream.get(stream)
             if held is None:
                 held = self._of_stream[stream] = _StreamObjects()
             held.objects.append(extents.number)
+            held.bases.append(base)
             held.ends.append(end)
 
     def _remember(self, extents: SealedExtents) -> None:
-        self._loaded[extents.number] = extents
-        self._loaded.move_to_end(extents.number)
-        while len(self._loaded) > self._kept:
-            self._loaded.popitem(last=False)
+        self._indexes(extents.number).put(extents)
+
+    def _indexes(self, number: int) -> _Indexes:
+        return self._loaded if number < FIRST_NUMBER else self._loaded_files
 
     def spans(self, number: int) -> Rows | None:
         """One row a stream that an object holds; None if it grows and has too many extents to go through."""
@@ -135,8 +190,22 @@ class ExtentIndex:
         return self._spans.get(number)
 
     def holds(self, number: int) -> bool:
-        """Whether the object is known, and was not dropped."""
-        return number in self._spans
+        """Whether readers may be sent to the object: it is known, and nothing else stands for it."""
+        return number in self._spans or self._repacked.file(number) is not None
+
+    def indexed(self, number: int) -> bool:
+        """Whether a finished object of the log was taken in, even if it was repacked since."""
+        return number in self._spans or number < self._repacked.frontier
+
+    def ends_before(self, ends: npt.NDArray[np.int64], number: int) -> None:
+        """Lower the ends of streams, by stream, to where what the log's objects from `number` on hold begins."""
+        if self._open is not None:
+            self._open.lower(ends)
+        for later in sorted(self._spans, reverse=True):
+            if later < number:
+                break
+            spans = self._spans[later]
+            ends[spans["stream"]] = spans["base"]
 
     # Looking up
 
@@ -160,64 +229,79 @@ class ExtentIndex:
         return found
 
     def extents_of(self, number: int) -> OpenExtents | SealedExtents:
+        """Raises NotLoaded, or FileNotFoundError if the object left meanwhile."""
         if self._open is not None and number == self._open.number:
             return self._open
-        extents = self._unsealed.get(number) or self._loaded.get(number)
-        if extents is None:
-            raise NotLoaded(number)
-        if number in self._loaded:
-            self._loaded.move_to_end(number)
-        return extents
+        extents = self._unsealed.get(number) or self._indexes(number).get(number)
+        if extents is not None:
+            return extents
+        if not self.holds(number):
+            raise FileNotFoundError(f"object {number} was dropped, or others stand for it now")
+        raise NotLoaded(number)
 
-    def objects_from(self, stream: int, offset: int) -> list[int]:
-        """Objects that may hold the stream at or after `offset`, in order."""
+    def objects_from(self, stream: int, offset: int) -> Iterator[int]:
+        """Objects that may hold the stream at or after `offset`, in order. May raise NotLoaded."""
         held = self._of_stream.get(stream)
-        numbers = list(held.objects[bisect_right(held.ends, offset) :]) if held else []
+        if self._repacked.rounds and offset < self._begins(stream, held):
+            yield from self._repacked_from(stream, offset)
+        if held is not None:
+            yield from held.objects[bisect_right(held.ends, offset) :]
         if self._open is not None:
-            numbers.append(self._open.number)
-        return numbers
+            yield self._open.number
 
-    def first_at_time(self, stream: int, offset: int, time_ms: int) -> Extent | None:
-        """The first extent at or after `offset` that may hold a record of `time_ms` or later."""
-        for number in self.objects_from(stream, offset):
-            if not self._reaches(number, stream, time_ms):
-                continue
-            for extent in self.extents_of(number).from_offset(stream, offset):
-                if extent.max_timestamp >= time_ms:
-                    return extent
-        return None
+    def _begins(self, stream: int, held: _StreamObjects | None) -> int:
+        """Where what the log's own objects hold of a stream begins, so that repacked files hold the rest."""
+        if held is not None:
+            return held.bases[0]
+        first = None if self._open is None else next(self._open.from_offset(stream, 0), None)
+        return _NO_BOUND if first is None else first.base
 
-    def objects_by_time(self, stream: int, offset: int) -> list[tuple[int, int]]:
-        """Objects that may hold the stream at or after `offset`, each after the latest time it may hold;
-        latest first."""
-        found = []
-        for number in self.objects_from(stream, offset):
-            spans = self._spans.get(number)
-            if spans is None:
-                found.append((_NO_BOUND_MS, number))  # it still grows
-                continue
-            at = int(np.searchsorted(spans["stream"], stream))
-            found.append((int(spans["max_timestamp"][at]), number))
-        return sorted(found, reverse=True)
+    def _repacked_from(self, stream: int, offset: int) -> Iterator[int]:
+        rounds = self._repacked.rounds
+        first = bisect_right(rounds, offset, key=lambda one: self._end_in(one, stream))
+        for one in rounds[first:]:
+            yield from one.covering(stream, offset)
 
-    def _reaches(self, number: int, stream: int, time_ms: int) -> bool:
+    def _end_in(self, one: Round, stream: int) -> int:
+        extents = self.extents_of(one.covering(stream, limits.OFFSET_MAX)[-1])
+        span = extents.span(stream)
+        return 0 if span is None else span.end
+
+    def span(self, number: int, stream: int) -> Span | None:
+        """What an object that takes no more commits holds of a stream; None if nothing, or if it still grows."""
         spans = self._spans.get(number)
-        if spans is None:
-            return True
-        return bool(spans["max_timestamp"][np.searchsorted(spans["stream"], stream)] >= time_ms)
+        if spans is not None:
+            return span_of(spans, stream)
+        return self.extents_of(number).span(stream)
 
-    def first_within_bytes(self, stream: int, start: int, max_bytes: int) -> tuple[int, int]:
-        """The lowest offset from which on the stream stores no more than `max_bytes`, and how many those are."""
-        kept = 0
-        keep_from: int | None = None
-        for number in reversed(self.objects_from(stream, start)):
-            extents = list(self.extents_of(number).from_offset(stream, start))
-            for extent in reversed(extents):
-                if kept + extent.length > max_bytes:
-                    return (extent.end if keep_from is None else keep_from), kept
-                kept += extent.length
-                keep_from = extent.base
-        return start, kept
+    def grows(self, number: int) -> bool:
+        return self._open is not None and number == self._open.number
+
+    def first_at_time(self, number: int, stream: int, offset: int, time_ms: int) -> Extent | None:
+        """The first extent of an object, at or after `offset`, that may hold a record of `time_ms` or later."""
+        if not self.grows(number):
+            span = self.span(number, stream)
+            if span is None or span.max_timestamp < time_ms:
+                return None
+        extents = self.extents_of(number).from_offset(stream, offset)
+        return next((extent for extent in extents if extent.max_timestamp >= time_ms), None)
+
+    def last_within_bytes(
+        self, number: int, stream: int, start: int, max_bytes: int
+    ) -> tuple[int, int, bool]:
+        """How much of the end of what an object holds of a stream, from `start` on, fits: the lowest offset that does,
+        how many bytes, and whether that is all of it."""
+        if not self.grows(number):
+            span = self.span(number, stream)
+            if span is None or (span.base >= start and span.bytes <= max_bytes):
+                return (limits.OFFSET_MAX, 0, True) if span is None else (span.base, span.bytes, True)
+        kept, floor = 0, limits.OFFSET_MAX
+        for extent in reversed(list(self.extents_of(number).from_offset(stream, start))):
+            if kept + extent.length > max_bytes:
+                return (extent.end if floor == limits.OFFSET_MAX else floor), kept, False
+            kept += extent.length
+            floor = extent.base
+        return floor, kept, True
 
     def dead_objects(self, is_dead: Callable[[Rows], npt.NDArray[np.bool_]]) -> list[int]:
         """Sealed objects all of whose spans are dead, in order. `is_dead` takes span rows."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from mainstem.log.extents import OpenExtents, Rows, SealedExtents
+from mainstem.ports.commitlog.port import CommitLog, Piece
+
+Whereabouts = str | list[Piece] | None
+"""Of an object: the URL of its file, or which objects of the store hold the bytes asked for."""
 
 
 @dataclass(slots=True)
@@ -22,14 +26,18 @@ class Located:
 
 
 class Objects(Protocol):
-    def objects_from(self, stream: int, offset: int) -> list[int]:
+    def objects_from(self, stream: int, offset: int) -> Iterator[int]:
         """Objects that may hold the stream at or after `offset`, in order."""
         ...
 
     def extents_of(self, number: int) -> OpenExtents | SealedExtents: ...
 
 
-Resolve = Callable[[Callable[[], OpenExtents | SealedExtents]], Awaitable[OpenExtents | SealedExtents]]
+_T = TypeVar("_T")
+
+
+class Resolve(Protocol):
+    def __call__(self, look_up: Callable[[], _T], /) -> Awaitable[_T]: ...
 
 
 async def locate(
@@ -39,10 +47,13 @@ async def locate(
 
     An extent is never cut: the first may begin before `base`. `Located.end` is `end`, or less if a bound was met."""
     found = Located(end)
-    for number in index.objects_from(stream, base):
+    for number in await resolving(lambda: list(index.objects_from(stream, base))):
         extents = await resolving(lambda: index.extents_of(number))  # noqa: B023
         rows = extents.rows_of(stream, base, end)
         if not len(rows):
+            span = extents.span(stream)
+            if span is not None and span.base >= end:
+                break
             continue
         room = _fitting(rows, max_bytes - found.bytes, max_extents - found.extents, found.extents == 0)
         if room:
@@ -54,6 +65,18 @@ async def locate(
             found.end = int(rows["base"][room])
             break
     return found
+
+
+async def whereabouts(port: CommitLog, number: int, rows: Rows) -> Whereabouts:
+    """Where a reader without the broker finds these extents of an object. None: it was dropped meanwhile."""
+    url = port.url(number)
+    if url is not None:
+        return url
+    ranges = list(zip(rows["start"].tolist(), rows["length"].tolist(), strict=True))
+    try:
+        return await port.pieces(number, ranges)
+    except FileNotFoundError:
+        return None
 
 
 def _fitting(rows: Rows, max_bytes: int, max_extents: int, at_least_one: bool) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,11 +18,13 @@ from mainstem.errors import (
     NotFound,
     OffsetOutOfRange,
     RecordsLost,
+    invariant,
 )
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Queues
+from mainstem.ledger.repacked import FIRST_NUMBER
 from mainstem.ledger.results import Booted, RecordsRemoved
 from mainstem.ledger.streams import Streams
 from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
@@ -34,21 +36,27 @@ from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extents import SealedExtents
 from mainstem.log.group import Placed
 from mainstem.log.holdings import Holdings, holdings
-from mainstem.log.locating import Located, locate
+from mainstem.log.locating import Located, Whereabouts, locate, whereabouts
+from mainstem.log.measures import CommitMeasures
 from mainstem.log.parts import PartReader
 from mainstem.log.reader import Reader
 from mainstem.log.recovery import Recovered, recover
+from mainstem.log.repack.files import RepackedFiles
+from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.repack.repacker import Life, Repacker
 from mainstem.log.searching import Searching, first_at
 from mainstem.log.sharing import Sharing
 from mainstem.log.tail import TailCache
+from mainstem.log.tiering import HotRetention, Tiering
 from mainstem.log.upkeep import Upkeep
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
-from mainstem.ports.clock import Clock
+from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
+from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.records.header import SliceFacts, walk
+from mainstem.records.header import Slice, SliceFacts, walk
 
 _log = logging.getLogger("mainstem.log")
 
@@ -66,6 +74,7 @@ class LogOptions:
     sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
     shared: bool = False  # other brokers write to the same log: its port is a SharedCommitLog
     linger_ms: int = 0  # how long records wait for others to be written together
+    repack: RepackOptions = field(default_factory=RepackOptions)
 
 
 class Log:
@@ -93,6 +102,7 @@ class Log:
         self._checkpoint_due_at = -recovered.replayed_bytes
         self._seals: set[asyncio.Task[None]] = set()  # must be done before the log can close
         self._chores: set[asyncio.Task[None]] = set()  # may be given up at any time
+        self.tiering: Tiering | None = None  # of a local log whose older objects go to an object store
         self._sealing = asyncio.Lock()
         self._collecting = asyncio.Lock()
         self._index = recovered.index
@@ -112,9 +122,18 @@ class Log:
             options.linger_ms / 1000,
         )
         self._parts = PartReader(objects)
+        self._repacked = RepackedFiles(self.ledger.repacked, objects)
+        self.repacker = None if objects is None else self._repack(objects, clock)
         self.sharing = self._share(clock) if options.shared else None  # with other brokers
         self._reader = Reader(
-            port, self.ledger, self._index, tail, self.visibility, self._committer, self._parts
+            port,
+            self.ledger,
+            self._index,
+            tail,
+            self.visibility,
+            self._committer,
+            self._parts,
+            self._repacked,
         )
         self._searching = Searching(self.ledger, self._index, self._reader)
         self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
@@ -180,6 +199,20 @@ class Log:
             node=options.node,
         )
 
+    def _repack(self, objects: ObjectStore, clock: Clock) -> Repacker:
+        return Repacker(
+            self._port,
+            self.ledger,
+            self._index,
+            objects,
+            clock,
+            self._options.repack,
+            self.propose,
+            life=lambda: Life(self.broker, self.epoch),
+            maintains=lambda: self.maintains(),
+            hold_back=self._committer.hold_back,
+        )
+
     @property
     def shared(self) -> bool:
         """Whether other brokers may write to the same log."""
@@ -196,6 +229,30 @@ class Log:
     def epoch(self) -> int:
         """Of this broker; 0 before it has one."""
         return self._committer.epoch
+
+    def tier(self, store: ObjectStore, clock: Clock, random: Random, retention: HotRetention) -> None:
+        """Have older objects go to an object store from now on."""
+        port = self._port
+        invariant(isinstance(port, TieredCommitLog), "only a tiered log has somewhere to put them")
+        self.tiering = Tiering(
+            cast(TieredCommitLog, port),
+            store,
+            self.ledger,
+            self.propose,
+            lambda: self._replayable_from,
+            clock,
+            random,
+            retention,
+        )
+        if self.repacker is not None:
+            self.repacker.behind = self.tiering.behind_the_hot
+        self._start(self.tiering.run(), self._chores)
+
+    @property
+    def _replayable_from(self) -> int:
+        """Replay may have to start at the oldest checkpoint kept, should the newer ones be damaged."""
+        known = len(self._checkpoints_kept) == limits.CHECKPOINTS_KEPT
+        return self._checkpoints_kept[0] if known else 0
 
     def upkeep(self) -> Upkeep:
         """What keeps a shared log in order, a round at a time."""
@@ -238,13 +295,15 @@ class Log:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
                 _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
                 await self.propose(MarkLost(stream, start, end))
+        if self.repacker is not None and self._options.repack.on:
+            self._start(self.repacker.run(), self._chores)
         if self._options.sync_every_ms:
             self._start(self._sync_often(self._options.sync_every_ms / 1000), self._chores)
 
     # Writing
 
     def append(
-        self, stream: int, slice: bytearray, facts: SliceFacts, size: int, records: bytes = b""
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
     ) -> Awaitable[Placed]:
         """Append checked batches. Returns their base offset once durable to the stream's class.
 
@@ -308,7 +367,7 @@ class Log:
     async def append_then(
         self,
         stream: int,
-        slice: bytearray,
+        slice: Slice,
         facts: SliceFacts,
         size: int,
         records: bytes,
@@ -326,6 +385,11 @@ class Log:
     def refusal(self) -> MainstemError | None:
         """Why nothing is written any more, if so."""
         return self._committer.refusal
+
+    @property
+    def measures(self) -> CommitMeasures:
+        """How long commits and syncs take, and how large they are."""
+        return self._committer.measures
 
     async def sync(self) -> None:
         """Make everything appended so far durable, whatever its class."""
@@ -445,18 +509,29 @@ class Log:
 
     async def locate(
         self, stream: int, base: int, end: int, *, max_bytes: int, max_extents: int
-    ) -> tuple[Located, dict[int, str | None]]:
-        """Where the log's own bytes of [base, end) are, and under which URL each object is found."""
-        located = await locate(
-            self._index,
-            self._reader.resolving,
-            stream,
-            base,
-            end,
-            max_bytes=max_bytes,
-            max_extents=max_extents,
-        )
-        return located, {number: self._port.url(number) for number, _ in located.objects}
+    ) -> tuple[Located, dict[int, Whereabouts]]:
+        """Where the log's own bytes of [base, end) are, and where each object is found."""
+        while True:
+            changes = self._index.changes
+            try:
+                located = await locate(
+                    self._index,
+                    self._reader.resolving,
+                    stream,
+                    base,
+                    end,
+                    max_bytes=max_bytes,
+                    max_extents=max_extents,
+                )
+                return located, {
+                    number: self._repacked.pieces(number)
+                    if number >= FIRST_NUMBER
+                    else await whereabouts(self._port, number, rows)
+                    for number, rows in located.objects
+                }
+            except FileNotFoundError:
+                if self._index.changes == changes:
+                    raise
 
     def forget_ephemeral(self, stream: int) -> None:
         self._ephemeral_queues.forget(stream)
@@ -484,9 +559,12 @@ class Log:
                 for unsealed in self._index.unsealed_to(extents.number):
                     await self._port.seal(unsealed.number, await asyncio.to_thread(unsealed.encode))
                     self._index.mark_sealed(unsealed.number)
+            if self.repacker is not None:
+                self.repacker.wake()
         except BaseException:
             self._checkpoint_pending &= not then_checkpoint
             raise
+        self._wake_tiering()
         if then_checkpoint:
             self._start(self._checkpoint(), self._chores)
 
@@ -496,27 +574,38 @@ class Log:
         finally:
             self._checkpoint_pending = False
         await self.collect()
+        self._wake_tiering()
+
+    def _wake_tiering(self) -> None:
+        if self.tiering is not None:
+            self.tiering.wake()
 
     async def collect(self) -> int:
-        """Delete log objects that nothing needs: every record trimmed, and not needed for replay.
-
-        Replay may have to start at the oldest checkpoint kept, should the newer ones be damaged."""
+        """Delete log objects that nothing needs: every record trimmed, and not needed for replay."""
         if not self.maintains():
             return 0
-        known = len(self._checkpoints_kept) == limits.CHECKPOINTS_KEPT
-        replayable_from = self._checkpoints_kept[0] if known else 0
+        replayable_from = self._replayable_from
         self.ledger.aliases.prune(self.ledger.generations.frontier)
         async with self._collecting:
             ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
-            dead = [
-                number
-                for number in self._index.dead_objects(lambda spans: dead_spans(self.ledger, spans))
-                if ends.get(number, replayable_from + 1) <= replayable_from
-            ]
+            frontier = self.ledger.repacked.frontier
+            replayed = {number for number, end in ends.items() if end <= replayable_from}
+            dead = self._index.dead_objects(lambda spans: dead_spans(self.ledger, spans))
+            dead = [number for number in dead if number in replayed]
+            if self.tiering is not None:
+                dead = await self.tiering.leave(dead)
             for number in dead:
                 self._index.drop(number)
                 await self._port.drop(number)
-            return len(dead)
+            repacked = sorted(number for number in replayed if number < frontier)
+            if repacked and self.repacker is not None:
+                repacked = self.repacker.may_go(repacked)
+                if self.tiering is not None:
+                    repacked = await self.tiering.leave(repacked)
+                await self.sync()  # that files stand for them must be so after a crash as well
+                for number in repacked:
+                    await self._port.drop(number)
+            return len(dead) + len(repacked)
 
     async def _sync_often(self, every_s: float) -> None:
         while True:
@@ -539,6 +628,7 @@ class Log:
         finally:
             await self._stop_tasks()
             self._parts.close()
+            self._reader.close()
             await self._port.close()
 
     async def _stop_tasks(self) -> None:

@@ -32,15 +32,19 @@ class PartCache:
 
     def get(self, key: PartKey, offset: int) -> PartChunk | None:
         """The chunk that holds what is at `offset`."""
+        chunk = self.peek(key, offset)
+        if chunk is not None:
+            self._chunks.move_to_end((key, chunk.base))
+        return chunk
+
+    def peek(self, key: PartKey, offset: int) -> PartChunk | None:
+        """The same, by somebody who does not use it."""
         bases = self._bases.get(key)
         at = bisect_right(bases, offset) - 1 if bases else -1
         if bases is None or at < 0:
             return None
         chunk = self._chunks[key, bases[at]]
-        if chunk.end <= offset:
-            return None
-        self._chunks.move_to_end((key, chunk.base))
-        return chunk
+        return chunk if chunk.end > offset else None
 
     def put(self, key: PartKey, chunk: PartChunk) -> None:
         self._drop(key, chunk.base)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MISSING = "missing"
 DAMAGED = "damaged"
 
+_UNREAD = ("_partition",)  # a batch does not say which partition it is of
+
 _NO_OFFSETS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 Open = Callable[[DataFile], RowFile]  # raises NotFound, LogDamaged
@@ -38,7 +40,7 @@ class _Source:
         self.file = file
         self.reading = reading
         at_a_time = max(1, limits.PART_CHUNK_BYTES // max(1, reading.row_bytes))
-        self._batches: Iterator[pa.RecordBatch] = reading.rows(offset, at_a_time=at_a_time)
+        self._batches: Iterator[pa.RecordBatch] = reading.rows(offset, unread=_UNREAD, at_a_time=at_a_time)
         self._rows: pa.RecordBatch | None = None  # read and not taken
         self._offsets: npt.NDArray[np.int64] = _NO_OFFSETS
         self._taken_to = 0

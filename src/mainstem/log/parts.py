@@ -46,8 +46,7 @@ class PartReader:
         found = self._cache.get(key, offset)
         if found is None or found.end > end:
             return None
-        if offset > found.base:  # somebody reads on, and will be at its end soon
-            self._read_ahead(key, part, found.end, end)
+        self._read_ahead(key, part, found.end, end)
         return found
 
     async def read(self, stream: int, part: Part, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
@@ -68,7 +67,12 @@ class PartReader:
         return chunks
 
     def _read_ahead(self, key: PartKey, part: Part, offset: int, end: int) -> None:
-        """Have the next chunk ready when it is asked for, if a file stands open there."""
+        """Have the next chunks ready when they are asked for, if a file stands open behind them."""
+        for _ in range(limits.PART_CHUNKS_AHEAD - 1):
+            ready = self._cache.peek(key, offset)
+            if ready is None:
+                break
+            offset = ready.end
         at = (key, offset)
         if offset >= min(end, part.end) or at not in self._cursors or at in self._ahead or self._closed:
             return

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, Unavailable
+from mainstem.errors import NotFound, ObjectMissing, OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
 from mainstem.ledger.parts import Part
+from mainstem.ledger.repacked import FIRST_NUMBER
 from mainstem.log.aliases import BytesGone, Source, restamped, sources
 from mainstem.log.chunks import Chunk, part_chunk
 from mainstem.log.committer import Committer
@@ -22,6 +24,7 @@ from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.extents import Extent, SealedExtents
 from mainstem.log.index import ExtentIndex, NotLoaded
 from mainstem.log.parts import PartReader
+from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.tail import TailCache
 from mainstem.log.views import View, committed_extents, with_markers
 from mainstem.log.visibility import Visibility
@@ -48,6 +51,10 @@ class _Damaged(Exception):
         self.extent = extent
 
 
+class _Missing(_Damaged):
+    """The object store no longer has the stored bytes."""
+
+
 class Reader:
     def __init__(
         self,
@@ -58,14 +65,21 @@ class Reader:
         visibility: Visibility,
         committer: Committer,
         parts: PartReader,
+        repacked: RepackedFiles,
     ) -> None:
         self._port = port
+        self._repacked = repacked
         self._parts = parts
         self._ledger = ledger
         self._index = index
         self._tail = tail
         self._visibility = visibility
         self._committer = committer
+        self._store_threads = ThreadPoolExecutor(limits.STORE_READ_THREADS, "mainstem-store-reads")
+
+    def close(self) -> None:
+        """Let go of threads. A read under way may fail."""
+        self._store_threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def _transactions(self) -> StreamTransactions:
@@ -97,6 +111,7 @@ class Reader:
 
     async def _read_now(self, stream: int, offset: int, max_bytes: int, view: View) -> Chunk:
         while True:
+            changes = self._index.changes
             end = self._readable_end(stream, offset, view)
             if offset == end:
                 return Chunk((), end)
@@ -117,13 +132,20 @@ class Reader:
                     return Chunk((), end)
                 return _chunk(await self._fetch(stream, extents), offset, extents)
             except FileNotFoundError:
-                # The object was dropped meanwhile: look again, at the new start, or in the parts that took over.
-                if self.bounds(stream)[0] <= offset and not self._ledger.generations.part_at(stream, offset):
+                # The object was dropped meanwhile: look again, at the new start, in the parts that took over, or in
+                # the files that it was repacked into.
+                if self._index.changes == changes and not self._moved(stream, offset):
                     raise
+            except _Missing as missing:
+                raise _lost(missing.extent, offset) from None
             except _Damaged as damage:
                 await self._mark_lost(stream, offset, damage.extent)
                 if self._all_dead(stream, offset, damage.extent.end):
                     return Chunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
+
+    def _moved(self, stream: int, offset: int) -> bool:
+        """Whether the log's own bytes do not serve an offset any more."""
+        return self.bounds(stream)[0] > offset or self._ledger.generations.part_at(stream, offset) is not None
 
     def _all_dead(self, stream: int, offset: int, end: int) -> bool:
         """Whether no record from `offset` to `end` is there or lost: all were deleted or aborted."""
@@ -181,17 +203,20 @@ class Reader:
         copied, end = self._copies_at(stream, offset, end)
         if copied or self._ledger.generations.part_at(stream, offset):
             return await self._read_now(stream, offset, max_bytes, View.STORED)
+        changes = self._index.changes
         extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))
         if not extents:
             return Chunk((), end)
         batches = self._cached(extents)
         if batches is None:
             try:
-                batches = await asyncio.to_thread(self._read_extents, extents)
+                batches = await self._load(extents)
             except FileNotFoundError:
-                if self._ledger.generations.part_at(stream, offset):  # took over meanwhile
-                    return await self._read_now(stream, offset, max_bytes, View.STORED)
+                if self._index.changes != changes or self._ledger.generations.part_at(stream, offset):
+                    return await self.stored(stream, offset, max_bytes)  # something else serves it by now
                 raise OffsetOutOfRange(offset, *self.bounds(stream)) from None
+            except _Missing as missing:
+                raise _lost(missing.extent, offset) from None
             except _Damaged as damage:
                 await self._mark_lost(stream, offset, damage.extent)
                 raise RecordsLost(damage.extent.base, damage.extent.end, "damaged") from None
@@ -245,12 +270,18 @@ class Reader:
             except NotLoaded as miss:
                 number = miss.number
             try:
-                data = await asyncio.to_thread(self._port.read_index, number)
+                extents = await self._read_index(number)
             except FileNotFoundError:
                 if self._index.holds(number):
                     raise
                 continue  # dropped meanwhile: the look-up goes another way now
-            self._index.load(SealedExtents.decode(number, data))
+            if self._index.holds(number):
+                self._index.load(extents)
+
+    async def _read_index(self, number: int) -> SealedExtents:
+        if number >= FIRST_NUMBER:
+            return await self._repacked.read_index(number)
+        return SealedExtents.decode(number, await self._off_loop(number, self._port.read_index, number))
 
     async def _fetch(self, stream: int, extents: list[Extent]) -> list[memoryview]:
         """The bytes of the extents; of fewer of them if damage stands in the way."""
@@ -258,7 +289,8 @@ class Reader:
         cached = self._cached(extents)
         if cached is not None and not deleted:
             return cached
-        return await asyncio.to_thread(self._fetch_off_loop, extents, cached, deleted)
+        batches = await self._load(extents) if cached is None else cached
+        return await asyncio.to_thread(_without, batches, deleted) if deleted else batches
 
     async def _fetch_among_transactions(
         self, stream: int, offset: int, found: list[Extent], end: int, view: View
@@ -365,12 +397,19 @@ class Reader:
     async def _read_copies(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk:
         found = await self.resolving(lambda: self._sources(stream, offset, max_bytes, end))
         deleted = self._deleted_between(stream, found[0].first, found[-1].end)
-        cached = self._cached([source.extent for source in found])
-        if cached is not None and not deleted and _few(found):
-            batches = self._restamped(found, cached, deleted)
-        else:
-            batches = await asyncio.to_thread(self._restamped, found, cached, deleted)
-        return _copied(batches, offset, found)
+        slices = self._cached([source.extent for source in found])
+        if slices is not None and not deleted and _few(found):
+            return _copied(_restamped(found, slices, deleted), offset, found)
+        slices = slices or await self._load_sources(found)
+        return _copied(await asyncio.to_thread(_restamped, found, slices, deleted), offset, found)
+
+    async def _load_sources(self, found: list[Source]) -> list[memoryview]:
+        try:
+            return await self._load([source.extent for source in found])
+        except _Damaged as damage:
+            first = found[0]
+            lost = damage.extent._replace(base=first.first, offsets=first.end - first.first)
+            raise type(damage)(lost) from None
 
     def _cached_copies(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk | None:
         try:
@@ -382,22 +421,7 @@ class Reader:
             return None
         if self._deleted_between(stream, found[0].first, found[-1].end):
             return None
-        return _copied(self._restamped(found, cached, []), offset, found)
-
-    def _restamped(
-        self, found: list[Source], cached: list[memoryview] | None, deleted: Ranges
-    ) -> list[memoryview]:
-        try:
-            slices = cached or self._read_extents([source.extent for source in found])
-        except _Damaged as damage:
-            first = found[0]
-            lost = damage.extent._replace(base=first.first, offsets=first.end - first.first)
-            raise _Damaged(lost) from None
-        batches = [
-            restamped(source, slice, LEADER_EPOCH)
-            for source, slice in zip(found, slices, strict=False)  # fewer slices if one is damaged
-        ]
-        return [without_ranges(batch, deleted) for batch in batches] if deleted else batches
+        return _copied(_restamped(found, cached, []), offset, found)
 
     def _cached(self, extents: list[Extent]) -> list[memoryview] | None:
         if len(extents) > 1 and extents[0].object == extents[-1].object:
@@ -411,28 +435,66 @@ class Reader:
             found.append(memoryview(slice).toreadonly())
         return found
 
-    def _fetch_off_loop(
-        self, extents: list[Extent], cached: list[memoryview] | None, deleted: Ranges
-    ) -> list[memoryview]:
-        batches = self._read_extents(extents) if cached is None else cached
-        return [without_ranges(batch, deleted) for batch in batches] if deleted else batches
+    async def _load(self, extents: list[Extent]) -> list[memoryview]:
+        """The stored bytes of extents of one object, checked and stamped; of fewer if damage stands in the way."""
+        if extents[0].object < FIRST_NUMBER:
+            return await self._off_loop(extents[0].object, self._read_extents, extents)
+        runs = _coalesced(extents)
+        blocks = await self._repacked.read(extents[0].object, [_range(run) for run in runs])
+        return await asyncio.to_thread(_checked, runs, map(bytearray, blocks))
+
+    async def _off_loop(self, object: int, call: Callable[..., _T], *arguments: Any) -> _T:
+        """Run it on a thread. Whoever waits for an object store does so apart from those who read the disk."""
+        if self._port.url(object) is not None:
+            return await asyncio.to_thread(call, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._store_threads, call, *arguments)
 
     def _read_extents(self, extents: list[Extent]) -> list[memoryview]:
-        found: list[memoryview] = []
-        for run in _coalesced(extents):
-            origin = run[0].start
-            block = memoryview(
-                self._port.read(run[0].object, origin, run[-1].start + run[-1].length - origin)
-            )
-            for extent in run:
-                slice = block[extent.start - origin : extent.start - origin + extent.length]
-                if len(slice) != extent.length or crc32c(slice) != extent.crc:
-                    if found:
-                        return found  # what is whole comes first; the next read meets the damage
-                    raise _Damaged(extent)
-                stamp(slice, extent.base, LEADER_EPOCH)
-                found.append(slice.toreadonly())
-        return found
+        runs = _coalesced(extents)
+        try:
+            return _checked(runs, (self._port.read(run[0].object, *_range(run)) for run in runs))
+        except ObjectMissing:
+            if len(extents) == 1:
+                raise _Missing(extents[0]) from None
+            return self._read_extents(extents[: len(extents) // 2])  # what is there comes first
+
+
+def _range(run: list[Extent]) -> tuple[int, int]:
+    """Start and length of what extents lie in."""
+    return run[0].start, run[-1].start + run[-1].length - run[0].start
+
+
+def _checked(runs: list[list[Extent]], blocks: Iterable[bytearray]) -> list[memoryview]:
+    found: list[memoryview] = []
+    for run, data in zip(runs, blocks, strict=True):
+        origin = run[0].start
+        block = memoryview(data)
+        for extent in run:
+            slice = block[extent.start - origin : extent.start - origin + extent.length]
+            if len(slice) != extent.length or crc32c(slice) != extent.crc:
+                if found:
+                    return found  # what is whole comes first; the next read meets the damage
+                raise _Damaged(extent)
+            stamp(slice, extent.base, LEADER_EPOCH)
+            found.append(slice.toreadonly())
+    return found
+
+
+def _without(batches: list[memoryview], deleted: Ranges) -> list[memoryview]:
+    return [without_ranges(batch, deleted) for batch in batches]
+
+
+def _restamped(found: list[Source], slices: list[memoryview], deleted: Ranges) -> list[memoryview]:
+    batches = [
+        restamped(source, slice, LEADER_EPOCH)
+        for source, slice in zip(found, slices, strict=False)  # fewer slices if one is damaged
+    ]
+    return _without(batches, deleted) if deleted else batches
+
+
+def _lost(extent: Extent, offset: int) -> RecordsLost:
+    """Not noted in the ledger: should the object come back, so do its records."""
+    return RecordsLost(max(offset, extent.base), extent.end, "missing")
 
 
 def _chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> Chunk:

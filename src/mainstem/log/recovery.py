@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from mainstem import limits
 from mainstem.errors import LogDamaged, invariant
 from mainstem.ledger.appends import SLICE, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.entry import Entry
@@ -155,11 +154,13 @@ async def recover(port: CommitLog, shared: SharedCommitLog | None = None) -> Rec
     ledger = load_ledger(port)
     if shared is not None:
         await shared.refresh()  # the checkpoint may be newer than what is known of the objects it covers
-    recovered = Recovered(ledger, ExtentIndex(limits.SEALED_INDEXES_IN_MEMORY), ledger.position)
+    recovered = Recovered(ledger, ExtentIndex(ledger.repacked), ledger.position)
     sealed = set()
     for object in port.objects():
         if object.sealed:
             sealed.add(object.number)
+        if object.number < ledger.repacked.frontier:
+            continue  # files stand for it, unless it was repacked and dropped already
         if object.end_position <= ledger.position:
             try:
                 index = port.read_index(object.number)
@@ -176,6 +177,7 @@ async def recover(port: CommitLog, shared: SharedCommitLog | None = None) -> Rec
         _take_extents(port, recovered, replayed)
     if recovered.index.open_number in sealed:
         _finish(recovered, sealed)
+    recovered.index.follow_repack()
     if ledger.position != port.end:
         raise LogDamaged(
             f"the log ends at position {port.end}, but its commits are there only up to {ledger.position}: "

@@ -11,16 +11,22 @@ from mainstem.errors import MainstemError, ReadOnly
 from mainstem.ledger.commands import RaiseCeilings
 from mainstem.ledger.results import Marked
 from mainstem.log.group import Placed
+from mainstem.log.measures import CommitMeasures
 from mainstem.log.visibility import Visibility
+from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog
 
 
 class Syncs:
     """One sync at a time; while it runs, what the next one has to cover gathers."""
 
-    def __init__(self, port: CommitLog, on_failure: Callable[[ReadOnly], None]) -> None:
+    def __init__(
+        self, port: CommitLog, on_failure: Callable[[ReadOnly], None], clock: Clock, measures: CommitMeasures
+    ) -> None:
         self._port = port
         self._on_failure = on_failure
+        self._clock = clock
+        self._measures = measures
         self._waiting: deque[tuple[int, WhenSynced]] = deque()
         self._wanted = asyncio.Event()
 
@@ -41,6 +47,7 @@ class Syncs:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            began = self._clock.monotonic()
             try:
                 synced = await self._port.sync()
             except Exception as error:  # noqa: BLE001 - a failed fsync is final, whatever its kind
@@ -48,6 +55,7 @@ class Syncs:
                 self._on_failure(refusal)
                 self.fail(refusal)
                 continue
+            self._measures.synced(self._clock.monotonic() - began)
             while self._waiting and self._waiting[0][0] < synced:
                 self._waiting.popleft()[1]()
             if self._waiting:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, islice
 
+from mainstem.records.header import Slice
+
 # What a slice costs beside its bytes, measured: the buffer object, its place in a list, its start.
 _SLICE_OVERHEAD_BYTES = 120
 
@@ -16,7 +18,7 @@ class _Payload:
 
     __slots__ = ("bytes", "slices", "start", "starts")
 
-    def __init__(self, start: int, slices: list[bytearray], size: int) -> None:
+    def __init__(self, start: int, slices: list[Slice], size: int) -> None:
         self.start = start
         self.slices = slices
         self.bytes = size + len(slices) * _SLICE_OVERHEAD_BYTES
@@ -28,7 +30,7 @@ class _Payload:
             self.starts = list(accumulate(map(len, self.slices), initial=self.start))
         return self.starts
 
-    def slice_at(self, start: int) -> bytearray | None:
+    def slice_at(self, start: int) -> Slice | None:
         starts = self.all_starts()
         at = bisect_right(starts, start) - 1
         return self.slices[at] if 0 <= at < len(self.slices) and starts[at] == start else None
@@ -47,7 +49,7 @@ class TailCache:
     def held_bytes(self) -> int:
         return self._held
 
-    def put(self, object: int, start: int, slices: list[bytearray], size: int) -> None:
+    def put(self, object: int, start: int, slices: list[Slice], size: int) -> None:
         """Keep the payload of a commit: `slices` one after another from byte `start`, `size` bytes in all."""
         payload = _Payload(start, slices, size)
         self._ages.append((object, payload))
@@ -64,13 +66,13 @@ class TailCache:
             del self._payloads[object]
         self._held -= payload.bytes
 
-    def get(self, object: int, start: int) -> bytearray | None:
+    def get(self, object: int, start: int) -> Slice | None:
         payloads = self._payloads.get(object)
         if payloads is None or start < payloads[0].start:
             return None
         return self._last_from(payloads, start).slice_at(start)
 
-    def get_all(self, object: int, starts: Sequence[int]) -> list[bytearray] | None:
+    def get_all(self, object: int, starts: Sequence[int]) -> list[Slice] | None:
         """The slices at these starts, which rise; None unless all of them are here."""
         payloads = self._payloads.get(object)
         if payloads is None or not starts or starts[0] < payloads[0].start:
@@ -80,7 +82,7 @@ class TailCache:
             at = bisect_right(payloads, starts[0], key=lambda payload: payload.start) - 1
             following = islice(payloads, at, None)
         payload = next(following)
-        found: list[bytearray] = []
+        found: list[Slice] = []
         wanted = 0
         while wanted < len(starts):
             slices, held = payload.slices, payload.all_starts()

@@ -96,7 +96,7 @@ class Upkeep:
         return at if size >= self._every_bytes else None
 
     def _following_sealed(self) -> list[LogObject]:
-        return [one for one in self._port.objects() if one.sealed and self._index.holds(one.number)]
+        return [one for one in self._port.objects() if one.sealed and self._index.indexed(one.number)]
 
 
 _ORPHANS_EVERY_ROUNDS = 360  # they are rare, and finding them takes a listing of everything

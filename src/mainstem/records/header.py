@@ -55,6 +55,8 @@ _DELTA_AT = 23
 
 _unpack = HEADER.unpack_from
 
+Slice = bytearray | memoryview  # batches of one stream, in memory that is theirs alone
+
 
 class SliceFacts(NamedTuple):
     """What an append has to know about a run of batches."""
@@ -158,12 +160,12 @@ def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
     )
 
 
-def stamp_lone(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+def stamp_lone(batch: Slice, base_offset: int, leader_epoch: int) -> None:
     """As `stamp`, of exactly one batch that was checked."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - _LENGTH_COVERS_FROM, leader_epoch)
 
 
-def stamp(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> int:
+def stamp(buf: Slice, base_offset: int, leader_epoch: int) -> int:
     """Write offsets and epoch into consecutive batches, in place. Returns the offset after the last one."""
     at, size = 0, len(buf)
     while at < size:

@@ -18,7 +18,7 @@ Batches to rows: `rows.decode_rows`. Rows to batches: `rebatching.encode_rows`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
@@ -154,18 +154,21 @@ class RowFile:
         to_offset: int = limits.OFFSET_MAX,
         *,
         typed: bool = False,
+        unread: Collection[str] = (),
         at_a_time: int = limits.PARQUET_READ_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         """Rows in [from_offset, to_offset) in offset order, a bounded number at a time.
 
-        They have the columns of `row_schema()`; with `typed`, also the file's own from id 1000 up. A reader
-        that goes on later keeps the iterator: a new one has to unpack a row group from its start."""
+        They have the columns of `row_schema()`, with nulls in those left `unread`; with `typed`, also the file's
+        own from id 1000 up. A reader that goes on later keeps the iterator: a new one has to unpack a row group
+        from its start."""
         import pyarrow as pa
 
         groups = self._groups(from_offset, to_offset)
         if not groups:
             return
-        stored = [name for name in self.schema.names if typed or name in row_schema().names]
+        wanted = [name for name in self.schema.names if typed or name in row_schema().names]
+        stored = [name for name in wanted if name not in unread]
         try:
             for batch in self._file.iter_batches(
                 min(at_a_time, limits.PARQUET_READ_ROWS), row_groups=groups, columns=stored, use_threads=False

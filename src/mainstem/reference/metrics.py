@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from mainstem.address import Address
 from mainstem.broker.lake_reports import DriverReport
+from mainstem.broker.pipeline_reports import OutputReport, PipelineReport, Position
 from mainstem.reference.markdown import MADE, code, table
 from mainstem.testing.broker import throw_away_broker
 
@@ -25,6 +26,14 @@ _HELP = re.compile(r"# HELP (\w+) (.*)")
 _TYPE = re.compile(r"# TYPE (\w+) (\w+)")
 _SAMPLE = re.compile(r"(\w+?)(?:_bucket|_sum|_count)?\{(.*)\} ")
 _LABEL = re.compile(r'(\w+)="')
+_PIPELINE = PipelineReport(
+    "reference",
+    "here",
+    "running",
+    0,
+    ("orders",),
+    (OutputReport("out", "orders.out", positions=(Position("orders", 0, 0),)),),
+)
 _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)  # api, version, correlation id, no client id
 
 
@@ -64,8 +73,11 @@ def scraped() -> str:
     """The metrics of a server through each of whose doors something went, so that every label shows."""
     with throw_away_broker() as broker:
         broker.client.produce("orders", {"id": 1})
+        broker.client.commit_offsets("billing", "orders", {0: 1})
+        broker.client.put_table("orders")
         _ask_kafka(Address.parse(broker.bootstrap_servers))
-        _report(broker.url)
+        _report(f"{broker.url}/v0/lake/report", DriverReport("reference", "idle"))
+        _report(f"{broker.url}/v0/pipelines/report", _PIPELINE)
         with urllib.request.urlopen(f"{broker.url}/v0/metrics", timeout=30) as answer:
             text: str = answer.read().decode()
             return text
@@ -77,14 +89,11 @@ def _ask_kafka(address: Address) -> None:
         connection.recv(4, socket.MSG_WAITALL)
 
 
-def _report(url: str) -> None:
-    """As a driver of the lake."""
+def _report(url: str, report: object) -> None:
+    """As a driver of the lake or a pipeline does it."""
     import msgspec
 
     request = urllib.request.Request(
-        f"{url}/v0/lake/report",
-        msgspec.json.encode(DriverReport("reference", "idle")),
-        {"content-type": "application/json"},
-        method="POST",
+        url, msgspec.json.encode(report), {"content-type": "application/json"}, method="POST"
     )
     urllib.request.urlopen(request, timeout=30).close()

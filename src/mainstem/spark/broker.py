@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.pipeline_reports import PipelineReport
 from mainstem.broker.plans import Sources
 from mainstem.client.loop import LoopThread
 from mainstem.client.transport import BATCHES, Answer, Query, Transport, decoded, quoted, topic_path
@@ -143,6 +144,10 @@ class RemoteBroker:
             for (topic, partition), offset in offsets.items()
         ]
         self._ask("POST", f"/v0/groups/{quoted(group)}/offsets", dict[str, Any], {"offsets": rows})
+
+    def report_pipeline(self, report: PipelineReport) -> None:
+        """Say how a pipeline is doing."""
+        self._ask("POST", "/v0/pipelines/report", dict[str, Any], report)
 
     # Writing
 

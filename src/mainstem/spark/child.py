@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 
 from mainstem import events
 from mainstem.address import Address
+from mainstem.lake.access import STORE_ENV
 
 CHILD_ENV = "MAINSTEM_LAKE_CHILD"  # tells a driver that the end of its stdin is the end of its server
 SPARK_MISSING = "spark missing"  # the event of a driver that cannot run on this machine
@@ -30,7 +31,9 @@ _LINES_KEPT = 20
 class LakeChild:
     """Keeps `mainstem lake run` going against a server's own HTTP door."""
 
-    def __init__(self, door: Address, api_key: str | None) -> None:
+    def __init__(self, door: Address, api_key: str | None, store: str = "") -> None:
+        """`store`: URL of the server's object store, with all it takes to get in."""
+        self._store = store
         self._url = f"http://{reachable(door)}"
         self._api_key = api_key
         self._process: asyncio.subprocess.Process | None = None
@@ -75,6 +78,8 @@ class LakeChild:
         """Start it and see it end. Returns its exit code."""
         environ = {**os.environ, CHILD_ENV: "1", "MAINSTEM_URL": self._url}
         environ.pop("MAINSTEM_API_KEYS", None)
+        if self._store:
+            environ[STORE_ENV] = self._store
         if self._api_key is not None:
             environ["MAINSTEM_API_KEY"] = self._api_key
         self._process = process = await asyncio.create_subprocess_exec(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem import limits
 from mainstem.broker.plans import PlanRequest, Publication, Task
@@ -22,8 +22,11 @@ from mainstem.spark.leases import KeptLeases
 from mainstem.spark.progress import Progress
 from mainstem.spark.standing import Standing
 
+if TYPE_CHECKING:
+    from mainstem.lake.iceberg.outbox import TablesRound  # PyIceberg, not before a table is published
+
 RunTasks = Callable[[Sequence[Task]], list[Outcome]]
-PublishTables = Callable[[LakeBroker], int]  # returns how many commits it made
+PublishTables = Callable[[LakeBroker], "TablesRound"]
 
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 5.0
@@ -242,13 +245,15 @@ class Driver:
         if self._publish_tables is None:
             return
         try:
-            commits = self._publish_tables(self._broker)
+            done = self._publish_tables(self._broker)
         except Exception as error:  # noqa: BLE001 - records go on becoming files, whatever is wrong with a table
             self.standing.tables_error = f"{type(error).__name__}: {error}"
             self._progress.event("tables failed", error=self.standing.tables_error)
             return
-        if commits:
-            self._progress.event("tables", commits=commits)
+        for topic in self.standing.tables_behind(done.problems):
+            self._progress.event("table behind", topic=topic, error=done.problems[topic])
+        if done.commits:
+            self._progress.event("tables", commits=done.commits)
 
     def _release(self, tasks: Iterable[Task]) -> None:
         for stream, token in sorted({(task.stream, task.token) for task in tasks}):

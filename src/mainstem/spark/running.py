@@ -75,10 +75,10 @@ def _drive(driver: Driver, progress: Progress, once: bool) -> Standing:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def _publish_tables() -> PublishTables | None:
-    from mainstem.lake.iceberg.outbox import TablePublication
+def _publish_tables() -> PublishTables:
+    from mainstem.lake.iceberg.outbox import publish_tables
 
-    return TablePublication()
+    return publish_tables
 
 
 class _Signals:

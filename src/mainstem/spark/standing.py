@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.broker.lake_reports import DriverReport, TopicFailure
@@ -30,6 +31,7 @@ class Standing:
     seconds: float = 0.0
     tables_error: str = ""  # of the last round
     _troubles: dict[int, _Trouble] = field(default_factory=dict)  # by stream
+    _tables: dict[str, TopicFailure] = field(default_factory=dict)  # by topic: what is wrong with its table
 
     def did(self, publication: Publication, seconds: float) -> None:
         """A task is done and published."""
@@ -44,12 +46,21 @@ class Standing:
         known = self._troubles.get(task.stream)
         failures = known.failure.failures + 1 if known else 1
         penalty_s = min(_PENALTY_S * 2 ** min(failures - 1, 16), _PENALTY_MAX_S)
-        now_ms = time.time_ns() // 1_000_000
         self._troubles[task.stream] = _Trouble(
-            TopicFailure(task.topic, error, failures, now_ms), time.monotonic() + penalty_s
+            TopicFailure(task.topic, error, failures, _now_ms()), time.monotonic() + penalty_s
         )
         self.failed += 1
         return failures
+
+    def tables_behind(self, problems: Mapping[str, str]) -> list[str]:
+        """A round of publishing ended with these tables not what they should be. Returns the topics with news."""
+        before, self._tables = self._tables, {}
+        for topic, error in problems.items():
+            known = before.get(topic)
+            self._tables[topic] = TopicFailure(topic, error, known.failures + 1 if known else 1, _now_ms())
+        return [
+            topic for topic, error in problems.items() if topic not in before or before[topic].error != error
+        ]
 
     def in_trouble(self, stream: int) -> bool:
         """Whether its last task failed."""
@@ -61,7 +72,7 @@ class Standing:
         return trouble is not None and time.monotonic() < trouble.until
 
     def failing(self) -> tuple[TopicFailure, ...]:
-        return tuple(trouble.failure for trouble in self._troubles.values())
+        return (*(trouble.failure for trouble in self._troubles.values()), *self._tables.values())
 
     def report(self, holder: str, state: str, running: int) -> DriverReport:
         return DriverReport(
@@ -76,3 +87,7 @@ class Standing:
             self.seconds,
             self.failing(),
         )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

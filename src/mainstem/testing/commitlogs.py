@@ -11,6 +11,7 @@ from mainstem.ports.commitlog.port import (
     CommitLog,
     Committed,
     LogObject,
+    Piece,
     Placement,
 )
 from mainstem.testing.turns import until
@@ -102,6 +103,9 @@ class GatedCommitLog:
 
     def url(self, object: int) -> str | None:
         return self.inner.url(object)
+
+    async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        return await self.inner.pieces(object, ranges)
 
     def objects(self) -> list[LogObject]:
         return self.inner.objects()

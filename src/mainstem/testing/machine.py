@@ -8,6 +8,7 @@ from pathlib import Path
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.log.checkpoints import InlineCheckpoints
 from mainstem.log.log import Log, LogOptions
+from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
@@ -38,6 +39,7 @@ class Machine:
         checkpoint_every_bytes: int = 0,
         tail_cache_bytes: int = 4096,
         prepare_ahead: bool = False,
+        repack: RepackOptions | None = None,
     ) -> None:
         self.files = SimFiles()
         self.clock = ManualClock()
@@ -49,6 +51,7 @@ class Machine:
         self._checkpoint_every_bytes = checkpoint_every_bytes
         self._tail_cache_bytes = tail_cache_bytes
         self._prepare_ahead = prepare_ahead
+        self._repack = repack or RepackOptions(on=False)
 
     async def open_port(self) -> LocalCommitLog:
         return await LocalCommitLog.open(
@@ -66,6 +69,7 @@ class Machine:
             boot_id=f"boot-{self.boots}",
             checkpoint_every_bytes=self._checkpoint_every_bytes,
             tail_cache_bytes=self._tail_cache_bytes,
+            repack=self._repack,
         )
         try:
             objects = LocalObjectStore(DIRECTORY / "objects", files=self.files)

@@ -87,6 +87,10 @@ class S3Server:
         }
         return f"s3://{bucket}/{prefix}?{urlencode(asked)}"
 
+    def start_again(self) -> None:
+        """After `kill`: the same data, at another port."""
+        self.__enter__()
+
     def kill(self) -> None:
         """Idempotent."""
         if self._process is not None:

@@ -81,8 +81,12 @@ class ServerProcess:
 
     def last_address(self, door: str) -> Address:
         """Where a door listens, or did before the process ended."""
-        ready = next(line for line in reversed(self.lines) if line["event"] == "ready")
-        return Address.parse(str(ready[door]))
+        return Address.parse(str(self.ready[door]))
+
+    @property
+    def ready(self) -> dict[str, object]:
+        """What it logged when it was: every door's address, among others."""
+        return next(line for line in reversed(self.lines) if line["event"] == "ready")
 
     def events(self) -> list[object]:
         return [line["event"] for line in self.lines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,11 @@ from mainstem.doors.http.app import App
 from mainstem.doors.http.auth import Keys, parse_keys
 from mainstem.doors.http.context import Context, HttpLimits
 from mainstem.ports.clock import ManualClock
+from mainstem.testing import through
 from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
+
+from .any_broker import AnyBroker, host
 
 pytest.register_assert_rewrite(f"{__package__}.contract_walk", f"{__package__}.contract_queue_walk")
 
@@ -28,12 +32,16 @@ JSON = {"content-type": "application/json"}
 class Api:
     """The application, asked in this process. Answers are (status, body)."""
 
-    def __init__(self, broker: Broker, clock: ManualClock, **context: Any) -> None:
+    def __init__(self, broker: Broker, clock: ManualClock, *peers: Broker, **context: Any) -> None:
         self.broker = broker
         self.clock = clock
         self.context = Context(broker, **context)
+        apps = [App(self.context), *(App(Context(peer, **context)) for peer in peers)]
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(App(self.context)), base_url="http://test", timeout=30
+            transport=AnyBroker(apps) if peers else httpx.ASGITransport(apps[0]),
+            base_url="http://test",
+            timeout=30,
+            follow_redirects=bool(peers),
         )
 
     async def ask(
@@ -104,16 +112,31 @@ def open_api(tmp_path: Path, clock: ManualClock) -> Callable[..., Any]:
         *, api_keys: str = "", bounds: HttpLimits | None = None, probe_auth: bool = False, **options: Any
     ) -> AsyncIterator[Api]:
         settings = replace(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20), **options)
-        broker = await Broker.open(settings, clock=clock)
         keys: Keys = parse_keys(api_keys)
-        api = Api(broker, clock, keys=keys, limits=bounds or HttpLimits(), probe_auth=probe_auth)
-        try:
-            yield api
-        finally:
-            await api.client.aclose()
-            await broker.close()
+        async with _brokers(settings, clock) as (broker, *peers):
+            api = Api(broker, clock, *peers, keys=keys, limits=bounds or HttpLimits(), probe_auth=probe_auth)
+            try:
+                yield api
+            finally:
+                await api.client.aclose()
 
     return opened
+
+
+@asynccontextmanager
+async def _brokers(settings: BrokerOptions, clock: ManualClock) -> AsyncIterator[list[Broker]]:
+    """The broker of a test. In a run through a cluster: that, and two more over the same log."""
+    place = through.place(settings.data_dir)
+    async with AsyncExitStack() as opened:
+        brokers: list[Broker] = []
+        for number in range(1 if place is None else 3):
+            folder = settings.data_dir.with_name(f"{settings.data_dir.name}{number or ''}")
+            broker = await Broker.open(replace(settings, data_dir=folder, place=place), clock=clock)
+            opened.push_async_callback(broker.close)
+            brokers.append(broker)
+            if place is not None:
+                await broker.cluster.join({"http": host(number)})
+        yield brokers
 
 
 @pytest.fixture
@@ -128,7 +151,7 @@ class Server:
     def __init__(self, process: ServerProcess) -> None:
         self.process = process
         self.url = f"http://{process.address('http')}"
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        self.client = httpx.Client(base_url=self.url, timeout=30, follow_redirects=True)
 
     def ask(self, method: str, path: str, body: object = None, **more: Any) -> tuple[int, Any]:
         answer = (
@@ -146,7 +169,7 @@ def serve(tmp_path: Path) -> Callable[..., Any]:
     @contextmanager
     def served(*flags: str, env: dict[str, str] | None = None) -> Iterator[Server]:
         quiet = ("--text", "off", "--kafka", "off")
-        with ServerProcess(tmp_path / "data", *quiet, *flags, env=env) as process:
+        with server_process(tmp_path / "data", *quiet, *flags, env=env) as process:
             server = Server(process)
             with server.client:
                 yield server

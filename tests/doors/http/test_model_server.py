@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import httpx
 
-from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 from .contract_model import Settings, Stored
 from .contract_queue_walk import QueueWalk
@@ -41,7 +41,7 @@ class OverWires:
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self.process = ServerProcess(data, "--text", "off").wait_ready()
+        self.process = server_process(data, "--text", "off").wait_ready()
         self._client = httpx.AsyncClient(timeout=30)
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
@@ -57,7 +57,7 @@ class OverWires:
 
     async def restart(self, how: int) -> None:
         self.process.kill() if how % 2 else self.process.terminate()
-        self.process = ServerProcess(self._data, "--text", "off").wait_ready()
+        self.process = server_process(self._data, "--text", "off").wait_ready()
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -28,6 +28,17 @@ _BODIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("POST", "/v0/lake/publish", {"stream": "N", "token": "N", "sources": [["N", "N", "N"]], "parts": []}),
     ("POST", "/v0/lake/sources", {"topic": "a", "from": "N", "to": "N"}),
     ("POST", "/v0/lake/report", {"holder": "h", "state": "s", "rounds": "N", "bytes": "N"}),
+    (
+        "POST",
+        "/v0/pipelines/report",
+        {
+            "pipeline": "p",
+            "run": "r",
+            "state": "running",
+            "started_ms": "N",
+            "outputs": [{"output": "o", "target": "t", "rows_in": "N", "positions": [["a", "N", "N"]]}],
+        },
+    ),
     ("POST", "/v0/lake/tables", {"namespace": "n", "name": "x", "expected": "e", "changes": [["N"]]}),
     ("POST", "/v0/sinks/tasks", {"query": "q", "run": "r", "batch": 1, "attempt": "a", "timeout_ms": "N"}),
     (

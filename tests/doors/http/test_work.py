@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 from .conftest import Api, Server, code
 
@@ -19,7 +19,7 @@ from .conftest import Api, Server, code
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir = tmp_path_factory.mktemp("work") / "data"
-    with ServerProcess(data_dir, "--text", "off", "--kafka", "off") as process:
+    with server_process(data_dir, "--text", "off", "--kafka", "off") as process:
         yield Server(process)
 
 

@@ -15,6 +15,7 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.ledger.config import TopicConfig
 from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 from .wire import Wire
 
@@ -81,7 +82,7 @@ async def wire(kafka: KafkaStage) -> Wire:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One `mainstem serve` for all the tests of a file."""
-    with ServerProcess(tmp_path_factory.mktemp("kafka") / "data") as process:
+    with server_process(tmp_path_factory.mktemp("kafka") / "data") as process:
         yield process
 
 

@@ -27,7 +27,7 @@ from mainstem.testing.batches import batch
 from .conftest import KafkaStage, opened
 from .requests import fetch, metadata, produce
 
-_BY_HAND = {0, 1, 3, 32}
+_BY_HAND = {0, 1, 3, 32, 78}
 _FREE = {17, 18, 36, 60}
 _FILTERED = {16, 66}  # the answer has nothing, rather than a code
 _NO_ROOM = {(9, 1), (35, 1), (35, 2), (43, 0)}  # the answer has no place for a code, and is empty

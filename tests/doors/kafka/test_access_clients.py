@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 _FLAGS = ("--kafka-sasl", "plain", "--kafka-super-users", "root")
 _USERS = {"MAINSTEM_KAFKA_USERS": "root:r,ann:a,bob:b"}
@@ -71,7 +72,7 @@ def test_rules_decide_what_clients_may_do_and_survive_a_kill(tmp_path: Path) -> 
         _binding(ResourceType.TOPIC, "plant-9", "ann", AclOperation.ALL, permission=AclPermissionType.DENY),
     ]
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    with ServerProcess(tmp_path / "data", *_FLAGS, env=_USERS) as server:
+    with server_process(tmp_path / "data", *_FLAGS, env=_USERS) as server:
         root = AdminClient(_as(server, "root", "r"))
         for made in root.create_topics(
             [NewTopic("plant-7", 1), NewTopic("plant-9", 1), NewTopic("other", 1)]
@@ -81,7 +82,7 @@ def test_rules_decide_what_clients_may_do_and_survive_a_kill(tmp_path: Path) -> 
         for done in root.create_acls(rules).values():
             done.result(20)
         server.kill()
-    with ServerProcess(tmp_path / "data", *_FLAGS, env=_USERS) as server:
+    with server_process(tmp_path / "data", *_FLAGS, env=_USERS) as server:
         root, ann = AdminClient(_as(server, "root", "r")), AdminClient(_as(server, "ann", "a"))
         every = AclBindingFilter(
             ResourceType.ANY,

@@ -37,7 +37,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of the client's own making
@@ -253,12 +253,12 @@ async def test_aiokafka_does_everything_it_knows(aio: AIOKafkaAdminClient) -> No
 
 def test_topics_and_settings_outlive_the_server(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    with ServerProcess(data_dir) as server:
+    with server_process(data_dir) as server:
         client = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
         topic = NewTopic("kept", 3, 1, config={"retention.ms": "5", "min.insync.replicas": "2"})
         assert _results(client.create_topics([topic])) == {"kept": None}
         server.kill()
-    with ServerProcess(data_dir) as server:
+    with server_process(data_dir) as server:
         client = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
         entries = _config(client, "kept")
         assert (entries["retention.ms"].value, entries["min.insync.replicas"].value) == ("5", "2")

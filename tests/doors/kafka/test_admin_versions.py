@@ -125,7 +125,7 @@ REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
 }
 
 # Answered with an error, whatever the version: what stands behind them is not there.
-_REFUSED = {29: 54, 30: 54, 31: 54, 43: 84, 49: 42, 50: 91, 51: 54}
+_REFUSED = {29: 54, 30: 54, 31: 54, 43: 84, 50: 91, 51: 54}
 
 
 def _cases() -> list[tuple[int, int]]:

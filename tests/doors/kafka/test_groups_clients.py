@@ -27,7 +27,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up
@@ -275,7 +275,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[i
 def test_members_and_offsets_come_through_a_killed_server(
     tmp_path: Path, readers: ExitStack, protocol: str
 ) -> None:
-    with ServerProcess(tmp_path / "data") as server:
+    with server_process(tmp_path / "data") as server:
         address = str(server.address("kafka"))
         create(address, "t", 4)
         produce(address, "t", 0, 100)
@@ -289,7 +289,7 @@ def test_members_and_offsets_come_through_a_killed_server(
         wait_until(lambda: len(set(both[0].values + both[1].values)) == 100, "all is read")
         wait_until(lambda: committed(address, "g", "t", 4) == [25] * 4, "all is committed")
         server.kill()
-    with ServerProcess(tmp_path / "data", "--kafka", address):
+    with server_process(tmp_path / "data", "--kafka", address):
         assert committed(address, "g", "t", 4) == [25] * 4
         produce(address, "t", 100, 200)
         wait_until(lambda: len(set(both[0].values + both[1].values)) == 200, "the rest is read")

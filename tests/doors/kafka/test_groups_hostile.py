@@ -27,6 +27,11 @@ _PARTITION = {
 }
 _WANTED = {"name": "t", "topic_id": UUID(int=1), "partition_indexes": (0, 1)}
 
+_SHARED = {
+    "partition_index": 0,
+    "acknowledgement_batches": [{"first_offset": 0, "last_offset": 1, "acknowledge_types": (1, 2)}],
+}
+
 # By API key: a request that makes sense.
 REQUESTS: dict[int, dict[str, Any]] = {
     8: {
@@ -66,6 +71,27 @@ REQUESTS: dict[int, dict[str, Any]] = {
         "topic_partitions": (),
     },
     69: {"group_ids": ("g",), "include_authorized_operations": False},
+    76: {"member_id": "m", "member_epoch": 0, "rack_id": None, "subscribed_topic_names": ("t",)},
+    77: {"group_ids": ("g",), "include_authorized_operations": False},
+    78: {
+        "member_id": "m",
+        "share_session_epoch": 0,
+        "max_wait": 0 * S,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "max_records": 10,
+        "batch_size": 10,
+        "topics": [{"topic_id": UUID(int=1), "partitions": [_SHARED]}],
+        "forgotten_topics_data": [{"topic_id": UUID(int=1), "partitions": (1,)}],
+    },
+    79: {
+        "member_id": "m",
+        "share_session_epoch": 1,
+        "topics": [{"topic_id": UUID(int=1), "partitions": [_SHARED]}],
+    },
+    90: {"groups": [{"group_id": "g", "topics": [{"topic_name": "t", "partitions": (0, 1)}]}]},
+    91: {"topics": [{"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 3}]}]},
+    92: {"topics": [{"topic_name": "t"}]},
 }
 MUTATIONS = 40
 

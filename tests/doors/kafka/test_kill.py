@@ -10,7 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 MESSAGES = 20_000
 WITHIN_S = 60.0
@@ -56,7 +56,7 @@ def test_an_idempotent_producer_survives_kills_without_loss_or_duplicates(
         else:
             acked[int(message.value() or b"")] = message.offset()
 
-    server = ServerProcess(tmp_path / "data", *flags).wait_ready()
+    server = server_process(tmp_path / "data", *flags).wait_ready()
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -78,7 +78,7 @@ def test_an_idempotent_producer_survives_kills_without_loss_or_duplicates(
         for event in reached:
             event.wait(WITHIN_S)
             server.kill()
-            server = ServerProcess(tmp_path / "data", *flags).wait_ready()
+            server = server_process(tmp_path / "data", *flags).wait_ready()
         restarted.set()
 
     killer = threading.Thread(target=kill_again_and_again)

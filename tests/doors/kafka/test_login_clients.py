@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up
@@ -48,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iter
     flags = ("--kafka-sasl", _ALL, "--kafka-acl", "off", "--kafka-tls-cert", str(certificates / "server.pem"))
     flags += ("--kafka-tls-key", str(certificates / "server.key"))
     data = tmp_path_factory.mktemp("login") / "data"
-    with ServerProcess(data, *flags, env=_USERS) as process:
+    with server_process(data, *flags, env=_USERS) as process:
         yield process
 
 
@@ -181,7 +182,7 @@ def test_passwords_that_administrators_set_survive_a_kill(tmp_path: Path) -> Non
             "sasl.password": password,
         }
 
-    with ServerProcess(tmp_path / "data", *flags, env=_USERS) as server:
+    with server_process(tmp_path / "data", *flags, env=_USERS) as server:
         admin = AdminClient(plain(server, "PLAIN", "root", "top secret"))
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
         upserts = [UserScramCredentialUpsertion(name, info, b"first") for name in ("eve", "ole")]
@@ -189,7 +190,7 @@ def test_passwords_that_administrators_set_survive_a_kill(tmp_path: Path) -> Non
             done.result(20)
         _produced(plain(server, "SCRAM-SHA-256", "eve", "first"), "kept", b"1")
         server.kill()
-    with ServerProcess(tmp_path / "data", *flags, env=_USERS) as server:
+    with server_process(tmp_path / "data", *flags, env=_USERS) as server:
         admin = AdminClient(plain(server, "PLAIN", "root", "top secret"))
         described = admin.describe_user_scram_credentials(["eve"])["eve"].result(20)
         assert [(one.mechanism, one.iterations) for one in described.scram_credential_infos] == [
@@ -216,7 +217,7 @@ def test_a_certificate_is_asked_for_and_names_the_client(tmp_path: Path, certifi
     )
     flags += ("--kafka-tls-ca", str(certificates / "ca.pem"))
     flags += ("--kafka-super-users", "CN=pump-7,O=Plant\\, North")
-    with ServerProcess(tmp_path / "data", *flags) as server:
+    with server_process(tmp_path / "data", *flags) as server:
         config = {
             "bootstrap.servers": str(server.address("kafka")),
             "security.protocol": "SSL",
@@ -255,7 +256,7 @@ def _with_token(server: ServerProcess, make: Callable[[], str]) -> dict[str, Any
 
 def test_a_token_that_nobody_signed_is_for_development_only(tmp_path: Path) -> None:
     flags = ("--kafka-sasl", "oauthbearer", "--kafka-acl", "off", "--kafka-oauth-unsecured", "true")
-    with ServerProcess(tmp_path / "data", *flags) as server:
+    with server_process(tmp_path / "data", *flags) as server:
         _produced(_with_token(server, lambda: _token({"alg": "none"}, {"sub": "ann"})), "by-token", b"1")
         late = _with_token(server, lambda: _token({"alg": "none"}, {"sub": "ann", "exp": time.time() - 60}))
         assert "expired" in _refusal(late)
@@ -263,7 +264,7 @@ def test_a_token_that_nobody_signed_is_for_development_only(tmp_path: Path) -> N
 
 def test_a_login_that_runs_out_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
     flags = ("--kafka-sasl", "scram-sha-256", "--kafka-acl", "off", "--kafka-reauthenticate-ms", "1500")
-    with ServerProcess(tmp_path / "data", *flags, env=_USERS) as server:
+    with server_process(tmp_path / "data", *flags, env=_USERS) as server:
         errors: list[str] = []
         producer = Producer(
             {

@@ -16,7 +16,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from mainstem.testing.server import ServerProcess
+from mainstem.testing.through import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
@@ -301,7 +301,7 @@ class MortalServer:
     def __init__(self, data_dir: Path, seed: int) -> None:
         self._data_dir = data_dir
         self._random = random.Random(seed)
-        self._process = ServerProcess(data_dir).wait_ready()
+        self._process = server_process(data_dir).wait_ready()
         self.address = str(self._process.address("kafka"))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._kill_often, daemon=True)
@@ -325,7 +325,7 @@ class MortalServer:
         while not self._over.wait(self._random.uniform(0.1, 2.5)):
             self._process.kill()
             self.kills += 1
-            self._process = ServerProcess(self._data_dir, "--kafka", self.address).wait_ready()
+            self._process = server_process(self._data_dir, "--kafka", self.address).wait_ready()
 
 
 class Watcher:

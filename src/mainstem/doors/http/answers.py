@@ -100,6 +100,8 @@ _ANSWERS: dict[tuple[str, str], Answer] = {
     ("GET", "/v0/topics/{topic}/consumers"): Answer(keys=("topic", "consumers", "performance")),
     ("GET", "/v0/topics/{topic}/leases"): Answer(keys=("leases", "delayed", "performance")),
     ("POST", "/v0/topics/{topic}/requeue"): Answer(keys=("requeued", "skipped", "performance")),
+    ("GET", "/v0/pipelines"): Answer(keys=("pipelines", "performance")),
+    ("POST", "/v0/pipelines/report"): Answer(keys=("heard", "performance")),
     ("GET", "/v0/transactions"): Answer(keys=("transactions", "performance")),
     ("POST", "/v0/transactions/{transaction}/abort"): Answer(keys=("transaction", "aborted", "performance")),
     ("HEAD", "/iceberg/v1/namespaces/{namespace}"): _DONE,

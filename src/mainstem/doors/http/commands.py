@@ -40,6 +40,7 @@ class Subscribe(msgspec.Struct, frozen=True):
     include_meta: bool = True
     include_tags: bool = False
     include_data: bool = True
+    include_trace: bool = False
     lenient: bool = False
 
 

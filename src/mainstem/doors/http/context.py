@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups import Groups
+from mainstem.broker.lags import group_metrics, lake_metrics
 from mainstem.broker.lake_reports import LakeReports
+from mainstem.broker.pipeline_reports import PipelineReports
 from mainstem.doors.http.auth import Keys
 from mainstem.doors.http.live import Live
 from mainstem.doors.http.metrics import Traffic
@@ -43,8 +45,21 @@ class Context:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     live: Live = field(init=False)
     lake_reports: LakeReports = field(init=False)
+    pipeline_reports: PipelineReports = field(init=False)
 
     def __post_init__(self) -> None:
         self.live = Live(self.broker.clock, self.limits.watch_sessions)
         self.lake_reports = LakeReports(self.broker.clock)
-        self.published.append(self.lake_reports.published)
+        self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
+        self.published += [
+            self.broker.log.measures.published,
+            lambda: group_metrics(self.broker.log, self.known_groups()),
+            lambda: lake_metrics(self.broker.lake),
+            self.lake_reports.published,
+            self.pipeline_reports.published,
+        ]
+
+    def known_groups(self) -> Groups:
+        """Those of the door that members come through; without one nobody is a member, and offsets are all."""
+        live = self.groups() if self.groups is not None else None
+        return live or Groups(self.broker.log, self.broker.clock)

@@ -43,6 +43,10 @@ def _held(request: Request) -> Iterator[Metric]:
         "1 while writes are taken, 0 once they are refused.",
         log.refusal is None,
     )
+    if log.tiering is not None:
+        yield from log.tiering.metrics()
+    if log.repacker is not None:
+        yield from log.repacker.metrics()
 
 
 def _traffic(request: Request) -> Iterator[Metric]:

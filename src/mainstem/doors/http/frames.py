@@ -13,14 +13,14 @@ _encode = msgspec.json.Encoder().encode
 TOO_OLD = "from_seq_too_old"  # why a gap is met that was there before the client came
 
 
-def records_data(news: News, *, tags: bool, meta: bool, data: bool) -> bytes:
+def records_data(news: News, *, tags: bool, meta: bool, data: bool, trace: bool) -> bytes:
     page = news.page
     return b'{"topic":%b,%b"from_seq":%d,"head_seq":%d,"records":[%b],"to_seq":%d}' % (
         _encode(news.topic),
         _partition(news),
         news.from_seq,
         page.head_seq,
-        render(page.chosen, tags=tags, meta=meta, data=data),
+        render(page.chosen, tags=tags, meta=meta, data=data, trace=trace),
         page.next_from_seq,
     )
 

@@ -108,21 +108,20 @@ async def delete_group(request: Request) -> Response:
     """Forget a group without members, and its offsets."""
     name = request.parameters["group"]
     groups = groups_of(request)
-    for topic in groups.offsets.of_group(name):
+    for topic in groups.topics_of(name):
         request.require_name(topic)
     await groups.delete(name)
     return reply({"group": name, "deleted": True, "performance": request.performance()})
 
 
 def groups_of(request: Request) -> Groups:
-    """Those of the door that members come through; without one nobody is a member, and offsets are all."""
-    live = request.context.groups() if request.context.groups is not None else None
-    return live or Groups(request.broker.log, request.broker.clock)
+    """Those of the door that members come through, or what is known without one."""
+    return request.context.known_groups()
 
 
 def allowed(request: Request, group: str) -> bool:
     """Whether the key may see all that the group reads."""
-    return all(request.key.allows(topic) for topic in groups_of(request).offsets.of_group(group))
+    return all(request.key.allows(topic) for topic in groups_of(request).topics_of(group))
 
 
 def _row(group: ListedGroup) -> dict[str, object]:

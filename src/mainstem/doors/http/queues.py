@@ -15,6 +15,7 @@ from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import U64
 from mainstem.ledger.results import JobsChanged
+from mainstem.records.marks import META, TRACE
 
 _LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")
 _HEX_DIGITS = 16  # of a token, and again of the sequence number
@@ -129,10 +130,10 @@ def job_fields(job: Job) -> bytes:
         pieces += (b',"$tag":', quoted(job.key))
     pieces.append(b',"deliveries":%d' % job.deliveries)
     pieces += data_field(job.value)
-    for name, content in job.headers:
-        if name == "meta" and content is not None:
-            pieces += (b',"meta":', content if is_json(content) else quoted(content))
-            break
+    for name, label in ((META, b',"meta":'), (TRACE, b',"$trace":')):
+        content = next((held for known, held in job.headers if known == name and held is not None), None)
+        if content is not None:
+            pieces += (label, content if name == META and is_json(content) else quoted(content))
     return b"".join(pieces)
 
 

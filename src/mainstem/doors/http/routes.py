@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.broker import lake_reports, plans, table_work
+from mainstem.broker import lake_reports, pipeline_reports, plans, table_work
 from mainstem.doors.http import (
     backups,
     batches,
@@ -21,6 +21,7 @@ from mainstem.doors.http import (
     offsets,
     openapi,
     overview,
+    pipelines,
     queues,
     raw,
     records,
@@ -93,6 +94,15 @@ TABLE: tuple[Route, ...] = (
         takes=lake_reports.DriverReport,
     ),
     Route("GET", "/v0/lake/status", lake.get_status, Scope.READ),
+    Route("GET", "/v0/pipelines", pipelines.list_pipelines, Scope.READ),
+    Route(
+        "POST",
+        "/v0/pipelines/report",
+        pipelines.post_report,
+        Scope.WRITE,
+        Body.JSON,
+        takes=pipeline_reports.PipelineReport,
+    ),
     Route("POST", "/v0/lake/sources", lake.post_sources, Scope.READ, Body.JSON, takes=lake.SourcesBody),
     Route("POST", "/v0/topics/{topic}/batches", sinks.post_batches, Scope.WRITE, Body.BYTES),
     Route("POST", "/v0/sinks/tasks", sinks.post_task, Scope.WRITE, Body.JSON, takes=sinks.SinkTaskBody),

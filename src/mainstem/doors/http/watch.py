@@ -34,6 +34,7 @@ class WatchBody(msgspec.Struct, frozen=True):
     include_meta: bool = True
     include_tags: bool = False
     include_data: bool = True
+    include_trace: bool = False
 
 
 _watch_body = msgspec.json.Decoder(WatchBody)
@@ -72,6 +73,7 @@ async def post_watch(request: Request) -> Response:
         include_meta=body.include_meta,
         include_tags=body.include_tags,
         include_data=body.include_data,
+        include_trace=body.include_trace,
     )
     return reply(
         {
@@ -145,7 +147,7 @@ class WatchStream(Push):
         self._cursors = dict(session.cursors)
         self._places: list[Place] = []
         self._ended = False
-        shown = f"{session.include_tags:d}{session.include_meta:d}{session.include_data:d}"
+        shown = f"{session.include_tags:d}{session.include_meta:d}{session.include_data:d}{session.include_trace:d}"
         self._form = f"sse {shown}"
         self._whole = f"sse whole {shown}"
         self.heartbeat_s = session.heartbeat_ms / 1000
@@ -231,7 +233,11 @@ class WatchStream(Push):
         if frame is None:
             asked = self._session
             data = records_data(
-                news, tags=asked.include_tags, meta=asked.include_meta, data=asked.include_data
+                news,
+                tags=asked.include_tags,
+                meta=asked.include_meta,
+                data=asked.include_data,
+                trace=asked.include_trace,
             )
             frame = news.rendered[self._form] = sse.event(b"record", data)
         return frame

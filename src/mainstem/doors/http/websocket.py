@@ -85,7 +85,7 @@ class Socket:
         self._watching = request.broker.watching
         self._outlet = Outlet(send, self._resume)
         self._places: dict[str, Place] = {}
-        self._forms: dict[Place, tuple[bool, bool, bool]] = {}  # tags, meta, data
+        self._forms: dict[Place, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
         self._publishing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -168,7 +168,7 @@ class Socket:
             cursor = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
             shown[name] = {"from_seq": cursor, "head_seq": state.head_seq, "earliest_seq": state.earliest_seq}
         self._say(b"subscribed", head, b'"topics":%b' % _encode(shown))
-        form = (command.include_tags, command.include_meta, command.include_data)
+        form = (command.include_tags, command.include_meta, command.include_data, command.include_trace)
         asked = wish(command.limit, command.max_batch_bytes, command.node)
         for name, entry in shown.items():
             self._leave(name)
@@ -250,11 +250,11 @@ class Socket:
 
     def _record_text(self, place: Place, news: News) -> str:
         """Made once for all sockets that want the same."""
-        tags, meta, data = self._forms[place]
-        form = ("socket", tags, meta, data)
+        tags, meta, data, trace = self._forms[place]
+        form = ("socket", tags, meta, data, trace)
         text = news.rendered.get(form)
         if text is None:
-            text = _message(b"record", records_data(news, tags=tags, meta=meta, data=data))
+            text = _message(b"record", records_data(news, tags=tags, meta=meta, data=data, trace=trace))
             news.rendered[form] = text
         return str(text)
 

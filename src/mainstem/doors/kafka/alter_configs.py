@@ -1,4 +1,4 @@
-"""AlterConfigs: all settings of a topic at once. Those not given go back to their default."""
+"""AlterConfigs: all settings of a topic or a group at once. Those not given go back to their default."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, A
 
 from mainstem.broker import configs
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import repeated, side_by_side
+from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.config_changes import TWICE, change_resource, check_once, value_given
+from mainstem.doors.kafka.config_entries import Resource
 from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.group_configs import replace_group
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.ledger.config import TopicConfig
 
@@ -22,7 +24,9 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
     async def alter(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
         kind, name = resource.resource_type, resource.resource_name
         outcome = TWICE
-        if (kind, name) not in twice:
+        if (kind, name) not in twice and kind == int(Resource.GROUP):
+            outcome = await _replace_group(call.context, resource, dry_run=request.validate_only)
+        elif (kind, name) not in twice:
             change = partial(_replaced, call.context, resource)
             outcome = await change_resource(call.context, kind, name, change, dry_run=request.validate_only)
         return AlterConfigsResourceResponse(
@@ -31,6 +35,15 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
 
     responses = await side_by_side(alter, request.resources)
     return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+
+
+async def _replace_group(context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool) -> Outcome:
+    try:
+        check_once(entry.name for entry in resource.configs)
+        values = {entry.name: value_given(entry.name, entry.value) for entry in resource.configs}
+    except Refused as refused:
+        return outcome_of(refused)
+    return await replace_group(context, resource.resource_name, values, dry_run=dry_run)
 
 
 def _replaced(context: KafkaContext, resource: AlterConfigsResource, config: TopicConfig) -> TopicConfig:

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from mainstem.broker.client_quotas import Meter
     from mainstem.doors.kafka.context import KafkaContext
     from mainstem.doors.kafka.security.access import Kind, Operation
     from mainstem.doors.kafka.security.session import Session
@@ -37,6 +38,13 @@ class Call:
         """Whether the access rules, if there are any, let this client do it."""
         access = self.context.access
         return access is None or access.allows(self.principal, self.host, operation, kind, name)
+
+    def meter(self, quota: str) -> Meter | None:
+        """What counts the bytes this client moves; None: no quota holds for it."""
+        quotas = self.context.broker.client_quotas
+        if not quotas.held:
+            return None
+        return quotas.meter(quota, self.principal.removeprefix("User:"), self.client_id)
 
 
 class Memory(Protocol):
@@ -74,6 +82,10 @@ class Reply(Protocol):
 
     def hold_others(self) -> None:
         """Let no later request of the connection start before this one is answered."""
+        ...
+
+    def mute(self, ms: int) -> None:
+        """Read nothing more from the client for so long: it moved more than its quota allows."""
         ...
 
     def on_hurry(self, callback: Callable[[], None]) -> None:

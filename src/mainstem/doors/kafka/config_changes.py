@@ -56,5 +56,5 @@ def _unchangeable(resource_type: int) -> Refused:
         )
     return Refused(
         ErrorCode.invalid_request,
-        f"resources of type {resource_type} have no settings here: only topics (2) have",
+        f"resources of type {resource_type} have no settings here: only topics (2) and groups (32) have",
     )

@@ -16,6 +16,7 @@ class Resource(IntEnum):
     GROUP = 32
 
 
+GROUP_SOURCE = 8  # a group's own setting
 SOURCES: dict[Source, int] = {"topic": 1, "server": 4, "default": 5}
 
 TYPES: dict[Kind, int] = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}

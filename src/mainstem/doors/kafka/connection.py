@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from mainstem import events, limits
 from mainstem.doors.kafka.api import Call, Part
 from mainstem.doors.kafka.request import Request
@@ -30,7 +32,6 @@ _JOINED_BYTES_MAX = (
     16 * limits.KIB
 )  # smaller parts of an answer are copied together: cheaper than an iovec each
 
-_NO_BUFFER = memoryview(b"")
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -55,7 +56,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._scratch = connections.scratch
         self._stub = b""  # a length of which not all four bytes have arrived
         self._frame: memoryview | None = None  # of the request that is being received
-        self._frame_buffer = _NO_BUFFER
         self._filled = 0
         self._line: deque[Request] = deque()
         self._waiting: deque[memoryview] = deque()
@@ -64,6 +64,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._single = False  # the same, for others of its kind
         self._writable = True
         self._paused = False
+        self._muted: asyncio.TimerHandle | None = None  # the client moved more than its quota allows
         self._flushing = False
         self._finishing = False
         self.closed = False
@@ -105,6 +106,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._connections.forget(self)
+        if self._muted is not None:
+            self._muted.cancel()
         self._hurry()
         for call in self.calls.values():
             if call.memory is not None:
@@ -144,8 +147,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             begin = at + _LENGTH_BYTES
             at = begin + length
             if at > nbytes:
-                self._frame_buffer = self._connections.frame_buffer(length)
-                self._frame = self._frame_buffer[:length]
+                # Not touched yet: a client that announces much and sends little costs little.
+                self._frame = np.empty(length, np.uint8).data
                 self._filled = nbytes - begin
                 self._frame[: self._filled] = scratch[begin:nbytes]
                 return
@@ -159,9 +162,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._filled += nbytes
         if frame is not None and self._filled == len(frame):
             self._frame = None
-            if self._take(frame, shared=False):
-                self._connections.give_back(self._frame_buffer)
-            self._frame_buffer = _NO_BUFFER
+            self._take(frame, shared=False)
 
     def _checked(self, length: int) -> int:
         if not 0 < length <= self._request_bytes_max:
@@ -170,26 +171,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
             )
         return length
 
-    def _take(self, frame: memoryview, *, shared: bool) -> bool:
-        """Serve a request if its turn has come, else keep it. `shared`: its bytes are overwritten soon.
-
-        Returns whether the frame is of no more use."""
+    def _take(self, frame: memoryview, *, shared: bool) -> None:
+        """Serve a request if its turn has come, else keep it. `shared`: its bytes are overwritten soon."""
         route = self._dispatch.route(frame)
         self._held_bytes += len(frame)
         self._connections.hold(len(frame))
-        started = not self._waiting and self._may_start(route.single)
-        if started:
+        if not self._waiting and self._may_start(route.single):
             self._dispatch.start(self, route, frame)
         else:
             self._waiting.append(memoryview(bytes(frame)) if shared else frame)
         self.regulate()
-        return started
 
     def regulate(self) -> None:
         """Read nothing more while too much is under way, or while the client does not read its answers."""
         connections = self._connections
         full = (
             not self._writable
+            or self._muted is not None
             or self._held_bytes >= connections.in_flight_bytes_max
             or len(self._line) + len(self._waiting) >= connections.in_flight_requests_max
             or (self._held_bytes > 0 and connections.crowded(self))
@@ -201,6 +199,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def mute(self, ms: int) -> None:
+        """Read nothing for so long. What was received before is served and answered."""
+        if self.closed:
+            return
+        self._connections.metrics.throttled_ms += ms
+        ends = self._loop.time() + ms / 1000
+        if self._muted is not None:
+            ends = max(ends, self._muted.when())
+            self._muted.cancel()
+        self._muted = self._loop.call_at(ends, self._unmute)
+        self.regulate()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.active_at = self.now()
+        self.regulate()
 
     def _may_start(self, single: bool) -> bool:
         if self._alone:

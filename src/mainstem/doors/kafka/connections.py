@@ -6,8 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mainstem import events, limits
 from mainstem.doors.held import HeldConnections
 from mainstem.doors.kafka.metrics import KafkaMetrics
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
 _log = events.named("kafka")
 _SWEEPS_PER_IDLE_TIME = 4
-_SPARE_BYTES = 2 * limits.MIB
-_SPARES_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +42,8 @@ class Connections(HeldConnections["KafkaConnection"]):
         self._crowded_out: set[KafkaConnection] = set()
         self.metrics = metrics
         self.scratch = memoryview(bytearray(limits.KAFKA_RECEIVE_BUFFER_BYTES))
-        self._spare: list[memoryview] = []
         self._loop = asyncio.get_running_loop()
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
-
-    def frame_buffer(self, length: int) -> memoryview:
-        """At least that long. Large requests come in rows, and fresh memory for each would cost more.
-
-        Its memory is not touched: a client that announces much and sends little costs little."""
-        for at, spare in enumerate(self._spare):
-            if length <= len(spare):
-                return self._spare.pop(at)
-        return np.empty(max(length, _SPARE_BYTES), np.uint8).data
-
-    def give_back(self, buffer: memoryview) -> None:
-        """Nobody uses it any more."""
-        if len(buffer) == _SPARE_BYTES and len(self._spare) < _SPARES_MAX:
-            self._spare.append(buffer)
 
     def admit(self, connection: KafkaConnection) -> bool:
         """False: too many are held already."""

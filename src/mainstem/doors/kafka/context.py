@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups import Groups
+from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions import Transactions
 from mainstem.doors.kafka.answers import MetadataAnswers
 from mainstem.doors.kafka.metrics import KafkaMetrics
@@ -32,5 +33,6 @@ class KafkaContext:
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
     access: Access | None = None  # None: every client may do everything
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
     metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)

@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from.
+"""DescribeConfigs: the settings of topics, of groups and of this broker, with where each value comes from.
 
 Most topics have the same settings as others, and tools ask for those of all topics over and over. So what the
 library writes for one config is kept, and only the frame around it is written by hand. Answer body (flexible
@@ -38,8 +38,9 @@ from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Call, FastApi, Reply
 from mainstem.doors.kafka.broker_configs import BrokerSetting, broker_settings
 from mainstem.doors.kafka.bulk import DONE, Refused, outcome_of
-from mainstem.doors.kafka.config_entries import SOURCES, TYPES, Resource
+from mainstem.doors.kafka.config_entries import GROUP_SOURCE, SOURCES, TYPES, Resource
 from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.group_configs import GroupConfig, group_configs
 from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.versions import convert
@@ -98,6 +99,9 @@ def _check_access(call: Call, resource: DescribeConfigsResource) -> None:
     if resource.resource_type == int(Resource.TOPIC):
         if not call.may(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, resource.resource_name):
             raise Refused(ErrorCode.topic_authorization_failed, FORBIDDEN)
+    elif resource.resource_type == int(Resource.GROUP):
+        if not call.may(Operation.DESCRIBE_CONFIGS, Kind.GROUP, resource.resource_name):
+            raise Refused(ErrorCode.group_authorization_failed, FORBIDDEN)
     elif not call.may(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER, CLUSTER_NAME):
         raise Refused(ErrorCode.cluster_authorization_failed, FORBIDDEN)
 
@@ -115,11 +119,14 @@ def _described(context: KafkaContext, resource: DescribeConfigsResource, form: _
             settings = _broker_settings(context, resource.resource_name)
             shown = [_of_broker(setting, form) for setting in settings if not names or setting.name in names]
             return _encoded(shown, form)
+        case Resource.GROUP:
+            found = group_configs(context, resource.resource_name, names)
+            return _encoded([_of_group(config, form) for config in found], form)
         case _:
             raise Refused(
                 ErrorCode.invalid_request,
-                f"resources of type {resource.resource_type} have no settings here: ask for a topic (2) or a "
-                "broker (4)",
+                f"resources of type {resource.resource_type} have no settings here: ask for a topic (2), a "
+                "broker (4) or a group (32)",
             )
 
 
@@ -182,6 +189,24 @@ def _synonyms(entry: Entry) -> tuple[DescribeConfigsSynonym, ...]:
         topic = i8(SOURCES["topic"])
         found.insert(0, DescribeConfigsSynonym(name=row.name, value=entry.value, source=topic))
     return tuple(found)
+
+
+def _of_group(config: GroupConfig, form: _Form) -> DescribeConfigsResourceResult:
+    row = config.setting
+    synonyms = [DescribeConfigsSynonym(name=row.name, value=row.default, source=i8(SOURCES["default"]))]
+    if config.own:
+        own = DescribeConfigsSynonym(name=row.name, value=config.value, source=i8(GROUP_SOURCE))
+        synonyms.insert(0, own)
+    return DescribeConfigsResourceResult(
+        name=row.name,
+        value=config.value,
+        read_only=False,
+        config_source=synonyms[0].source,
+        is_sensitive=False,
+        synonyms=tuple(synonyms) if form.synonyms else (),
+        config_type=i8(TYPES[row.kind]),
+        documentation=row.help if form.documentation else None,
+    )
 
 
 def _of_broker(setting: BrokerSetting, form: _Form) -> DescribeConfigsResourceResult:

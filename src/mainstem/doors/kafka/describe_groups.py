@@ -57,7 +57,7 @@ def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
             members=_members(group),
             authorized_operations=operations,
         )
-    found = group is None and call.context.groups.exists(name)  # it has offsets, and no members
+    found = group is None and call.context.groups.offsets.exists(name)  # it has offsets, and no members
     missing = not found and call.version >= _FIRST_WITH_NOT_FOUND
     return DescribedGroup(
         error_code=ErrorCode.group_id_not_found if missing else ErrorCode.none,

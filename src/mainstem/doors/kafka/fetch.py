@@ -218,7 +218,9 @@ def _answer(version: int, poll: FetchPoll) -> list[Part]:
     """The body as buffers: what is small joined, the batches as they are."""
     flexible = version >= _FLEXIBLE_FROM
     out: list[Part] = []
-    small: list[bytes] = [_THROTTLE_AND_SESSION.pack(0, 0, 0) if version >= 7 else INT32.pack(0)]
+    small: list[bytes] = [
+        _THROTTLE_AND_SESSION.pack(poll.throttle_ms, 0, 0) if version >= 7 else INT32.pack(poll.throttle_ms)
+    ]
     small.append(write_count(len(poll.topics), flexible))
     for topic in poll.topics:
         small += (topic.key, write_count(len(topic.parts), flexible))

@@ -13,7 +13,9 @@ from mainstem import limits
 from mainstem.doors.kafka.api import Call, Part, Reply
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
+from mainstem.doors.kafka.throttle import throttle
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
+from mainstem.ledger.client_quotas import CONSUMER_BYTE_RATE
 from mainstem.log.chunks import Chunk
 from mainstem.records.header import walk
 
@@ -78,13 +80,17 @@ class FetchPoll:
     ) -> None:
         self.topics = topics
         access = call.context.access
+        self.throttle_ms = 0  # that the answer names
         self.rules = 0 if access is None else access.state  # by which the client may read all this
         self._call = call
         self._streams = call.context.broker.streams
         self._write = write
         self._max_wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
-        self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = min(max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
+        meter = call.meter(CONSUMER_BYTE_RATE)
+        if meter is not None:  # an answer that takes hours to pay for would silence the client
+            self._max_bytes = min(self._max_bytes, meter.burst)
+        self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = committed_only
         self._parts = _in_turn(call.context, [part for topic in topics for part in topic.parts])
         self._total = 0
@@ -285,6 +291,8 @@ class FetchPoll:
         for part in self._parts:
             self._bound(part)
         failed = any(part.code for part in self._parts)
+        if self._total:
+            self.throttle_ms = throttle(self._call, CONSUMER_BYTE_RATE, self._total, reply)
         answer = self._write(self)
         if self._total or failed or not self._watched:
             self.forget()

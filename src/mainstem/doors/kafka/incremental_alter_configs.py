@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: single settings of a topic. Those not given stay as they are."""
+"""IncrementalAlterConfigs: single settings of a topic or a group. Those not given stay as they are."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from kio.schema.incremental_alter_configs.v1.response import (
 from mainstem.broker import configs
 from mainstem.broker.configs import Edit, Operation
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import Refused, repeated, side_by_side
+from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.config_changes import TWICE, change_resource, check_once, value_given
+from mainstem.doors.kafka.config_entries import Resource
 from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.group_configs import edit_group
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.ledger.config import TopicConfig
 
@@ -33,7 +35,9 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     async def alter(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
         kind, name = resource.resource_type, resource.resource_name
         outcome = TWICE
-        if (kind, name) not in twice:
+        if (kind, name) not in twice and kind == int(Resource.GROUP):
+            outcome = await _edit_group(call.context, resource, dry_run=request.validate_only)
+        elif (kind, name) not in twice:
             change = partial(_edited, call.context, resource)
             outcome = await change_resource(call.context, kind, name, change, dry_run=request.validate_only)
         return AlterConfigsResourceResponse(
@@ -42,6 +46,15 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
 
     responses = await side_by_side(alter, request.resources)
     return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+
+
+async def _edit_group(context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool) -> Outcome:
+    try:
+        check_once(entry.name for entry in resource.configs)
+        edits = [_edit(entry) for entry in resource.configs]
+    except Refused as refused:
+        return outcome_of(refused)
+    return await edit_group(context, resource.resource_name, edits, dry_run=dry_run)
 
 
 def _edited(context: KafkaContext, resource: AlterConfigsResource, config: TopicConfig) -> TopicConfig:

@@ -32,6 +32,8 @@ def _resources(context: KafkaContext, wanted: set[int]) -> list[ConfigResource]:
         found += [_resource(Resource.TOPIC, topic.name) for topic in context.broker.streams.topics()]
     if Resource.BROKER in wanted:
         found.append(_resource(Resource.BROKER, str(context.node_id)))
+    if Resource.GROUP in wanted:
+        found += [_resource(Resource.GROUP, name) for name in context.broker.shares.groups_with_settings()]
     return found
 
 

@@ -47,6 +47,7 @@ from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.lone_batch import LoneBatches
 from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
+from mainstem.doors.kafka.throttle import throttle
 from mainstem.doors.kafka.wire import (
     INT32,
     NO_TAGS,
@@ -59,6 +60,7 @@ from mainstem.doors.kafka.wire import (
     write_string,
 )
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
+from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE
 from mainstem.ledger.topics import Topic
 
 _FLEXIBLE_FROM = 9
@@ -128,16 +130,23 @@ class _TopicParts:
 class _Produce:
     """One request: places its batches, and answers when the last one is settled."""
 
-    __slots__ = ("_acks", "_broker", "_reply", "_topics", "_unsettled", "_version")
+    __slots__ = ("_acks", "_broker", "_reply", "_throttle_ms", "_topics", "_unsettled", "_version")
 
     def __init__(
-        self, broker: Broker, version: int, acks: int, topics: list[_TopicParts], reply: Reply
+        self,
+        broker: Broker,
+        version: int,
+        acks: int,
+        topics: list[_TopicParts],
+        reply: Reply,
+        throttle_ms: int,
     ) -> None:
         self._broker = broker
         self._version = version
         self._acks = acks
         self._topics = topics
         self._reply = reply
+        self._throttle_ms = throttle_ms
         self._unsettled = 1  # partitions not settled, and one more until all are placed
 
     def refuse(self, code: int, message: str) -> None:
@@ -194,7 +203,7 @@ class _Produce:
             if failed:  # nothing but this tells the client that something is wrong
                 self._reply.hang_up("a Produce that wants no answer failed")
         else:
-            self._reply.send([_body(self._version, self._topics)], failed=failed)
+            self._reply.send([_body(self._version, self._topics, self._throttle_ms)], failed=failed)
 
 
 def _missing(wanted: _TopicParts) -> tuple[int, str]:
@@ -203,7 +212,7 @@ def _missing(wanted: _TopicParts) -> tuple[int, str]:
     return ErrorCode.unknown_topic_or_partition, f"no topic is named {wanted.name!r}"
 
 
-def _body(version: int, topics: list[_TopicParts]) -> bytes:
+def _body(version: int, topics: list[_TopicParts], throttle_ms: int) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     out = [write_count(len(topics), flexible)]
     for topic in topics:
@@ -213,7 +222,7 @@ def _body(version: int, topics: list[_TopicParts]) -> bytes:
         if flexible:
             out.append(NO_TAGS)
     if version >= 1:
-        out.append(_NO_THROTTLE)
+        out.append(INT32.pack(throttle_ms))
     if flexible:
         out.append(NO_TAGS)
     return b"".join(out)
@@ -235,8 +244,10 @@ def _write_part(out: list[bytes], part: _Part, version: int) -> None:
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     alike = call.memory
     access = call.context.access
+    metered = call.meter(PRODUCER_BYTE_RATE) is not None
     if (
         isinstance(alike, LoneBatches)
+        and not metered
         and (access is None or access.state == alike.rules)
         and alike.serve(body, reply)
     ):
@@ -249,7 +260,8 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if access is not None:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    work = _Produce(call.context.broker, call.version, acks, topics, reply)
+    throttle_ms = throttle(call, PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
+    work = _Produce(call.context.broker, call.version, acks, topics, reply, throttle_ms)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
     elif transactional_id is not None and not call.may(
@@ -260,7 +272,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
-        call.memory = _alike(call, body, topics) if acks else None
+        call.memory = _alike(call, body, topics) if acks and not metered else None
         work.place()
 
 

@@ -59,6 +59,13 @@ MODULES = (
     "consumer_group_describe",  # 69
     "list_config_resources",  # 74
     "describe_topic_partitions",  # 75
+    "share_group_heartbeat",  # 76
+    "share_group_describe",  # 77
+    "share_fetch",  # 78
+    "share_acknowledge",  # 79
+    "describe_share_group_offsets",  # 90
+    "alter_share_group_offsets",  # 91
+    "delete_share_group_offsets",  # 92
 )
 
 

@@ -82,6 +82,9 @@ class Request:
         self.alone = True
         self.connection.hold()
 
+    def mute(self, ms: int) -> None:
+        self.connection.mute(ms)
+
     def on_hurry(self, callback: Callable[[], None]) -> None:
         self.hurry = callback
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,31 +59,22 @@ class PublishReport:
 Step = Callable[[str], None]
 
 
-class TablePublication:
-    """Publishes all there is, and delivers what goes elsewhere as well, round after round."""
+class TablesRound(NamedTuple):
+    """What one round of publishing came to."""
 
-    def __init__(self) -> None:
-        self._told: dict[str, str] = {}  # problems that were logged, and are not again while they last
-
-    def __call__(self, broker: LakeBroker) -> int:
-        """One round. Returns how many commits it took."""
-        report = Publisher(broker).run()
-        commits, problems = report.commits, report.problems
-        if report.deliveries:
-            from mainstem.lake.delta import deliver  # another 60 MB, for those who want it
-
-            delivered = deliver(broker, report.deliveries)
-            commits, problems = commits + delivered.commits, problems | delivered.problems
-        for topic, problem in problems.items():
-            if self._told.get(topic) != problem:
-                _log.warning("a table is behind", extra={"topic": topic, "reason": problem})
-        self._told = problems
-        return commits
+    commits: int
+    problems: dict[str, str]  # topic → why its table is not what it should be
 
 
-def publish_tables(broker: LakeBroker) -> int:
-    """Publish all there is, once. Returns how many commits it took."""
-    return TablePublication()(broker)
+def publish_tables(broker: LakeBroker) -> TablesRound:
+    """Publish all there is, and deliver what goes elsewhere as well, once."""
+    report = Publisher(broker).run()
+    if not report.deliveries:
+        return TablesRound(report.commits, report.problems)
+    from mainstem.lake.delta import deliver  # another 60 MB, for those who want it
+
+    delivered = deliver(broker, report.deliveries)
+    return TablesRound(report.commits + delivered.commits, report.problems | delivered.problems)
 
 
 class Publisher:
@@ -127,16 +118,39 @@ class Publisher:
             return work.more
         except (TableChanged, NotFound) as refusal:
             # Someone else publishes too, or a part was replaced meanwhile, or all of it is gone.
+            if isinstance(refusal, _FileGone) and self._still_serves(work, refusal.key):
+                report.problems[work.topic] = f"table {work.name!r}: {refusal}"
+                return False
             report.refused += 1
             _log.info("a commit came second", extra={"table": work.name, "reason": str(refusal)})
             return False
         except Unreachable:
             raise
-        except MainstemError as error:
+        except (MainstemError, OSError) as error:
             report.problems[work.topic] = f"table {work.name!r}: {error}"
             return False
         finally:
             files.close()
+
+    def _still_serves(self, work: TableWork, key: str) -> bool:
+        """Whether the broker would have this file shown even now."""
+        pending = [
+            file.key
+            for each in self._broker.tables().tables
+            if each.table_id == work.table_id
+            for change in each.changes
+            for part in change.new
+            for file in part.files
+        ]
+        return key in pending
+
+
+class _FileGone(NotFound):
+    """A file of a part is not in the store."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"its file {key} is not in the store")
+        self.key = key
 
 
 class _TableRun:
@@ -290,5 +304,7 @@ class _TableRun:
         with self._files.ranged(key, size) as source:
             try:
                 return pq.read_metadata(source)
+            except NotFound:
+                raise _FileGone(key) from None
             except pa.ArrowInvalid as error:
                 raise LogDamaged(f"{key} is no Parquet file: {error}") from error

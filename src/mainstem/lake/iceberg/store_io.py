@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 
 from mainstem.client.loop import LoopThread
 from mainstem.errors import NotFound
-from mainstem.ports.objectstore.open import open_store
+from mainstem.lake.access import open_named
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
 
@@ -30,7 +30,7 @@ class StoreIO(FileIO):
     @classmethod
     def open(cls, url: str, locations: str) -> StoreIO:
         """Raises InvalidConfig."""
-        return cls(open_store(url), locations)
+        return cls(open_named(url), locations)
 
     def close(self) -> None:
         self._thread.close()

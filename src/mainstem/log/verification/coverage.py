@@ -42,7 +42,11 @@ class Coverage:
                 self._note(Lost(stream, reached, end), before, after)
         for (before, after), gaps in sorted(self._gaps.items()):
             missed = [part for gap in gaps for part in _unexplained(gap, ledger)]
-            if missed:
+            # What is in an object store has only lost its note, which is told elsewhere.
+            stored = any(
+                ledger.tiers.stored(number) for number in range(before + 1, after) if number not in self._seen
+            )
+            if missed and not stored:
                 problems.add(self._problem(before, after, missed))
 
     def _note(self, gap: Lost, before: int, after: int) -> None:

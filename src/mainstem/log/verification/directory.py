@@ -9,6 +9,7 @@ from pathlib import Path
 from mainstem.errors import DirectoryUnusable
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.verification.chain import Chain, Durable
+from mainstem.log.verification.cold import ColdNotes
 from mainstem.log.verification.coverage import Coverage
 from mainstem.log.verification.parts import PartsCheck
 from mainstem.log.verification.problems import Problem, Problems, Severity
@@ -167,7 +168,11 @@ class DirectoryCheck:
     ) -> None:
         advance = progress(sum(one.size for one in kept))
         coverage = Coverage(stored.load(stored.base) or Ledger())
+        cold = ColdNotes(
+            self._files, self._directory, log, self._problems, skip={one.number for one in kept} | unread
+        )
         for one in kept:
+            self._check_cold(cold, coverage, one.number)
             try:
                 file = WindowedFile(self._files.open(segment_path(self._wal, one.number)))
             except FileNotFoundError:  # dropped by the owner since it was listed
@@ -191,8 +196,20 @@ class DirectoryCheck:
             self._report.bytes += one.size
             if facts.spans is not None:
                 coverage.add(one.number, facts.spans)
+        self._check_cold(cold, coverage, None)
         if not self._owned:
             coverage.finish(state.final(), self._problems)
+            cold.finish(state.final())
+
+    def _check_cold(self, cold: ColdNotes, coverage: Coverage, before: int | None) -> None:
+        """Take in what the notes say of objects in the object store, up to the number given."""
+        for number, spans in cold.take(before):
+            coverage.add(number, spans)
+        if before is None and cold.objects:
+            self._report.notes.append(
+                f"{cold.objects} older files of the log ({cold.bytes} bytes) are in an object store, where they were "
+                "not read: their notes in cold/ are what was checked"
+            )
 
     def _finish(self, final: Ledger) -> None:
         report = self._report

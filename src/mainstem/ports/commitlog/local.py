@@ -6,6 +6,7 @@
 | LOCK                              | held (flock) by the process that owns the directory; its pid   |
 | wal/<20 digits number>.wal        | segments, see segments.py and frames.py                        |
 | checkpoints/<20 digits>.ckpt      | checkpoints by position, see checkpoints.py                    |
+| cold/<20 digits number>.cold      | what is in an object store instead, see cold.py                |
 | SUSPECT                           | an fsync failed: what was written may be missing, same boot or not |
 | quarantine/                       | copies of bytes that recovery had to cut; never read again     |
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Self
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, MainstemError, NoSpace, invariant
@@ -25,7 +27,7 @@ from mainstem.ports.commitlog import identity, segments
 from mainstem.ports.commitlog.checkpoints import Checkpoints
 from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.layout import CHECKPOINTS, FORMAT, LOCK, SUSPECT, TEMPORARY_SUFFIX, WAL
-from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Placement
+from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Piece, Placement
 from mainstem.ports.commitlog.reader import LogReader, open_reader
 from mainstem.ports.commitlog.recovery import Recovered, Recovery, RecoveryReport
 from mainstem.ports.commitlog.segments import Segment, segment_path
@@ -76,7 +78,7 @@ class LocalCommitLog:
         segment_bytes: int = limits.SEGMENT_BYTES,
         checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
         prepare_ahead: bool = True,
-    ) -> LocalCommitLog:
+    ) -> Self:
         """Take the directory, creating it if need be, and recover it.
 
         Raises DirectoryLocked, DirectoryUnusable, NewerVersion, LogDamaged or NoSpace."""
@@ -87,7 +89,7 @@ class LocalCommitLog:
     @classmethod
     def _open(
         cls, directory: Path, files: Files, segment_bytes: int, checkpoints_kept: int, prepare_ahead: bool
-    ) -> LocalCommitLog:
+    ) -> Self:
         make_directories(files, directory)
         lock = files.lock(directory / LOCK)
         try:
@@ -205,9 +207,13 @@ class LocalCommitLog:
         """The index of a sealed object. Blocks: call it on a thread. LogDamaged if no copy is whole."""
         return self._reader.read_index(object)
 
-    def url(self, object: int) -> str:
+    def url(self, object: int) -> str | None:
         """Where a reader on this machine finds the object's bytes."""
         return segment_path(self._wal, object).absolute().as_uri()
+
+    async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """None: every object is a file."""
+        return []
 
     def link_files(self, into: Path) -> list[tuple[Path, int]]:
         """Link the files that hold the log up to `end` into another folder of the same disk, where nothing drops them.
@@ -217,12 +223,16 @@ class LocalCommitLog:
         lengths = {path.relative_to(self._directory) if path.is_absolute() else path: -1 for path in found}
         for segment in self._segments.values():
             lengths[segment_path(Path(WAL), segment.number)] = segment.described().size_bytes
+        return self._link(into, list(lengths.items()))
+
+    def _link(self, into: Path, lengths: Sequence[tuple[Path, int]]) -> list[tuple[Path, int]]:
+        """Link files; -1 stands for a whole one."""
         linked = []
-        for path, length in lengths.items():
+        for path, length in lengths:
             make_directories(self._files, (into / path).parent)
             try:
                 self._files.link(self._directory / path, into / path)
-            except FileNotFoundError:  # a checkpoint that a newer one replaced just now
+            except FileNotFoundError:  # replaced or dropped just now
                 continue
             linked.append((path, length if length >= 0 else _size(self._files, into / path)))
         return linked

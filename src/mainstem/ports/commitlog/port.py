@@ -27,6 +27,15 @@ class Placement(NamedTuple):
     start: int  # byte inside that object where the payload starts
 
 
+class Piece(NamedTuple):
+    """Bytes of an object of the log, as one object of the store has them."""
+
+    start: int  # in the object of the log, counted as `Placement.start` is
+    length: int
+    key: str  # in the store
+    at: int  # where they begin there
+
+
 class Committed(NamedTuple):
     """A commit as read back. A tuple, as is Placement: replay makes millions of both."""
 
@@ -45,6 +54,7 @@ class LogObject:
     end_position: int  # one past the last commit in it
     size_bytes: int
     sealed: bool  # carries its index and takes no more commits
+    cold: bool = False  # of a local log: it is in an object store alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +131,15 @@ class CommitLog(Protocol):
         ...
 
     def url(self, object: int) -> str | None:
-        """Where a reader without the broker finds the object's bytes, counted as `Placement.start` is.
+        """Where a reader on this machine finds the object's bytes, counted as `Placement.start` is.
 
-        None: they are not in one place, and have to be asked for."""
+        None: they are in an object store, see `pieces`."""
+        ...
+
+    async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """What of the store holds these (start, length) of an object that has no URL, by rising start.
+
+        Raises FileNotFoundError if it was dropped, Unavailable."""
         ...
 
     def objects(self) -> list[LogObject]:

@@ -64,7 +64,7 @@ from crc32c import crc32c
 from mainstem.errors import NewerVersion
 from mainstem.ports.commitlog.frames import aligned
 from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.port import LogObject
+from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.files import File, read_up_to, write_all
 
 HEADER = struct.Struct("<8sII16sQQ12sI")
@@ -145,7 +145,7 @@ def read_header(file: File) -> SegmentHeader | None:
     magic, version, _, log, number, first, _, crc = HEADER.unpack(raw)
     if magic != HEADER_MAGIC or crc32c(memoryview(raw)[:-4]) != crc:
         return None
-    _check_version(version, file)
+    _check_version(version, str(file.path))
     return SegmentHeader(log, number, first)
 
 
@@ -155,12 +155,17 @@ def read_footer(file: File, log: LogId, number: int) -> Footer | None:
     if size < HEADER_BYTES + FOOTER_BYTES:
         return None
     raw = read_up_to(file, size - FOOTER_BYTES, FOOTER_BYTES)
+    return unpack_footer(raw, size, log, number)
+
+
+def unpack_footer(raw: Buffer, size: int, log: LogId, number: int) -> Footer | None:
+    """The same from the last bytes of a file of that size."""
     if len(raw) < FOOTER_BYTES:
         return None
     magic, version, length, index_a, index_b, first, end, low, short_number, crc = FOOTER.unpack(raw)
     if magic != FOOTER_MAGIC or crc32c(memoryview(raw)[:-4]) != crc:
         return None
-    _check_version(version, file)
+    _check_version(version, f"the end of segment {number}")
     whole = size == index_b + (index_b - index_a) + FOOTER_BYTES
     if low != log.low or short_number != number & _U4 or not whole:
         return None
@@ -211,19 +216,27 @@ def write_seal(file: File, log: LogId, segment: Segment, index: bytes) -> None:
 
 def read_index_at(file: File, at: int, log: LogId, number: int) -> tuple[bytes, int, int] | None:
     """The index copy at `at` if it is whole, with the first and end position it was made for."""
-    raw = read_up_to(file, at, INDEX_BYTES)
+    head = read_up_to(file, at, INDEX_BYTES)
+    length = INDEX.unpack(head)[5] if len(head) == INDEX_BYTES else 0
+    if at + length > file.size():
+        return None
+    return unpack_index(head + read_up_to(file, at + INDEX_BYTES, length), log, number)
+
+
+def unpack_index(raw: Buffer, log: LogId, number: int) -> tuple[bytes, int, int] | None:
+    """The same from bytes that begin with the copy."""
     if len(raw) < INDEX_BYTES:
         return None
-    magic, version, body_crc, low, found_number, length, first, end, crc = INDEX.unpack(raw)
+    magic, version, body_crc, low, found_number, length, first, end, crc = INDEX.unpack_from(raw)
     if magic != INDEX_MAGIC or crc32c(memoryview(raw)[:56]) != crc:
         return None
-    _check_version(version, file)
-    if low != log.low or found_number != number or at + length > file.size():
+    _check_version(version, f"the index of segment {number}")
+    if low != log.low or found_number != number:
         return None
-    index = bytes(read_up_to(file, at + INDEX_BYTES, length))
+    index = bytes(memoryview(raw)[INDEX_BYTES : INDEX_BYTES + length])
     return (index, first, end) if crc32c(index) == body_crc else None
 
 
-def _check_version(version: int, file: File) -> None:
+def _check_version(version: int, name: str) -> None:
     if version > VERSION:
-        raise NewerVersion(f"{file.path} is of version {version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"{name} is of version {version}: upgrade this Mainstem to read it")

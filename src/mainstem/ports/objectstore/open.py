@@ -71,6 +71,13 @@ def open_store(url: str, *, retries: Retries | None = None) -> ObjectStore:
     return BucketObjectStore(_made(parts.scheme, parts.netloc, prefix, options), name, retries=retries)
 
 
+def public(url: str) -> str:
+    """The URL without its secrets, for others to open by what they know themselves (lake/access.py)."""
+    parts = urlsplit(url)
+    asked = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] in _OPEN_TO_ALL]
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(asked, safe=":/"), ""))
+
+
 def shown(url: str) -> str:
     """The URL without its secrets."""
     parts = urlsplit(url)

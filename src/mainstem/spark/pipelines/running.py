@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import InvalidInput
 from mainstem.spark.pipelines.pipeline import Output, Pipeline, Source, Step
+from mainstem.spark.pipelines.reporting import ROWS_OUT
 from mainstem.spark.pipelines.tables import TableSink, open_catalog, table_frame
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ class PipelineRun:
         return started
 
     def _start(self, frame: DataFrame, output: Output, once: bool) -> StreamingQuery:
+        from pyspark.sql import functions
+
         checkpoint = self.checkpoint(output)
+        frame = frame.observe(output.step.name, functions.count(functions.lit(1)).alias(ROWS_OUT))
         if output.topic:
             writer = self._topic_rows(frame, output).writeStream.format("mainstem")
             writer = writer.options(**self._sink_options(output))

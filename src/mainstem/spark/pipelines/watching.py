@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from mainstem.errors import MainstemError
 
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.3
 
 
+class SeesBatches(Protocol):
+    def batch(self, query: StreamingQuery, progress: Any) -> None:
+        """A query has done another batch, with rows in it."""
+        ...
+
+
 class QueryLines:
     """One line a batch: JSON for programs, words on a terminal."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = sys.stdout if out is None else out
-        self._seen: dict[str, int] = {}
 
     def event(self, name: str, **fields: object) -> None:
         if self._out.isatty():
@@ -33,34 +38,46 @@ class QueryLines:
             self._out.write(json.dumps({"event": name, **fields}, default=str) + "\n")
         self._out.flush()
 
-    def show(self, query: StreamingQuery) -> None:
-        """The batches of a query that were not shown yet; empty ones are not worth a line."""
+    def batch(self, query: StreamingQuery, progress: Any) -> None:
+        rows, took_ms = int(progress["numInputRows"]), duration_ms(progress)
+        rate = round(rows / max(took_ms, 1) * 1000)
+        batch = int(progress["batchId"])
+        self.event("batch", output=query.name, batch=batch, rows=rows, ms=took_ms, rows_per_s=rate)
+
+
+def duration_ms(progress: Any) -> int:
+    """What a batch took, from its planning to its commit."""
+    return int(progress["durationMs"].get("triggerExecution", 0))
+
+
+class _Batches:
+    """The batches of each query that nobody was told of yet; empty ones are not worth a word."""
+
+    def __init__(self, seers: Sequence[SeesBatches]) -> None:
+        self._seers = seers
+        self._told: dict[str, int] = {}  # the last batch, by query
+
+    def tell(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
             batch = int(progress["batchId"])
-            if batch <= self._seen.get(str(query.id), -1):
+            if batch <= self._told.get(str(query.id), -1) or not int(progress["numInputRows"]):
                 continue
-            self._seen[str(query.id)] = batch
-            rows = int(progress["numInputRows"])
-            if rows:
-                self.event("batch", **_told(query, progress, batch, rows))
+            self._told[str(query.id)] = batch
+            for seer in self._seers:
+                seer.batch(query, progress)
 
 
-def _told(query: StreamingQuery, progress: Any, batch: int, rows: int) -> dict[str, object]:
-    took_ms = int(progress["durationMs"].get("triggerExecution", 0))
-    rate = round(rows / max(took_ms, 1) * 1000)
-    return {"output": query.name, "batch": batch, "rows": rows, "ms": took_ms, "rows_per_s": rate}
-
-
-def watch(queries: Sequence[StreamingQuery], lines: QueryLines, stop: threading.Event) -> None:
+def watch(queries: Sequence[StreamingQuery], stop: threading.Event, *seers: SeesBatches) -> None:
     """Until all have ended, or `stop` is set: then they are stopped. Raises MainstemError if one fails."""
+    batches = _Batches(seers)
     try:
         while not stop.is_set() and any(query.isActive for query in queries):
             for query in queries:
-                lines.show(query)
+                batches.tell(query)
                 _check(query)
             stop.wait(_LOOK_EVERY_S)
         for query in queries:
-            lines.show(query)
+            batches.tell(query)
             _check(query)
     finally:
         for query in queries:

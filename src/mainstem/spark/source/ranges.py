@@ -11,7 +11,14 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.broker.plans import Sources
-from mainstem.errors import InvalidConfig, LogDamaged, NotFound, OffsetOutOfRange, RecordsLost
+from mainstem.errors import (
+    InvalidConfig,
+    LogDamaged,
+    NotFound,
+    OffsetOutOfRange,
+    RecordsLost,
+    StoreRefused,
+)
 from mainstem.lake.objects import source_rows
 from mainstem.log.extents import EXTENT
 from mainstem.records.rows import decode_rows
@@ -60,7 +67,7 @@ class RangeRows:
         try:
             yield from self._rows_of(_before(sources, reachable))
             self._at = max(self._at, reachable)
-        except (NotFound, LogDamaged, InvalidConfig):
+        except (NotFound, LogDamaged, InvalidConfig, StoreRefused):
             # Collected or replaced meanwhile, damaged, or in a place this worker does not reach. The broker knows
             # where the records are by now, and names exactly what is lost.
             self._via_broker = True

@@ -30,5 +30,6 @@ class Faults:
             lose_request=rough * randomness.random(),
             lose_answer=rough * randomness.random(),
             stall=rough * randomness.random(),
+            stall_s=(0.5, randomness.choice((8.0, 8.0, 25.0))),
             lose_watch=rough * randomness.random(),
         )

@@ -58,6 +58,7 @@ class Node:
     async def crash(self) -> None:
         """As kill -9: nothing that it still does has any effect. Its clean-up code runs, but reaches nobody."""
         self._trace.note(self.life.name, "crashes")
+        self._trace.effects["crashed"] += 1
         self.life.alive = False
         tasks = [*self._tasks, *self.life.tasks]
         for task in tasks:

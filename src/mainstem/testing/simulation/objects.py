@@ -14,7 +14,7 @@ from mainstem.testing.simulation.nodes import Life
 
 T = TypeVar("T")
 
-_TIMEOUT_S = 5.0
+_TIMEOUT_S = 2.0
 _TRIES = 8
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 _KEPT = 200  # the newest lines, to be shown when a scenario fails
@@ -15,6 +15,7 @@ class Trace:
         self._hash = hashlib.sha256()
         self._count = 0
         self.newest: deque[str] = deque(maxlen=_KEPT)
+        self.effects: Counter[str] = Counter()  # what went wrong, and was not in vain: somebody met it
 
     def note(self, who: str, what: str) -> None:
         line = f"{self._time():12.6f} {who}: {what}"

@@ -57,6 +57,12 @@ class World:
             error.add_note(f"seed {self.seed}; the last of {self.trace.count} events:\n{self.trace}")
             raise
 
+    async def calm_down(self) -> None:
+        """Nothing is lost from now on. Returns when all that was stalled has arrived."""
+        faults = self.faults
+        faults.lose_request = faults.lose_answer = faults.stall = faults.lose_watch = 0.0
+        await self._network.emptied()
+
     def node(self, name: str) -> Node:
         """The node of that name, made on the first call."""
         if name not in self._nodes:

@@ -1,5 +1,5 @@
-"""What each API needs to be allowed: the one table. Produce, Fetch, Metadata and DescribeConfigs, which are
-written by hand, ask for themselves."""
+"""What each API needs to be allowed: the one table. Produce, Fetch, Metadata, DescribeConfigs and ShareFetch, which
+do not leave their answers to the library alone, ask for themselves."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _subscribed(call: Call, request: Any) -> bool:
 
 
 def _kind_of_config(_: Any, resource: Any) -> Kind:
-    return _TOPIC if resource.resource_type == Resource.TOPIC else _CLUSTER
+    return {Resource.TOPIC: _TOPIC, Resource.GROUP: _GROUP}.get(resource.resource_type, _CLUSTER)
 
 
 def _kind_of_coordinator(request: Any, _: Any) -> Kind:
@@ -155,4 +155,15 @@ RULES: dict[int, tuple[Rule, ...]] = {
         Each(_TOPIC, _DESCRIBE, "topics", "topics"),
         Shown(_TOPIC, "topics", "name"),
     ),  # DescribeTopicPartitions
+    76: (_OF_GROUP, Special(_subscribed, _TOPIC)),  # ShareGroupHeartbeat
+    77: (Each(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),),  # ShareGroupDescribe
+    90: (  # DescribeShareGroupOffsets, which sees to the topics itself
+        Each(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
+    ),
+    91: (_OF_GROUP, Each(_TOPIC, _READ, "topics", "responses", "topic_name")),  # AlterShareGroupOffsets
+    92: (  # DeleteShareGroupOffsets
+        Whole(_GROUP, _DELETE, "group_id"),
+        Each(_TOPIC, _READ, "topics", "responses", "topic_name"),
+    ),
+    79: (),  # ShareAcknowledge, which asks for itself: its session goes on whatever is refused
 }

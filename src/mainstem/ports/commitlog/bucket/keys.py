@@ -12,6 +12,7 @@
 | states/<token>-<part>                     | its state                                                     |
 | floor/<position>-<number>                 | commits before it, of objects up to that one, were truncated  |
 | clock/<token>                             | put and deleted again to learn the store's time               |
+| turn                                      | the commit of a writer that others shall let pass, see turns.py |
 | probe/<token>                             | put and deleted again to learn whether conditions are kept    |
 """
 
@@ -60,6 +61,10 @@ class Keys:
     @property
     def id(self) -> str:
         return f"{self.folder}/id"
+
+    @property
+    def turn(self) -> str:
+        return f"{self.folder}/turn"
 
     @property
     def entries(self) -> str:

@@ -30,6 +30,7 @@ from mainstem.ports.commitlog.port import (
     Committed,
     LogObject,
     Overtaken,
+    Piece,
     Placement,
 )
 from mainstem.ports.objectstore.port import ObjectStore
@@ -264,6 +265,16 @@ class BucketCommitLog:
         """Nowhere: an object's bytes lie in several places of the bucket."""
         return None
 
+    async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """Which objects of the bucket hold these bytes. Raises FileNotFoundError if they were dropped."""
+        run = self._table.run(object)
+        if run is not None:
+            return self._reader.pieces(run, ranges)
+        seal = self._table.seal(object)
+        if seal is None:
+            raise FileNotFoundError(f"object {object} was dropped or never was")
+        return self._seals.pieces(seal, ranges)
+
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
         return self._table.described()
@@ -318,6 +329,7 @@ class BucketCommitLog:
         self._closed = True
         if self._appending is not None:
             await asyncio.wait([self._appending])
+        await self._writer.close()
         await asyncio.to_thread(self._blocking.close)
 
     async def _survey(self) -> None:

@@ -8,6 +8,7 @@ object covers less than the object, and counts for nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from mainstem.errors import LogDamaged, invariant
 from mainstem.ports.commitlog.bucket.entries import Commit
 from mainstem.ports.commitlog.bucket.keys import Floor, SealName
 from mainstem.ports.commitlog.port import LogObject
+
+_NEWEST = 256  # commits whose ids are kept, for turns.py
 
 
 @dataclass(slots=True)
@@ -69,6 +72,7 @@ class ObjectTable:
         self._runs: dict[int, Run] = {}
         self._seals: dict[int, SealName] = {}
         self._gone: dict[int, SealName] = {}
+        self.newest: deque[bytes] = deque(maxlen=_NEWEST)  # ids of the last commits
 
     def learn_seals(self, seals: list[SealName], gone: list[SealName]) -> None:
         """All that are listed, by whomever they were made."""
@@ -114,6 +118,7 @@ class ObjectTable:
             run = self._runs[commit.object] = Run(commit.object, commit.position, commit.position)
             self.rolled = False
         run.add(commit)
+        self.newest.append(commit.id)
         self._last_number = max(self._last_number, commit.object)
         self.end += 1
         for known in (self._seals, self._gone):

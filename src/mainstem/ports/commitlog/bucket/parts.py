@@ -49,6 +49,12 @@ class Parts:
             start = number * self._part_bytes
             yield number, start, min(self._part_bytes, length - start)
 
+    def covering(self, length: int, start: int, wanted: int) -> Iterator[tuple[int, int, int]]:
+        """The parts, as of `spans`, that hold `wanted` bytes from `start` on."""
+        for number in range(start // self._part_bytes, self.count(min(start + wanted, length))):
+            first = number * self._part_bytes
+            yield number, first, min(self._part_bytes, length - first)
+
     def _ranges(self, start: int, length: int) -> list[tuple[int, tuple[int, int]]]:
         found = []
         while length > 0:

@@ -15,7 +15,7 @@ from mainstem.ports.commitlog.bucket.keys import Floor, Keys, floor_in
 from mainstem.ports.commitlog.bucket.objects import Run
 from mainstem.ports.commitlog.bucket.parts import Parts, whole
 from mainstem.ports.commitlog.bucket.recent import RecentEntries
-from mainstem.ports.commitlog.port import Buffer, Committed
+from mainstem.ports.commitlog.port import Buffer, Committed, Piece
 from mainstem.ports.objectstore.port import ObjectStore
 
 
@@ -102,6 +102,22 @@ class EntryReader:
             some = asked[at : at + limits.BUCKET_READS_MAX]
             found += await asyncio.gather(*(self._piece(*piece) for piece in some))
         return b"".join(found)
+
+    def pieces(self, run: Run, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """The objects that hold these ranges of it: entries, or what was put apart from them."""
+        found: set[Piece] = set()
+        for start, length in ranges:
+            for commit, skipped, taken in run.pieces(start, length):
+                if commit.payload_apart:
+                    parts = self._wal.covering(commit.payload_length, skipped, taken)
+                    found.update(
+                        Piece(commit.start + first, size, self._keys.wal_part(commit.id, part), 0)
+                        for part, first, size in parts
+                    )
+                else:
+                    key = self._keys.entry(commit.position)
+                    found.add(Piece(commit.start, commit.payload_length, key, commit.payload_in_object))
+        return sorted(found)
 
     async def _piece(self, commit: Commit, skipped: int, taken: int) -> bytes:
         if commit.payload_apart:

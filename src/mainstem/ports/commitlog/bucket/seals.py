@@ -16,6 +16,7 @@ entries may be truncated from then on. Every writer may seal: all of them put th
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
@@ -24,6 +25,7 @@ from mainstem.ports.commitlog.bucket.keys import Keys, SealName, seal_in
 from mainstem.ports.commitlog.bucket.objects import ObjectTable
 from mainstem.ports.commitlog.bucket.parts import Parts
 from mainstem.ports.commitlog.bucket.reading import EntryReader
+from mainstem.ports.commitlog.port import Piece
 from mainstem.ports.objectstore.port import ObjectStore
 
 HEAD = struct.Struct("<8sII")
@@ -105,6 +107,15 @@ class Seals:
         """Raises NotFound if the object is dropped."""
         length = max(0, min(length, name.size - start))
         return await self._cached_parts.read(lambda part: self._keys.object_part(name, part), start, length)
+
+    def pieces(self, name: SealName, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """The parts that hold these ranges of it."""
+        found = {
+            Piece(first, size, self._keys.object_part(name, part), 0)
+            for start, length in ranges
+            for part, first, size in self._parts.covering(name.size, start, length)
+        }
+        return sorted(found)
 
     async def drop(self, number: int) -> None:
         """Say that it is gone, then delete it: a drop that was cut short is finished by `sweep`."""

@@ -8,20 +8,22 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import Stale, TooLarge, Unavailable, invariant
+from mainstem.errors import Stale, TooLarge, Unavailable
 from mainstem.ports.clock import Random
 from mainstem.ports.commitlog.bucket.entries import Commit, apart_flags, pack_head
 from mainstem.ports.commitlog.bucket.freshness import Freshness
 from mainstem.ports.commitlog.bucket.keys import TOKEN_BYTES, Keys
 from mainstem.ports.commitlog.bucket.objects import ObjectTable
 from mainstem.ports.commitlog.bucket.parts import Parts
-from mainstem.ports.commitlog.bucket.reading import EntryReader
+from mainstem.ports.commitlog.bucket.reading import EntryReader, Known
 from mainstem.ports.commitlog.bucket.recent import RecentEntries
+from mainstem.ports.commitlog.bucket.turns import LOSSES_MAX, Turns
 from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement
 from mainstem.ports.objectstore.port import ObjectStore
 
 _U4_MAX = (1 << 32) - 1
 _ATTEMPTS_MAX = 4  # at one key; each is one within the store's own budget
+_LOOK_AHEAD = 4  # entries read at once by a loser: every further round trip is one more that others win
 
 
 class Upload(NamedTuple):
@@ -80,6 +82,9 @@ class EntryWriter:
         self._log = log
         self._wal = Parts(store)
         self._kept: Upload | None = None  # of an append that lost its race: the next one may bring the same
+        self._turns = Turns(store, keys.turn, table.newest)
+        self._own_end = -1  # where the log ended after the last append
+        self._losses = 0  # in a row
 
     async def append(
         self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
@@ -91,17 +96,37 @@ class EntryWriter:
         upload = prepared or await self._upload(entry, slices)
         self._freshness.check()  # large uploads take their time
         mark = self._freshness.mark()
-        head = self._head(upload)
-        stored = b"".join((pack_head(head, upload.entry), *upload.inline()))
-        if not await self._take(head, stored):
+        others = await self._let_pass(upload)
+        if not others:
+            head = self._head(upload)
+            stored = b"".join((pack_head(head, upload.entry), *upload.inline()))
+            self._turns.look()
+            others = await self._take(head, stored)
+            self._losses = self._losses + 1 if others else 0
+            if self._losses >= LOSSES_MAX:
+                self._turns.ask(upload.id)
+        if others:
             self._kept = upload if prepared is None else None  # else the caller brings it again
-            raise Overtaken(await self._others(head.position))
+            raise Overtaken(await self._overtaken(others))
         if self._freshness.passed(mark):
             await self._check_floor(head.position)
         self._recent.add(head.position, stored)
         self._table.learn_commit(head)
         self._freshness.seen()
+        self._own_end = self._table.end
         return head.placement
+
+    async def close(self) -> None:
+        await self._turns.close()
+
+    async def _let_pass(self, upload: Upload) -> list[Known]:
+        """Wait for the commit of a writer that asked for it. Returns what came instead of ours, if anything did."""
+        if self._own_end not in (-1, self._table.end):
+            self._turns.others_seen()
+        while self._turns.lets_pass(upload.id):
+            if others := await self._reader.window(self._table.end, _LOOK_AHEAD):
+                return others
+        return []
 
     async def _upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
         """Put what stands apart, unless the append before this one did and then lost its race."""
@@ -141,8 +166,10 @@ class EntryWriter:
             upload.payload_crc,
         )
 
-    async def _take(self, head: Commit, stored: bytes) -> bool:
-        """Put the entry. False: another one has the key. Raises Unavailable: it may still come to be written.
+    async def _take(self, head: Commit, stored: bytes) -> list[Known]:
+        """Put the entry. Returns what has the key instead, and some that follow, if it was lost to another one.
+
+        Raises Unavailable: it may still come to be written.
 
         An answer that was lost is settled by reading the key. While nothing is there the same bytes are put again,
         which is safe: of all the puts of this entry, and of others, the store lets one through."""
@@ -150,29 +177,28 @@ class EntryWriter:
         for _ in range(_ATTEMPTS_MAX):
             try:
                 if await self._store.put(self._keys.entry(head.position), stored, if_absent=True):
-                    return True
+                    return []
             except Unavailable as error:
                 failure = error
-            found = await self._reader.head(head.position)
-            if found is not None:
-                return found.id == head.id
+            if found := await self._reader.window(head.position, _LOOK_AHEAD):
+                return [] if found[0].head.id == head.id else found
         raise failure or Unavailable(
             f"the store neither takes nor shows the entry at {head.position}: try later"
         )
 
-    async def _others(self, position: int) -> list[Committed]:
-        """All that others committed from the position on."""
+    async def _overtaken(self, known: list[Known]) -> list[Committed]:
+        """Take in what others committed, all of it."""
+        self._turns.others_seen()
         found: list[Committed] = []
-        count = 1
+        count = _LOOK_AHEAD
         while True:
-            known = await self._reader.window(position + len(found), count)
             for one in known:
                 self._table.learn_commit(one.head)
                 found.append(one.commit)
             if len(known) < count:
                 break
             count = min(2 * count, limits.BUCKET_READS_MAX)
-        invariant(found, "whoever lost a race finds who won it")
+            known = await self._reader.window(found[-1].placement.position + 1, count)
         self._freshness.seen()
         return found
 

@@ -32,6 +32,7 @@ from mainstem.ports.commitlog.port import (
     Committed,
     LogObject,
     Overtaken,
+    Piece,
     Placement,
 )
 from mainstem.ports.objectstore.port import ObjectStore
@@ -293,6 +294,14 @@ class EtcdCommitLog:
     def url(self, object: int) -> str | None:
         """None: an object's payloads are stored one by one."""
         return None
+
+    async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """The payloads that hold these bytes. Raises FileNotFoundError if they were dropped."""
+        try:
+            directory = await self._directory(object)
+        except NotFound as error:
+            raise FileNotFoundError(f"object {object} was dropped: {error}") from error
+        return self._payloads.pieces(directory, ranges)
 
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""

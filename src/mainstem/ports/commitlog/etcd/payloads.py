@@ -14,7 +14,7 @@ from mainstem.errors import LogDamaged, NotFound
 from mainstem.ports.commitlog.etcd.directory import Directory
 from mainstem.ports.commitlog.etcd.keys import StoreKeys, token_ms
 from mainstem.ports.commitlog.etcd.records import CommitRecord, Seal
-from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.commitlog.port import Buffer, Piece
 from mainstem.ports.objectstore.port import ObjectStore
 
 _AT_ONCE = 16  # requests to the store side by side
@@ -63,6 +63,18 @@ class Payloads:
         for id, skipped, taken in directory.pieces(start, length):
             found += (await self._store.get_ranges(self._keys.payload(id), [(skipped, taken)]))[0]
         return found
+
+    def pieces(self, directory: Directory, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """The payloads that hold these ranges of an object."""
+        found: dict[bytes, Piece] = {}
+        for start, length in ranges:
+            at = start
+            for id, skipped, taken in directory.pieces(start, length):
+                before = found.get(id)
+                reach = max(skipped + taken, before.length if before else 0)
+                found[id] = Piece(at - skipped, reach, self._keys.payload(id), 0)
+                at += taken
+        return sorted(found.values())
 
     async def put_seal(self, seal: Seal, directory: Directory, index: bytes) -> None:
         await self._store.put(self._keys.seal(seal.number, seal.token), [directory.pack(), index])

@@ -1,0 +1,148 @@
+"""What a share group may be set to, by the names that Kafka has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mainstem import limits
+from mainstem.errors import InvalidConfig
+
+EARLIEST, LATEST = "earliest", "latest"
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSetting:
+    name: str
+    kind: Literal["string", "int"]
+    default: str
+    help: str
+    check: Callable[[str], str]  # the value as it is kept; raises ValueError
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value.lower() not in words:
+            raise ValueError(f"it is {' or '.join(words)}")
+        return value.lower()
+
+    return check
+
+
+def _between(least: int, most: int) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if not least <= int(value) <= most:
+            raise ValueError(f"it is {least} to {most}")
+        return str(int(value))
+
+    return check
+
+
+_RESET, _ISOLATION = "share.auto.offset.reset", "share.isolation.level"
+_LOCK, _DELIVERIES = "share.record.lock.duration.ms", "share.delivery.count.limit"
+_IN_FLIGHT = "share.partition.max.record.locks"
+_SESSION, _HEARTBEAT = "share.session.timeout.ms", "share.heartbeat.interval.ms"
+
+SHARE_SETTINGS = {
+    setting.name: setting
+    for setting in (
+        ShareSetting(
+            _RESET,
+            "string",
+            LATEST,
+            "where the group begins in a partition that it has not read: earliest or latest",
+            _one_of(EARLIEST, LATEST),
+        ),
+        ShareSetting(
+            _ISOLATION,
+            "string",
+            UNCOMMITTED,
+            "whether records of transactions that are still open are handed out",
+            _one_of(COMMITTED, UNCOMMITTED),
+        ),
+        ShareSetting(
+            _LOCK,
+            "int",
+            str(limits.SHARE_LOCK_MS),
+            "how long a consumer has a record before others may have it",
+            _between(limits.SHARE_LOCK_MS_MIN, limits.SHARE_LOCK_MS_MAX),
+        ),
+        ShareSetting(
+            _DELIVERIES,
+            "int",
+            str(limits.SHARE_DELIVERIES),
+            "how often a record is handed out before it is given up",
+            _between(1, limits.SHARE_DELIVERIES_MAX),
+        ),
+        ShareSetting(
+            _IN_FLIGHT,
+            "int",
+            str(limits.SHARE_IN_FLIGHT),
+            "records of one partition that may be handed out and not dealt with",
+            _between(1, limits.SHARE_IN_FLIGHT_MAX),
+        ),
+        ShareSetting(
+            _SESSION,
+            "int",
+            str(limits.GROUP_CONSUMER_SESSION_MS),
+            "after which a consumer that was not heard of is expelled",
+            _between(limits.GROUP_SESSION_MS_MIN, limits.GROUP_SESSION_MS_MAX),
+        ),
+        ShareSetting(
+            _HEARTBEAT,
+            "int",
+            str(limits.GROUP_CONSUMER_HEARTBEAT_MS),
+            "how often a consumer reports",
+            _between(1, limits.GROUP_SESSION_MS_MAX),
+        ),
+    )
+}
+
+
+def known(name: str) -> ShareSetting:
+    """Raises InvalidConfig."""
+    setting = SHARE_SETTINGS.get(name)
+    if setting is None:
+        raise InvalidConfig(f"{name[:64]!r} is no setting of a group: there are {', '.join(SHARE_SETTINGS)}")
+    return setting
+
+
+def checked(name: str, value: str) -> str:
+    """The value as it is kept. Raises InvalidConfig."""
+    setting = known(name)
+    try:
+        return setting.check(value.strip())
+    except ValueError as error:
+        raise InvalidConfig(f"{name} cannot be {value[:64]!r}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """Of one group."""
+
+    begins_earliest: bool
+    committed_only: bool
+    lock_ms: int
+    deliveries_max: int
+    in_flight_max: int
+    session_ms: int
+    heartbeat_ms: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> ShareSettings:
+        """`values`: those that are not the default."""
+
+        def value(name: str) -> str:
+            return values.get(name, SHARE_SETTINGS[name].default)
+
+        return cls(
+            begins_earliest=value(_RESET) == EARLIEST,
+            committed_only=value(_ISOLATION) == COMMITTED,
+            lock_ms=int(value(_LOCK)),
+            deliveries_max=int(value(_DELIVERIES)),
+            in_flight_max=int(value(_IN_FLIGHT)),
+            session_ms=int(value(_SESSION)),
+            heartbeat_ms=int(value(_HEARTBEAT)),
+        )

@@ -1,0 +1,364 @@
+"""Shares at work: records are handed out to the members of share groups, settled, and had again.
+
+Who has a record is decided by the ledger, as with queues. A record is read before it is asked for, so that a member is
+given what fits into its answer; an answer of the ledger says which of what was read it has got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from mainstem import events, limits
+from mainstem.broker.share.settings import ShareSettings, checked, known
+from mainstem.broker.streams import Streams
+from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost, ShareNotFound
+from mainstem.ledger.leases import ranges_of
+from mainstem.ledger.results import ShareAcquired, ShareSettled
+from mainstem.ledger.share import Share
+from mainstem.ledger.share_commands import (
+    AcquireShare,
+    AlterGroupSettings,
+    DeleteShare,
+    OpenShare,
+    SettleShare,
+    Verdict,
+)
+from mainstem.log.log import Log
+from mainstem.metrics import Metric
+from mainstem.ports.clock import Clock
+from mainstem.records.header import walk
+
+_log = events.named("shares")
+_OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed", "unread")  # by verdict
+_READ_BYTES = 4 * limits.MIB  # of one partition at once, whatever a member would take
+
+Runs = tuple[tuple[int, int, int], ...]  # (first, end, deliveries)
+Settlement = tuple[int, int, int]  # (first, end, verdict)
+
+
+class Acquired(NamedTuple):
+    """What a member has got of one stream. The batches may hold records besides, which it has not."""
+
+    batches: list[memoryview]
+    runs: Runs
+    records: int
+    size: int
+
+
+class Wanted(NamedTuple):
+    """What a member would take at most."""
+
+    records: int
+    size: int
+    exact: bool = False  # not one record more, even if the rest of its batch is then sent again
+
+
+class Shares:
+    def __init__(self, log: Log, clock: Clock, streams: Streams) -> None:
+        self._log = log
+        self._clock = clock
+        self._streams = streams
+        # Who reads a partition in vain because another member is being given it had better wait.
+        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
+        self._turn = 0
+        self._releases: set[asyncio.Task[None]] = set()
+        self._acquired = self._archived = 0
+        self._verdicts = [0] * len(Verdict)
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._releases, return_exceptions=True)
+
+    # Settings
+
+    def settings(self, group: str) -> ShareSettings:
+        return ShareSettings.of(self.own_settings(group))
+
+    def own_settings(self, group: str) -> Mapping[str, str]:
+        """Those that are not the default."""
+        return self._log.ledger.group_settings.get(group)
+
+    def groups_with_settings(self) -> list[str]:
+        return self._log.ledger.group_settings.groups()
+
+    async def change_settings(
+        self, group: str, put: Sequence[tuple[str, str]], removed: Sequence[str]
+    ) -> None:
+        """Raises InvalidConfig, InvalidInput, LimitReached."""
+        values = check_settings(put, removed)
+        await self._log.propose(AlterGroupSettings(group, values, tuple(removed)))
+
+    # Handing out
+
+    async def fetch(
+        self,
+        group: str,
+        member: str,
+        streams: Sequence[int],
+        wanted: Wanted,
+        *,
+        wait_s: float,
+        hurry: asyncio.Event,
+    ) -> dict[int, Acquired | MainstemError]:
+        """What the member gets of each stream, or why nothing can be had of it.
+
+        While there is nothing at all it waits, unless somebody is in a hurry."""
+        bell = _Bell(hurry)
+        self._streams.watch(streams, bell)
+        ends = self._clock.monotonic() + wait_s
+        try:
+            while True:
+                bell.rung.clear()
+                found = await self._gather(group, member, streams, wanted)
+                left_s = ends - self._clock.monotonic()
+                if found or left_s <= 0 or hurry.is_set() or not streams:
+                    return found
+                await bell.wait(min(left_s, self._next_change_s(group, streams)))
+        finally:
+            self._streams.unwatch(streams, bell)
+
+    async def _gather(
+        self, group: str, member: str, streams: Sequence[int], wanted: Wanted
+    ) -> dict[int, Acquired | MainstemError]:
+        found: dict[int, Acquired | MainstemError] = {}
+        self._turn += 1
+        first = self._turn % max(len(streams), 1)
+        for stream in [*streams[first:], *streams[:first]]:  # a busy one shall not starve the rest
+            if wanted.records <= 0 or wanted.size <= 0:
+                break
+            try:
+                acquired = await self.acquire(group, member, stream, wanted)
+            except MainstemError as error:
+                found[stream] = error
+                continue
+            if acquired is not None:
+                found[stream] = acquired
+                wanted = wanted._replace(
+                    records=wanted.records - acquired.records, size=wanted.size - acquired.size
+                )
+        return found
+
+    def _next_change_s(self, group: str, streams: Sequence[int]) -> float:
+        """Until a lock of somebody runs out. A lock holds up to and including its last millisecond."""
+        shares = (self._log.ledger.shares.get(group, stream) for stream in streams)
+        times = [share.leases.next_change_ms for share in shares if share is not None]
+        ends = [time_ms for time_ms in times if time_ms is not None]
+        return max(min(ends) + 1 - self._clock.now_ms(), 1) / 1000 if ends else float("inf")
+
+    async def acquire(self, group: str, member: str, stream: int, wanted: Wanted) -> Acquired | None:
+        """Lock records for a member, for as long as the group's setting says. None: there are none to be had now."""
+        turn = self._turns.get((group, stream))
+        if turn is None:
+            turn = self._turns[group, stream] = asyncio.Lock()
+        settings = self.settings(group)
+        async with turn:
+            share = await self._open(group, stream, settings)
+            while True:
+                await self._expire(share)
+                end = self._end(stream, settings)
+                at = self._log.ledger.shares.next_offset(share, end, settings.in_flight_max)
+                if at is None:
+                    return None
+                found = await self._read(share, member, at, end, wanted, settings)
+                if found is None:
+                    continue
+                batches, reach = found
+                if reach <= at:
+                    return None
+                limit = (
+                    min(wanted.records, limits.SHARE_IN_FLIGHT_MAX)
+                    if wanted.exact
+                    else limits.SHARE_IN_FLIGHT_MAX
+                )
+                acquired = await self._acquire(share, member, limit, reach, settings)
+                if acquired.runs:
+                    return _answer(batches, acquired.runs)
+                share = self._share(group, stream)
+
+    async def _acquire(
+        self, share: Share, member: str, limit: int, end: int, settings: ShareSettings
+    ) -> ShareAcquired:
+        acquired: ShareAcquired = await self._log.propose(
+            AcquireShare(
+                share.group,
+                share.stream,
+                member,
+                self._log.broker,
+                limit,
+                end,
+                settings.lock_ms,
+                settings.deliveries_max,
+                settings.in_flight_max,
+            )
+        )
+        self._acquired += sum(last - first for first, last, _ in acquired.runs)
+        self._note_archived(share.group, share.stream, acquired.archived)
+        return acquired
+
+    def _end(self, stream: int, settings: ShareSettings) -> int:
+        end = self._streams.bounds(stream)[1]
+        return self._streams.stable_end(stream, end) if settings.committed_only else end
+
+    async def _read(
+        self, share: Share, member: str, at: int, end: int, wanted: Wanted, settings: ShareSettings
+    ) -> tuple[list[memoryview], int] | None:
+        """Batches from `at` on, as far as the member would take them, and where they end; None: look again."""
+        size = min(wanted.size, _READ_BYTES)
+        try:
+            chunk = self._streams.read_cached(share.stream, at, size)
+            if chunk is None:
+                chunk = await self._streams.read(share.stream, at, size)
+        except RecordsLost as loss:
+            await self._give_up(share, member, loss.end, settings)
+            return None
+        except OffsetOutOfRange:  # the stream begins later by now, which the next command takes note of
+            await self._log.propose(SettleShare(share.group, share.stream, "", ()))
+            return None
+        kept: list[memoryview] = []
+        records = 0
+        for slice in chunk.batches:
+            for header in walk(slice):
+                kept.append(slice[header.position : header.end])
+                records += header.next_offset - max(header.base_offset, at)
+                if records >= wanted.records:
+                    return kept, min(header.next_offset, end)
+        return kept, max(min(chunk.next_offset, end), at)
+
+    async def _give_up(self, share: Share, member: str, end: int, settings: ShareSettings) -> None:
+        """Records that cannot be read, nor ever will be, are nobody's."""
+        lost = await self._acquire(share, member, limits.SHARE_IN_FLIGHT_MAX, end, settings)
+        ranges = [(first, last, int(Verdict.REJECT)) for first, last, _ in lost.runs]
+        _log.error("lost records passed over", group=share.group, stream=share.stream, end=end)
+        await self.settle(share.group, member, share.stream, ranges)
+
+    async def _open(self, group: str, stream: int, settings: ShareSettings) -> Share:
+        share = self._log.ledger.shares.get(group, stream)
+        if share is None:
+            start, end = self._streams.bounds(stream)
+            await self._log.propose(OpenShare(group, ((stream, start if settings.begins_earliest else end),)))
+            share = self._share(group, stream)
+        return share
+
+    def _share(self, group: str, stream: int) -> Share:
+        share = self._log.ledger.shares.get(group, stream)
+        if share is None:
+            raise ShareNotFound(group)  # the group was deleted meanwhile
+        return share
+
+    async def _expire(self, share: Share) -> None:
+        due_ms = share.leases.next_change_ms
+        if due_ms is not None and due_ms < self._clock.now_ms():
+            await self._log.propose(SettleShare(share.group, share.stream, "", ()))
+
+    # Settling
+
+    async def settle(self, group: str, member: str, stream: int, ranges: Collection[Settlement]) -> None:
+        """What became of records that a member has; durable when it returns. All of it holds, or nothing.
+
+        Raises RecordNotHeld, ShareNotFound, StreamNotFound, InvalidInput."""
+        settings = self.settings(group)
+        settled: ShareSettled = await self._log.propose(
+            SettleShare(group, stream, member, tuple(ranges), settings.lock_ms, settings.deliveries_max)
+        )
+        for kind, count in enumerate(settled.counts):
+            self._verdicts[kind] += count
+        self._note_archived(group, stream, settled.archived)
+        if any(settled.counts):
+            self._log.visibility.wake(stream)  # who waits may find something
+
+    def _note_archived(self, group: str, stream: int, records: int) -> None:
+        if records:
+            self._archived += records
+            _log.warning(
+                "records given up", group=group, stream=stream, records=records, message="delivery limit"
+            )
+
+    async def release(self, group: str, member: str, verdict: Verdict = Verdict.RELEASE) -> None:
+        """Everything that a member has got from this broker is to be had again."""
+        for stream, share in self._log.ledger.shares.of_group(group).items():
+            held = share.leases.held_offsets(member, self._log.broker)
+            if held:
+                await self.settle(group, member, stream, [(*run, int(verdict)) for run in ranges_of(held)])
+
+    def abandon(self, group: str, member: str) -> None:
+        """As `release`, for a member that is gone: nobody waits for it."""
+        task = asyncio.get_running_loop().create_task(self._abandon(group, member))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _abandon(self, group: str, member: str) -> None:
+        try:
+            await self.release(group, member)
+        except MainstemError as error:  # then the locks run out
+            _log.info("records not released", group=group, error=str(error))
+
+    # What an administrator asks
+
+    def published(self) -> Iterator[Metric]:
+        """What the metrics endpoint shows."""
+        counts = dict(zip(_OUTCOMES, self._verdicts, strict=True))
+        rows = {"acquired": self._acquired, **counts, "archived": self._archived}
+        yield Metric(
+            "mainstem_share_records_total",
+            "counter",
+            "Records that this broker handed out to share groups, and what became of them.",
+            tuple(((("outcome", name),), float(count)) for name, count in rows.items()),
+        )
+
+    def has(self, group: str) -> bool:
+        return self._log.ledger.shares.has(group)
+
+    def groups(self) -> list[str]:
+        return self._log.ledger.shares.groups()
+
+    def of_group(self, group: str) -> dict[int, Share]:
+        """By stream."""
+        return self._log.ledger.shares.of_group(group)
+
+    async def move(self, group: str, starts: Sequence[tuple[int, int]]) -> None:
+        """Have the group begin at these offsets, whatever it read before: (stream, offset)."""
+        await self._log.propose(OpenShare(group, tuple(starts), reset=True))
+
+    async def delete(self, group: str, streams: Sequence[int] = ()) -> None:
+        """Forget where the group is in these streams, or in all of them."""
+        await self._log.propose(DeleteShare(group, tuple(streams)))
+
+
+class _Bell:
+    """Rings when something happens to a stream, or somebody is in a hurry."""
+
+    def __init__(self, hurry: asyncio.Event) -> None:
+        self.rung = asyncio.Event()
+        self._hurry = hurry
+
+    def changed(self) -> None:
+        self.rung.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.rung, self._hurry)]
+        try:
+            timeout = None if timeout_s == float("inf") else timeout_s
+            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+def check_settings(put: Sequence[tuple[str, str]], removed: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The settings as they are kept. Raises InvalidConfig."""
+    for name in removed:
+        known(name)
+    return tuple((name, checked(name, value)) for name, value in put)
+
+
+def _answer(batches: list[memoryview], runs: Runs) -> Acquired:
+    """Without the batches that nothing was got of."""
+    kept: list[memoryview] = []
+    for batch in batches:
+        header = next(walk(batch))
+        if any(first < header.next_offset and last > header.base_offset for first, last, _ in runs):
+            kept.append(batch)
+    return Acquired(kept, runs, sum(last - first for first, last, _ in runs), sum(map(len, kept)))

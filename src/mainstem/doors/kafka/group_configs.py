@@ -1,0 +1,61 @@
+"""Settings of groups as Kafka's configs: seen by DescribeConfigs, changed by the two ways there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from mainstem.broker.configs import Edit
+from mainstem.broker.share.settings import SHARE_SETTINGS, ShareSetting
+from mainstem.broker.share.shares import check_settings
+from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.context import KafkaContext
+from mainstem.errors import MainstemError
+
+
+class GroupConfig(NamedTuple):
+    setting: ShareSetting
+    value: str
+    own: bool  # the group's, not the default
+
+
+def group_configs(context: KafkaContext, group: str, names: Collection[str] | None) -> list[GroupConfig]:
+    """Those named, or all if none is."""
+    own = context.broker.shares.own_settings(group)
+    return [
+        GroupConfig(setting, own.get(setting.name, setting.default), setting.name in own)
+        for setting in SHARE_SETTINGS.values()
+        if not names or setting.name in names
+    ]
+
+
+async def edit_group(context: KafkaContext, group: str, edits: Iterable[Edit], *, dry_run: bool) -> Outcome:
+    """Settings that are not named stay as they are."""
+    put: list[tuple[str, str]] = []
+    removed: list[str] = []
+    try:
+        for edit in edits:
+            if edit.operation == "delete":
+                removed.append(edit.name)
+            elif edit.operation == "set":
+                put.append((edit.name, edit.text))
+            else:
+                raise Refused(ErrorCode.invalid_config, f"{edit.name[:64]} is no list")
+        check_settings(put, removed)
+        if not dry_run:
+            await context.broker.shares.change_settings(group, put, removed)
+    except (Refused, MainstemError) as error:
+        return outcome_of(error)
+    return DONE
+
+
+async def replace_group(
+    context: KafkaContext, group: str, values: dict[str, str], *, dry_run: bool
+) -> Outcome:
+    """Settings that are not named go back to their default."""
+    own = context.broker.shares.own_settings(group)
+    edits = [Edit(name, "delete") for name in own if name not in values]
+    edits += [Edit(name, "set", value) for name, value in values.items()]
+    return await edit_group(context, group, edits, dry_run=dry_run)

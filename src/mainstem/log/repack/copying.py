@@ -1,0 +1,171 @@
+"""Copying slices of objects into files in which those of each stream stand together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from mainstem import limits
+from mainstem.log.extents import Rows, SealedExtents
+from mainstem.log.repack import layout
+from mainstem.log.repack.layout import Origin
+from mainstem.log.repack.liveness import Liveness
+from mainstem.log.repack.plan import Ends
+from mainstem.ports.commitlog.port import Buffer
+
+Int64s = npt.NDArray[np.int64]
+Read = Callable[[int, int, int], Awaitable[Buffer]]
+"""Bytes of an object: its number, start and length."""
+
+
+class Damaged(NamedTuple):
+    """A slice that is not what was written."""
+
+    stream: int
+    base: int
+    end: int
+
+
+@dataclass(slots=True)
+class CopiedFile:
+    """A file ready to be stored."""
+
+    stream: int  # where it begins
+    offset: int
+    buffers: list[Buffer]
+    damaged: list[Damaged] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(len, self.buffers))
+
+
+class _Slices(NamedTuple):
+    """Extents by stream and base, and which of the objects each is in."""
+
+    rows: Rows
+    objects: Int64s
+
+
+async def copied_files(
+    indexes: Sequence[SealedExtents],
+    live: Liveness,
+    ends: Ends,
+    read: Read,
+    origin: Origin,
+    *,
+    file_bytes: int,
+) -> AsyncIterator[CopiedFile]:
+    """The needed slices of objects, as files by place. One file is in memory at a time."""
+    slices = await asyncio.to_thread(_arranged, indexes, live)
+    cuts = _cuts(slices.rows, file_bytes)
+    for at, (low, high) in enumerate(cuts):
+        after = int(slices.rows["stream"][cuts[at + 1][0]]) if at + 1 < len(cuts) else 1 << 32
+        before = int(slices.rows["stream"][low]) if at else 0
+        part = _Slices(slices.rows[low:high], slices.objects[low:high])
+        yield await _copied(part, live, ends.between(before, after), read, origin)
+
+
+def _arranged(indexes: Sequence[SealedExtents], live: Liveness) -> _Slices:
+    kept: list[_Slices] = []
+    for one in indexes:
+        rows = one.rows[live.needed(one.rows)]
+        kept.append(_Slices(rows, np.full(len(rows), one.number, np.int64)))
+    rows = np.concatenate([one.rows for one in kept])
+    order = np.lexsort((rows["base"], rows["stream"]))
+    return _Slices(rows[order], np.concatenate([one.objects for one in kept])[order])
+
+
+def _cuts(rows: Rows, file_bytes: int) -> list[tuple[int, int]]:
+    """Where one file ends and the next begins."""
+    if not len(rows):
+        return []
+    sizes = rows["length"].cumsum(dtype=np.int64)
+    files = (sizes - 1) // file_bytes + np.arange(len(rows)) // limits.REPACKED_FILE_EXTENTS_MAX
+    edges = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(rows)]
+    return list(pairwise(edges))
+
+
+async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin: Origin) -> CopiedFile:
+    rows = part.rows.copy()
+    sizes = rows["length"].astype(np.int64)
+    places = sizes.cumsum() - sizes
+    payload = bytearray(int(sizes.sum()))
+    whole = np.ones(len(rows), np.bool_)
+    for number, some in _reads(part):
+        start = int(rows["start"][some[0]])
+        length = int(rows["start"][some[-1]]) + int(sizes[some[-1]]) - start
+        block = await read(number, start, length)
+        bad = await asyncio.to_thread(_scatter, payload, block, start, rows[some], places[some])
+        whole[some[bad]] = False
+    rows["start"] = places
+    buffers = await asyncio.to_thread(_built, rows[whole], live, ends, payload, origin)
+    damaged = [Damaged(stream, base, base + count) for stream, count, base, *_ in rows[~whole].tolist()]
+    return CopiedFile(int(rows["stream"][0]), int(rows["base"][0]), buffers, damaged)
+
+
+def _reads(part: _Slices) -> Iterator[tuple[int, Int64s]]:
+    """Which slices to fetch by one read each: by object, then by where they are in it."""
+    starts = part.rows["start"].astype(np.int64)
+    order = np.lexsort((starts, part.objects))
+    objects, starts = part.objects[order], starts[order]
+    ends = starts + part.rows["length"][order]
+    apart = starts[1:] - ends[:-1] > limits.REPACK_READ_GAP_BYTES
+    far = np.diff(starts // limits.REPACK_READ_BYTES) > 0
+    for some in np.split(order, np.flatnonzero(apart | far | (np.diff(objects) > 0)) + 1):
+        yield int(part.objects[some[0]]), some
+
+
+def _scatter(payload: bytearray, block: Buffer, start: int, rows: Rows, places: Int64s) -> list[int]:
+    """Put slices where they belong, checked. Returns which are damaged."""
+    source, target = memoryview(block), memoryview(payload)
+    bad: list[int] = []
+    columns = (rows["start"].tolist(), rows["length"].tolist(), rows["crc"].tolist(), places.tolist())
+    for at, (begin, length, crc, place) in enumerate(zip(*columns, strict=True)):
+        slice = source[begin - start : begin - start + length]
+        if len(slice) != length or crc32c(slice) != crc:
+            bad.append(at)
+        else:
+            target[place : place + length] = slice
+    return bad
+
+
+def _built(rows: Rows, live: Liveness, ends: Ends, payload: bytearray, origin: Origin) -> list[Buffer]:
+    joined = _joined(rows, live, payload)
+    # A stream that goes on in the next file, or that nobody but a copy needs, is in this one all the same.
+    streams = np.union1d(ends.streams, joined["stream"].astype(np.int64))
+    reach = np.zeros(len(streams), np.int64)
+    reach[np.searchsorted(streams, ends.streams)] = ends.ends
+    return layout.encode(joined, streams, reach, payload, origin)
+
+
+def _joined(rows: Rows, live: Liveness, payload: bytearray) -> Rows:
+    """Small neighbours as one extent: less to index, and less to do for whoever reads them."""
+    if not len(rows):
+        return rows
+    starts = rows["start"].astype(np.int64)
+    before, after = rows[:-1], rows[1:]
+    apart = (
+        (before["stream"] != after["stream"])
+        | (before["base"] + before["count"] != after["base"])
+        | (starts[:-1] + before["length"] != starts[1:])
+        | (np.diff(starts // limits.REPACKED_EXTENT_BYTES) > 0)
+        | live.kept_apart(after)
+    )
+    firsts = np.concatenate(([0], np.flatnonzero(apart) + 1))
+    joined = rows[firsts]
+    joined["count"] = np.add.reduceat(rows["count"], firsts)
+    joined["length"] = np.add.reduceat(rows["length"], firsts)
+    joined["max_timestamp"] = np.maximum.reduceat(rows["max_timestamp"], firsts)
+    view = memoryview(payload)
+    for at in np.flatnonzero(np.diff(firsts, append=len(rows)) > 1).tolist():
+        start = int(joined["start"][at])
+        joined["crc"][at] = crc32c(view[start : start + int(joined["length"][at])])
+    return joined

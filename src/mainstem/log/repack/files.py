@@ -1,0 +1,69 @@
+"""Reading repacked files in the object store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from mainstem.errors import NotFound
+from mainstem.ledger.repack_commands import RepackedFile
+from mainstem.ledger.repacked import RepackedObjects
+from mainstem.log.extents import SealedExtents
+from mainstem.log.repack import layout
+from mainstem.ports.commitlog.port import Piece
+from mainstem.ports.objectstore.port import ObjectStore
+
+
+class RepackedFiles:
+    """The files that the ledger names, by their numbers."""
+
+    def __init__(self, repacked: RepackedObjects, store: ObjectStore | None) -> None:
+        self._repacked = repacked
+        self._store = store
+
+    async def read(self, number: int, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes as (start, length), cut short where the file ends. Raises FileNotFoundError, Unavailable."""
+        store, file = self._find(number)
+        try:
+            return await store.get_ranges(file.key, ranges)
+        except NotFound as error:
+            raise FileNotFoundError(str(error)) from error
+
+    async def read_index(self, number: int) -> SealedExtents:
+        """From whichever copy is whole. Raises FileNotFoundError, LogDamaged, NewerVersion, Unavailable."""
+        _, file = self._find(number)
+        (block,) = await self.read(number, [(0, layout.FIRST_READ_BYTES)])
+        extents = await self._index_behind(number, file, block[: layout.HEAD.size], layout.HEAD.size, block)
+        if extents is not None:
+            return extents
+        end = file.bytes - layout.HEAD.size
+        (tail,) = await self.read(number, [(end, layout.HEAD.size)])
+        extents = await self._index_behind(number, file, tail, None, b"")
+        if extents is None:
+            raise layout.damaged(file.key)
+        return extents
+
+    async def _index_behind(
+        self, number: int, file: RepackedFile, head: bytes, start: int | None, block: bytes
+    ) -> SealedExtents | None:
+        """The index that a head tells of, at `start` or before the tail; maybe in the block that was read."""
+        facts = layout.index_facts(head, file.key)
+        if facts is None or facts[0] > file.bytes - 2 * layout.HEAD.size:
+            return None
+        length, crc = facts
+        at = file.bytes - layout.HEAD.size - length if start is None else start
+        index = block[at : at + length]
+        if len(index) < length:
+            (index,) = await self.read(number, [(at, length)])
+        return await asyncio.to_thread(layout.whole_index, number, head, index, crc)
+
+    def pieces(self, number: int) -> list[Piece]:
+        """Where a reader without the broker finds it. Raises FileNotFoundError."""
+        _, file = self._find(number)
+        return [Piece(0, file.bytes, file.key, 0)]
+
+    def _find(self, number: int) -> tuple[ObjectStore, RepackedFile]:
+        file = self._repacked.file(number)
+        if file is None or self._store is None:
+            raise FileNotFoundError(f"the repacked file {number} was replaced or never was")
+        return self._store, file

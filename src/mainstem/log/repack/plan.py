@@ -1,0 +1,141 @@
+"""What to repack next: objects of the log behind the head, or rounds that are worth being copied once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem import limits
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.repacked import Round
+from mainstem.log.extents import SealedExtents
+from mainstem.log.index import ExtentIndex
+from mainstem.ports.commitlog.port import LogObject
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RepackPlan:
+    """Objects to be read, and what stands for them afterwards."""
+
+    first: int  # numbers of the log's own objects
+    end: int
+    sources: tuple[str, ...]  # keys of repacked files, if those are read
+    numbers: tuple[int, ...]  # of the objects to be read, in the order of the log
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepackOptions:
+    """When and how fast."""
+
+    on: bool = True
+    after_objects: int = limits.REPACK_AFTER_OBJECTS
+    least_bytes: int = limits.REPACK_LEAST_BYTES
+    bytes_per_s: int = limits.REPACK_BYTES_PER_S  # 0 = as fast as it goes
+    round_bytes: int = limits.REPACK_ROUND_BYTES
+    merged_rounds: int = limits.REPACK_MERGED_ROUNDS
+    file_bytes: int = limits.REPACKED_FILE_BYTES
+    grace_s: float = limits.REPACK_GRACE_S
+
+
+def waiting(objects: Sequence[LogObject], frontier: int) -> list[LogObject]:
+    """The sealed objects of the log from the frontier on, up to the first that is not sealed."""
+    found: list[LogObject] = []
+    for one in objects:
+        if one.number >= frontier:
+            if not one.sealed:
+                break
+            found.append(one)
+    return found
+
+
+def plan_log_objects(
+    objects: Sequence[LogObject], frontier: int, options: RepackOptions
+) -> RepackPlan | None:
+    """The oldest that wait, if there are enough of them."""
+    sealed = waiting(objects, frontier)
+    size = sum(one.size_bytes for one in sealed)
+    worth_it = size >= options.least_bytes or len(sealed) >= limits.REPACK_SMALL_OBJECTS_MAX
+    if len(sealed) < options.after_objects or not worth_it:
+        return None
+    taken = sealed[:1]
+    size = sealed[0].size_bytes
+    for one in sealed[1:]:
+        if size + one.size_bytes > options.round_bytes:
+            break
+        taken.append(one)
+        size += one.size_bytes
+    return RepackPlan(frontier, taken[-1].number + 1, (), tuple(one.number for one in taken), size)
+
+
+def plan_merge(rounds: Sequence[Round], options: RepackOptions) -> RepackPlan | None:
+    """Neighbours that were copied equally often, if there are enough of them."""
+    run: list[Round] = []
+    for one in rounds:
+        if run and run[-1].level != one.level:
+            run = []
+        run.append(one)
+        if len(run) == options.merged_rounds:
+            if one.level < limits.REPACK_LEVELS_MAX and _size(run) <= limits.REPACK_MERGED_BYTES_MAX:
+                return plan_rounds(run)
+            run = run[1:]
+    return None
+
+
+def plan_rounds(rounds: Sequence[Round]) -> RepackPlan:
+    """Copy what is needed of neighbours once more."""
+    numbers = [range(one.number, one.number + len(one.files)) for one in rounds]
+    return RepackPlan(
+        rounds[0].first,
+        rounds[-1].end,
+        tuple(key for one in rounds for key in one.keys),
+        tuple(number for some in numbers for number in some),
+        _size(rounds),
+    )
+
+
+def _size(rounds: Sequence[Round]) -> int:
+    return sum(one.bytes for one in rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Of every stream there is, by number: where it ends in the round that is made."""
+
+    streams: Int64s
+    ends: Int64s
+
+    def between(self, first: int, end: int) -> Ends:
+        """Of streams first to end."""
+        low, high = np.searchsorted(self.streams, (first, end))
+        return Ends(self.streams[low:high], self.ends[low:high])
+
+
+def ends_of_log_objects(ledger: Ledger, index: ExtentIndex, plan: RepackPlan) -> Ends:
+    """A stream ends where the objects after these have more of it, or where it ends now."""
+    streams, aliases = ledger.streams, ledger.aliases
+    ends = streams.end[: streams.count].copy()
+    index.ends_before(ends, plan.end)
+    named = streams.alive[: streams.count].copy()
+    for stream in np.flatnonzero(~named & (ends > 0)).tolist() if aliases.feeds else ():
+        named[stream] = aliases.reaching(stream, 0, int(ends[stream]))
+    named &= ends > 0
+    return Ends(np.flatnonzero(named), ends[named])
+
+
+def ends_of_rounds(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Ends:
+    """A stream ends where the last of these rounds that knows it says so."""
+    spans = np.concatenate([one.spans for one in indexes])
+    streams, which = np.unique(spans["stream"].astype(np.int64), return_inverse=True)
+    ends = np.zeros(len(streams), np.int64)
+    np.maximum.at(ends, which, spans["end"])
+    aliases = ledger.aliases
+    named = ledger.streams.alive[streams]
+    for row in np.flatnonzero(~named).tolist() if aliases.feeds else ():
+        named[row] = aliases.reaching(int(streams[row]), 0, int(ends[row]))
+    return Ends(streams[named], ends[named])

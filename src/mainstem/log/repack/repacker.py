@@ -1,0 +1,328 @@
+"""The repacker: one step after the other, in the background, at its own pace.
+
+A step reads objects, stores the files it makes of them, and only when those are durable says so in the ledger. A crash
+before that leaves files that nobody names, which the next life deletes; a crash after it leaves objects that nobody
+reads, which go as all others do. Of two brokers that do the same step the ledger takes the first one's word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from mainstem import events, limits
+from mainstem.errors import Closed, MainstemError, StalePlan
+from mainstem.ledger.commands import Command, MarkLost
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack, RepackedFile
+from mainstem.ledger.repacked import FIRST_NUMBER, REPACKED, Round
+from mainstem.ledger.results import Repacked
+from mainstem.log.extents import SealedExtents
+from mainstem.log.index import ExtentIndex
+from mainstem.log.repack.copying import CopiedFile, copied_files
+from mainstem.log.repack.files import RepackedFiles
+from mainstem.log.repack.layout import Origin
+from mainstem.log.repack.liveness import live_from, liveness
+from mainstem.log.repack.plan import (
+    RepackOptions,
+    RepackPlan,
+    ends_of_log_objects,
+    ends_of_rounds,
+    plan_log_objects,
+    plan_merge,
+    plan_rounds,
+    waiting,
+)
+from mainstem.log.repack.replaced import Replaced
+from mainstem.metrics import Metric, one
+from mainstem.ports.clock import Clock
+from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
+from mainstem.ports.objectstore.port import ObjectStore
+
+_log = events.named("repack")
+
+Propose = Callable[[Command], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class RepackCounts:
+    """What this process did."""
+
+    rounds: int = 0
+    copied_bytes: int = 0
+    files: int = 0
+    deleted_files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Which life of which broker works: no two of them store files under the same name."""
+
+    broker: int
+    epoch: int
+
+
+class Repacker:
+    def __init__(
+        self,
+        port: CommitLog,
+        ledger: Ledger,
+        index: ExtentIndex,
+        store: ObjectStore,
+        clock: Clock,
+        options: RepackOptions,
+        propose: Propose,
+        life: Callable[[], Life],
+        maintains: Callable[[], bool],
+        hold_back: Callable[[float], None],
+    ) -> None:
+        self._port = port
+        self._ledger = ledger
+        self._index = index
+        self._store = store
+        self._clock = clock
+        self._options = options
+        self._propose = propose
+        self._life = life
+        self._maintains = maintains
+        self._hold_back = hold_back  # every group of commands, for so many seconds
+        self._files = RepackedFiles(ledger.repacked, store)
+        self._replaced = Replaced(ledger, clock, options.grace_s)
+        self._wake = asyncio.Event()
+        self._stepping = asyncio.Lock()
+        self._scanned = 0  # number of the log's object up to which rounds were scanned for what is dead
+        self._scanned_at: float | None = None
+        self._stored = 0  # files, so that each has a name of its own
+        self._orphans_at: float | None = None
+        self._paced_from = 0.0
+        self.counts = RepackCounts()
+        self.behind: Callable[[Sequence[LogObject]], Sequence[LogObject]] = (
+            list  # which objects are old enough
+        )
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._hold_back(self.held_back_s())
+        self._wake.set()
+
+    @property
+    def debt_objects(self) -> int:
+        """Sealed objects of the log beyond those that may wait."""
+        sealed = waiting(self.behind(self._port.objects()), self._ledger.repacked.frontier)
+        return max(0, len(sealed) - self._options.after_objects)
+
+    def held_back_s(self) -> float:
+        """How long a group of commands is to wait, since repacking does not keep up."""
+        beyond = self.debt_objects - limits.REPACK_DEBT_OBJECTS_MAX if self._options.on else 0
+        return min(max(0, beyond) * limits.REPACK_HELD_BACK_S, limits.REPACK_HELD_BACK_S_MAX)
+
+    async def run(self) -> None:
+        """Until cancelled, or the log is closed."""
+        while True:
+            try:
+                if self._maintains():
+                    while await self.step():
+                        pass
+                    await self.clean()
+            except Closed:
+                return
+            except (MainstemError, OSError) as error:
+                _log.warning("repack failed", error=str(error))
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(limits.REPACK_EVERY_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def step(self) -> bool:
+        """Do what is most urgent. False if there is nothing to do."""
+        async with self._stepping:
+            repacked = self._ledger.repacked
+            plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
+            plan = plan or plan_merge(repacked.rounds, self._options)
+            plan = plan or await self._plan_of_the_dead()
+            if plan is None:
+                return False
+            await self._carry_out(plan)
+            self._hold_back(self.held_back_s())
+            return True
+
+    def metrics(self) -> list[Metric]:
+        """What was repacked, and what waits."""
+        rounds = self._ledger.repacked.rounds
+        return [
+            one("mainstem_repack_rounds", "gauge", "Rounds of repacked files.", len(rounds)),
+            one("mainstem_repack_files", "gauge", "Repacked files.", sum(len(r.files) for r in rounds)),
+            one("mainstem_repack_bytes", "gauge", "Bytes of repacked files.", sum(r.bytes for r in rounds)),
+            one(
+                "mainstem_repack_debt_objects",
+                "gauge",
+                "Sealed log files that wait to be repacked, beyond those that may.",
+                self.debt_objects,
+            ),
+            one(
+                "mainstem_repack_held_back_seconds",
+                "gauge",
+                "How long each group of writes waits since repacking does not keep up.",
+                self.held_back_s(),
+            ),
+            one("mainstem_repack_rounds_total", "counter", "Rounds repacked.", self.counts.rounds),
+            one("mainstem_repack_copied_bytes_total", "counter", "Bytes repacked.", self.counts.copied_bytes),
+            one(
+                "mainstem_repack_deleted_files_total",
+                "counter",
+                "Repacked files deleted.",
+                self.counts.deleted_files,
+            ),
+        ]
+
+    # A step
+
+    async def _carry_out(self, plan: RepackPlan) -> None:
+        self._paced_from = self._clock.monotonic()
+        indexes = [await self._read_index(number) for number in plan.numbers]
+        live = liveness(self._ledger, indexes)
+        if plan.sources:
+            ends = ends_of_rounds(self._ledger, indexes)
+        else:
+            ends = ends_of_log_objects(self._ledger, self._index, plan)
+        identity = int.from_bytes(self._port.identity[:8], "little")
+        files: list[RepackedFile] = []
+        async for copied in copied_files(
+            indexes,
+            live,
+            ends,
+            self._read,
+            Origin(identity, plan.first, plan.end),
+            file_bytes=self._options.file_bytes,
+        ):
+            files.append(await self._keep(plan, copied))
+        await self._publish(plan, files)
+
+    async def _keep(self, plan: RepackPlan, copied: CopiedFile) -> RepackedFile:
+        life = self._life()
+        self._stored += 1
+        key = f"{REPACKED}{plan.first:012d}-{plan.end:012d}-{life.broker}-{life.epoch}-{self._stored}"
+        size = copied.bytes
+        await self._store.put(key, copied.buffers)
+        # Before the files serve: from then on the damaged slices are nowhere to be found.
+        for stream, base, end in copied.damaged:
+            if self._ledger.streams.exists(stream):
+                _log.error("records lost", stream=stream, start=base, end=end)
+                await self._propose(MarkLost(stream, base, end))
+        self.counts.files += 1
+        self.counts.copied_bytes += size
+        return RepackedFile(key, size, copied.stream, copied.offset)
+
+    async def _publish(self, plan: RepackPlan, files: Sequence[RepackedFile]) -> None:
+        command = PublishRepack(plan.first, plan.end, plan.sources, tuple(files))
+        try:
+            published = await self._propose(command)
+        except StalePlan as stale:
+            _log.info("repacked for nothing", reason=str(stale))
+            for file in files:
+                if not self._ledger.repacked.knows(file.key):
+                    await self._store.delete(file.key)
+            return
+        if isinstance(published, Repacked):
+            self.counts.rounds += 1
+            _log.info(
+                "repacked", objects=len(plan.numbers), files=len(files), bytes=sum(f.bytes for f in files)
+            )
+
+    async def _read_index(self, number: int) -> SealedExtents:
+        if number >= FIRST_NUMBER:
+            return await self._files.read_index(number)
+        return SealedExtents.decode(number, await asyncio.to_thread(self._port.read_index, number))
+
+    async def _read(self, number: int, start: int, length: int) -> Buffer:
+        await self._pace(length)
+        if number >= FIRST_NUMBER:
+            return (await self._files.read(number, [(start, length)]))[0]
+        return await asyncio.to_thread(self._port.read, number, start, length)
+
+    async def _pace(self, size: int) -> None:
+        """Wait until as much more may be read."""
+        if not self._options.bytes_per_s:
+            return
+        now = self._clock.monotonic()
+        wait = self._paced_from - now
+        self._paced_from = max(self._paced_from, now) + size / self._options.bytes_per_s
+        if wait > 0:
+            await asyncio.sleep(wait)
+
+    # What is dead
+
+    async def _plan_of_the_dead(self) -> RepackPlan | None:
+        """A round of which much is not needed any more; a few rounds are looked at each time."""
+        rounds, now = self._ledger.repacked.rounds, self._clock.monotonic()
+        if self._scanned_at is not None and now - self._scanned_at < limits.REPACK_SCAN_EVERY_S:
+            return None
+        looked_at = 0
+        for made in [*rounds[:1], *(later for later in rounds[1:] if later.first >= self._scanned)]:
+            if looked_at >= limits.REPACK_SCAN_FILES:
+                self._scanned_at = now
+                return None
+            looked_at += len(made.files)
+            self._scanned = max(self._scanned, made.end)
+            if await self._dead_ratio(made) >= limits.REPACK_DEAD_RATIO and made in rounds:
+                return plan_rounds([made])
+        self._scanned, self._scanned_at = 0, now
+        return None
+
+    async def _dead_ratio(self, made: Round) -> float:
+        dead = total = 0
+        for number in range(made.number, made.number + len(made.files)):
+            spans = (await self._read_index(number)).spans
+            spans = spans[spans["bytes"] > 0]
+            streams = spans["stream"].astype("i8")
+            floors = live_from(self._ledger, streams, spans["base"], spans["end"])
+            total += int(spans["bytes"].sum())
+            dead += int(spans["bytes"][spans["end"] <= floors].sum())
+        return dead / total if total else 1.0
+
+    # What nobody names
+
+    def may_go(self, numbers: Sequence[int]) -> list[int]:
+        """Of objects of the log that files stand for: those that nobody reads any more."""
+        return [number for number in numbers if self._replaced.over(number)]
+
+    async def clean(self) -> int:
+        """Delete files that no round names any more, and those that none ever did. Returns how many."""
+        due = [key for key in self._ledger.repacked.garbage() if self._replaced.over(key)]
+        for at in range(0, len(due), limits.LAKE_DELETED_AT_ONCE):
+            keys = due[at : at + limits.LAKE_DELETED_AT_ONCE]
+            for key in keys:
+                await self._store.delete(key)
+            await self._propose(ForgetRepacked(tuple(keys)))
+        self._replaced.keep(
+            {*self._ledger.repacked.garbage(), *(held.number for held in self._port.objects())}
+        )
+        deleted = len(due) + await self._delete_orphans()
+        self.counts.deleted_files += deleted
+        return deleted
+
+    async def _delete_orphans(self) -> int:
+        now = self._clock.monotonic()
+        if self._orphans_at is not None and now - self._orphans_at < limits.REPACK_ORPHANS_EVERY_S:
+            return 0
+        self._orphans_at = now
+        deleted = 0
+        async for found in self._store.list(REPACKED):
+            if not self._ledger.repacked.knows(found.key) and self._is_orphan(found.key, found.modified_ms):
+                await self._store.delete(found.key)
+                deleted += 1
+        return deleted
+
+    def _is_orphan(self, key: str, modified_ms: int) -> bool:
+        """An earlier life of this broker cannot publish any more; of others only the time tells."""
+        life = self._life()
+        named = key.removeprefix(REPACKED).split("-")
+        if len(named) == _PARTS_OF_A_NAME and named[2] == str(life.broker) and named[3].isdigit():
+            return int(named[3]) < life.epoch
+        return modified_ms < self._clock.now_ms() - limits.REPACK_ORPHAN_GRACE_MS
+
+
+_PARTS_OF_A_NAME = 5

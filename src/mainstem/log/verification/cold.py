@@ -1,0 +1,75 @@
+"""The notes of objects that are in an object store: what they hold counts as there, and damaged notes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mainstem.errors import LogDamaged
+from mainstem.ledger.ledger import Ledger
+from mainstem.log.extents import Rows, SealedExtents
+from mainstem.log.verification.problems import Problem, Problems, Severity
+from mainstem.ports.commitlog.cold import SUFFIX, read_note
+from mainstem.ports.commitlog.identity import LogId
+from mainstem.ports.commitlog.layout import COLD
+from mainstem.ports.files import Files
+
+
+class ColdNotes:
+    """Taken in order of the objects' numbers, between the files of the log. `skip`: objects whose file is there."""
+
+    def __init__(
+        self, files: Files, directory: Path, log: LogId, problems: Problems, *, skip: set[int]
+    ) -> None:
+        self._files = files
+        self._folder = directory / COLD
+        self._log = log
+        self._problems = problems
+        names = files.listdir(self._folder) if files.exists(self._folder) else []
+        stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+        self._left = sorted({int(stem) for stem in stems if stem.isdigit()} - skip, reverse=True)
+        self._seen = set(skip)
+        self.objects = 0
+        self.bytes = 0
+
+    def take(self, before: int | None) -> Iterator[tuple[int, Rows]]:
+        """Number and spans of each object whose number is less, and that was not taken yet; None: of all."""
+        while self._left and (before is None or self._left[-1] < before):
+            number = self._left.pop()
+            spans = self._spans(number)
+            if spans is not None:
+                yield number, spans
+
+    def finish(self, ledger: Ledger) -> None:
+        """Tell which notes are missing or damaged, once all were taken: the ledger knows what is in the store."""
+        for tier in ledger.tiers:
+            if ledger.tiers.stored(tier.object) == tier and tier.object not in self._seen:
+                path = self._path(tier.object)
+                size = self._files.facts(path).size_bytes if self._files.exists(path) else 0
+                self._problems.add(
+                    Problem(
+                        Severity.REPAIRABLE,
+                        f"{COLD}/{path.name}",
+                        0,
+                        size,
+                        "the note of a file that is in the object store is missing or damaged",
+                        "the file itself is in the store, so nothing is lost",
+                        "the next start makes it again, if it reaches the store",
+                    )
+                )
+
+    def _spans(self, number: int) -> Rows | None:
+        noted = read_note(self._files, self._path(number), self._log, number)
+        if noted is None:
+            return None
+        try:
+            spans = SealedExtents.decode(number, noted[1]).spans
+        except LogDamaged:
+            return None
+        self._seen.add(number)
+        self.objects += 1
+        self.bytes += noted[0].size_bytes
+        return spans
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:020d}{SUFFIX}"

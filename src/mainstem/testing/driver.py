@@ -1,0 +1,37 @@
+"""The lake's driver with its tasks done in this process instead of on Spark: for tests that need tables, not a JVM."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import msgspec
+
+from mainstem.broker.plans import Publication, Task
+from mainstem.lake.broker import LakeBroker
+from mainstem.lake.iceberg.outbox import publish_tables
+from mainstem.spark.driver import Driver, DriverOptions
+from mainstem.spark.jobs import Outcome, run_task
+from mainstem.spark.progress import JsonProgress
+
+
+def done_here(tasks: Sequence[Task]) -> list[Outcome]:
+    """What Spark would do."""
+    outcomes = []
+    for task in tasks:
+        done = run_task(msgspec.msgpack.encode(task))
+        made = (
+            None if done.publication is None else msgspec.msgpack.decode(done.publication, type=Publication)
+        )
+        outcomes.append(Outcome(task, made, done.error or "", done.seconds, done.damaged_at))
+    return outcomes
+
+
+def lake_pass(url: str) -> None:
+    """One pass over all that is due: records into files, files into tables. Raises MainstemError."""
+    with LakeBroker(url) as broker:
+        options = DriverOptions(holder="lake-pass")
+        driver = Driver(
+            broker, done_here, options, JsonProgress(io.StringIO()), publish_tables=publish_tables
+        )
+        driver.run_once()

@@ -1,0 +1,91 @@
+"""Which quota holds for a client, and what it lets through, by a clock that moves when told to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mainstem import limits
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.client_quotas import Meter
+from mainstem.errors import InvalidInput
+from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
+from mainstem.ports.clock import ManualClock
+
+_KEY = "producer_byte_rate"
+
+# The most particular first: each is removed in turn, and the next one holds.
+_PRECEDENCE = [
+    QuotaEntity("ann", "app"),
+    QuotaEntity("ann", ""),
+    QuotaEntity("ann", None),
+    QuotaEntity("", "app"),
+    QuotaEntity("", ""),
+    QuotaEntity("", None),
+    QuotaEntity(None, "app"),
+    QuotaEntity(None, ""),
+]
+
+
+async def _put(broker: Broker, entity: QuotaEntity, rate: float) -> None:
+    await broker.client_quotas.alter(AlterClientQuota(entity, ((_KEY, rate),)))
+
+
+async def test_the_most_particular_quota_holds_and_outlives_a_restart(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path))
+    for rate, entity in enumerate(_PRECEDENCE, 1):
+        await _put(broker, entity, rate)
+    await broker.close()
+    broker = await Broker.open(BrokerOptions(tmp_path))
+    quotas = broker.client_quotas
+    for rate, entity in enumerate(_PRECEDENCE, 1):
+        meter = quotas.meter(_KEY, "ann", "app")
+        assert meter is not None
+        assert meter.rate == rate
+        await quotas.alter(AlterClientQuota(entity, (), (_KEY,)))
+    assert quotas.meter(_KEY, "ann", "app") is None
+    assert not quotas.held
+    await broker.close()
+
+
+async def test_who_shares_a_quota_shares_its_meter(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path))
+    quotas = broker.client_quotas
+    await _put(broker, QuotaEntity("ann", None), 10)
+    await _put(broker, QuotaEntity("", ""), 20)
+    assert quotas.meter(_KEY, "ann", "a") is quotas.meter(_KEY, "ann", "b")
+    assert quotas.meter(_KEY, "bob", "a") is not quotas.meter(_KEY, "bob", "b")
+    assert quotas.meter("consumer_byte_rate", "ann", "a") is None
+    before = quotas.meter(_KEY, "ann", None)
+    await _put(broker, QuotaEntity("ann", None), 30)
+    after = quotas.meter(_KEY, "ann", "a")
+    assert after is before  # what it moved already still counts
+    assert after is not None
+    assert after.rate == 30
+    with pytest.raises(InvalidInput):
+        await quotas.alter(AlterClientQuota(QuotaEntity("ann", None), ((_KEY, -1.0),)), dry_run=True)
+    await broker.close()
+
+
+def test_what_passes_in_the_long_run_is_the_rate() -> None:
+    clock = ManualClock()
+    meter = Meter(1000.0, clock)
+    passed, begun = 0, clock.monotonic()
+    while clock.monotonic() - begun < 600:
+        held_ms = meter.take(700)
+        passed += 700
+        clock.advance(max(held_ms, 1))
+    allowed = 1000 * (600 + limits.QUOTA_WINDOW_S)
+    assert allowed - 1400 <= passed <= allowed + 1400
+
+
+def test_a_request_over_the_allowance_passes_and_is_paid_for_bit_by_bit() -> None:
+    clock = ManualClock()
+    meter = Meter(1.0, clock)
+    assert meter.take(1_000) == limits.QUOTA_THROTTLE_MS_MAX
+    clock.advance(limits.QUOTA_THROTTLE_MS_MAX)
+    assert meter.take(0) == limits.QUOTA_THROTTLE_MS_MAX
+    clock.advance(3_600_000)
+    assert meter.take(int(limits.QUOTA_WINDOW_S)) == 0  # idle time is not saved up beyond the window
+    assert 0 < meter.take(1) <= 1001

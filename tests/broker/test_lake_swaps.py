@@ -1,0 +1,153 @@
+"""Readers at every offset, all the time, while what serves them is swapped, merged, rewritten and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import cycle
+
+import pytest
+
+from mainstem import limits
+from mainstem.broker.broker import Broker, Record
+from mainstem.ledger.config import TopicConfig
+from mainstem.testing.lake import Worker
+from mainstem.testing.machine import Machine
+
+from .test_lake_reads import drop_log, fill, worker
+
+Shown = dict[int, list[Record]]  # by offset: the record that a read of one from there gives
+
+
+_AT_ONCE = 4
+
+
+class Readers:
+    """A few, who go over all offsets, each beginning elsewhere."""
+
+    def __init__(self, broker: Broker, expected: Shown) -> None:
+        self._broker = broker
+        self._expected = expected
+        self._rounds = dict.fromkeys(expected, 0)
+        self._ending = False
+        self._moved = asyncio.Event()
+
+    async def read(self, offsets: list[int]) -> None:
+        for offset in cycle(offsets):
+            if self._ending:
+                return
+            found = await self._broker.read("t", offset, max_records=1, max_bytes=1)
+            assert found == self._expected[offset], f"offset {offset} changed"
+            self._rounds[offset] += 1
+            self._moved.set()
+            await asyncio.sleep(0)
+
+    async def once_each(self) -> None:
+        """Wait until a read that begins after this came to its end at every offset."""
+        # A read that is under way at each of the readers may have begun before.
+        goal = {offset: count + 1 + _AT_ONCE for offset, count in self._rounds.items()}
+        while any(self._rounds[offset] < count for offset, count in goal.items()):
+            self._moved.clear()
+            await self._moved.wait()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """They read before, during and after what is done inside."""
+        async with asyncio.TaskGroup() as group:
+            offsets = list(self._expected)
+            for first in range(0, len(offsets), -(-len(offsets) // _AT_ONCE)):
+                group.create_task(self.read(offsets[first:] + offsets[:first]))
+            await self.once_each()
+            yield
+            await self.once_each()
+            self._ending = True
+
+
+async def shown(broker: Broker) -> Shown:
+    state = broker.partition("t")
+    return {
+        offset: await broker.read("t", offset, max_records=1, max_bytes=1)
+        for offset in range(state.start, state.end)
+    }
+
+
+async def publish_one_by_one(broker: Broker, work: Worker, *kinds: str) -> int:
+    """Returns how many swaps that were."""
+    swaps = 0
+    while tasks := await work.plan(*kinds):  # type: ignore[arg-type]
+        for task in tasks:
+            await broker.lake.publish(await work.work(task))
+            swaps += 1
+    return swaps
+
+
+async def collect_files(machine: Machine, broker: Broker) -> int:
+    await broker.lake.collect()
+    machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+    return (await broker.lake.collect()).files
+
+
+async def test_from_every_offset_the_same_record_comes_whatever_serves_it_meanwhile(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 400)
+    monkeypatch.setattr(limits, "PART_CACHE_BYTES", 2_000)  # files are read again and again
+    broker = await machine.open()
+    await fill(broker, batches=10)
+    await broker.create_topic("filler")
+    expected = await shown(broker)
+    assert len(expected) == 60
+
+    with monkeypatch.context() as small:
+        small.setattr(limits, "LAKE_TASK_BYTES", 300)  # so that it takes many swaps
+        async with Readers(broker, expected).reading():
+            assert await publish_one_by_one(broker, worker(machine), "materialise") >= 8
+    async with Readers(broker, expected).reading():
+        assert await publish_one_by_one(broker, worker(machine), "merge") >= 1
+    async with Readers(broker, expected).reading():
+        assert await collect_files(machine, broker) >= 8  # the merged ones
+    assert await shown(broker) == expected
+
+    await drop_log(machine)
+    await worker(machine).run("materialise")
+    await drop_log(machine)
+    broker = machine.broker or broker
+    async with Readers(broker, expected).reading():
+        await broker.lake.collect()
+
+    await broker.log.delete(0, ((3, 5), (30, 41)), 0)
+    expected = await shown(broker)
+    async with Readers(broker, expected).reading():
+        assert await publish_one_by_one(broker, worker(machine), "rewrite") >= 1
+        assert await collect_files(machine, broker) >= 1
+    broker = await machine.restart()
+    assert await shown(broker) == expected
+
+
+async def test_a_compaction_under_readers_takes_only_what_it_says(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stays is read the same at every moment; what goes is read as it was, or as what comes after it."""
+    monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 400)
+    broker = await machine.open()
+    await broker.create_topic("t", config=TopicConfig(cleanup_policy="compact"))
+    await fill(broker, batches=8)
+    work = worker(machine)
+    await work.run("materialise")
+    machine.clock.advance(100_000)
+    before = await shown(broker)
+    (task,) = await work.plan("compact")
+    publication = await work.work(task)
+    assert await shown(broker) == before  # the files are there, and nothing is published
+    newest = {record.key: offset for offset, (record,) in before.items() if record.offset == offset}
+    stays = {
+        offset: found
+        for offset, found in before.items()
+        if found[0].key is None or newest[found[0].key] == offset
+    }
+    async with Readers(broker, stays).reading():
+        await broker.lake.publish(publication)
+        assert await collect_files(machine, broker) >= 1
+    after = await shown(broker)
+    assert {record.offset for records in after.values() for record in records} == set(stays)

@@ -1,0 +1,128 @@
+"""A server whose older log files are in a bucket: killed, checked, backed up, and cut off from its store."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from mainstem.testing.s3 import S3Server
+from mainstem.testing.server import ServerProcess
+
+pytestmark = pytest.mark.slow
+
+_QUIET = {"log_level": 0}
+_SMALL = ("--segment-bytes", "64KiB", "--checkpoint-every-bytes", "64KiB", "--text", "off")
+_HOT = ("--hot-retain-segments", "2", "--hot-retain-bytes", "0")
+
+
+def _produce(server: ServerProcess, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": str(server.address("kafka")), "acks": "all", **_QUIET})
+    for number in range(first, first + count):
+        producer.produce("t", b"%06d" % number + b"." * 500)
+        if number % 50 == 49:
+            assert producer.flush(30) == 0
+    assert producer.flush(30) == 0
+
+
+def _consumed(server: ServerProcess, count: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": str(server.address("kafka")), "group.id": "none", **_QUIET})
+    try:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        found: list[int] = []
+        while len(found) < count:
+            messages = consumer.consume(count, 10)
+            assert messages
+            found += [int(message.value()[:6]) for message in messages if message.error() is None]
+        return found
+    finally:
+        consumer.close()
+
+
+def _get(server: ServerProcess, path: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(f"http://{server.address('http')}{path}", timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read()
+
+
+def _in_tier(server: ServerProcess, tier: str) -> int:
+    text = _get(server, "/v0/metrics")[1].decode()
+    found = re.search(rf'^mainstem_tier_objects{{tier="{tier}"}} (\S+)', text, re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
+
+
+def _written_until_cold(server: ServerProcess) -> int:
+    """Files leave the disk behind checkpoints, and those come with writing."""
+    for count in range(0, 20_000, 150):
+        _produce(server, count, 150)
+        if _in_tier(server, "store") >= 4:
+            return count + 150
+    raise AssertionError("the disk keeps everything")
+
+
+def _mainstem(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mainstem", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def _storage(server: ServerProcess) -> list[dict[str, Any]]:
+    objects: list[dict[str, Any]] = json.loads(_get(server, "/v0/storage")[1])["objects"]
+    return objects
+
+
+def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_outages(tmp_path: Path) -> None:
+    data, copy, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"
+    with S3Server(tmp_path / "s3") as s3:
+        s3.make_bucket("cold")
+        flags = ("--objects", s3.url("cold", "one"), *_HOT, *_SMALL)
+        with ServerProcess(data, *flags) as server:
+            count = _written_until_cold(server)
+            assert {one["tier"] for one in _storage(server)} >= {"store", "disk"}
+            assert _consumed(server, count) == list(range(count))
+            server.kill()
+        with ServerProcess(data, *flags) as server:
+            assert _consumed(server, count) == list(range(count))
+            _produce(server, count, 50)
+            assert server.terminate() == 0
+
+        assert "are in an object store" in _mainstem("check", "--data-dir", str(data))
+        assert "keep that store" in _mainstem("backup", str(copy), "--data-dir", str(data))
+        _mainstem("restore", str(copy), "--data-dir", str(restored))
+        refused = subprocess.run(
+            [sys.executable, "-m", "mainstem", "topic", "list", "--data-dir", str(restored)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert refused.returncode != 0
+        assert "--objects" in refused.stderr
+
+        shutil.rmtree(restored / "cache", ignore_errors=True)
+        with ServerProcess(restored, *flags) as server:
+            s3.kill()
+            code, body = _get(server, "/v0/topics/t/batches?partition=0&from=0&max_bytes=1")
+            assert code == 503, body
+            _produce(server, count + 50, 50)  # writes go on, and reads of what is on the disk
+            page = f"/v0/topics/t/batches?partition=0&from={count + 90}&max_bytes=1"
+            assert _get(server, page)[0] == 200
+            server.kill()

@@ -1,0 +1,41 @@
+"""A client of a cluster in this process: every request goes to another broker, as behind a load balancer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import httpx
+
+from mainstem.doors.http.app import App
+
+_POSITION = "mainstem-position"
+_STAYS = "/v0/watch"  # a watch is held by the broker that it was asked of
+
+
+class AnyBroker(httpx.AsyncBaseTransport):
+    """Brokers in turn. What one answered the next one knows, since every request carries how far the last answer was."""
+
+    def __init__(self, apps: Sequence[App]) -> None:
+        self._doors = {host(number): httpx.ASGITransport(app) for number, app in enumerate(apps)}
+        self._asked = 0
+        self._position = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        # A redirect names its broker.
+        door = self._doors.get(request.url.host) or self._turn(request.url.path)
+        if _POSITION not in request.headers:
+            request.headers[_POSITION] = str(self._position)
+        response = await door.handle_async_request(request)
+        self._position = max(self._position, int(response.headers.get(_POSITION, 0)))
+        return response
+
+    def _turn(self, path: str) -> httpx.ASGITransport:
+        if path.startswith(_STAYS):
+            return self._doors[host(0)]
+        self._asked += 1
+        return self._doors[host(self._asked % len(self._doors))]
+
+
+def host(number: int) -> str:
+    """Of a broker of the cluster."""
+    return f"broker{number}"

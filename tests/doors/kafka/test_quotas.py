@@ -1,0 +1,187 @@
+"""Client quotas: told, kept, and held to, by hand-made frames."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
+
+from mainstem.broker.broker import Broker
+from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
+from mainstem.testing.batches import batch
+
+from .conftest import KafkaStage
+from .messages import make
+from .requests import fetch, metadata, produce
+from .wire import Wire
+
+_RATE = "producer_byte_rate"
+
+
+def _entity(*parts: tuple[str, str | None]) -> list[dict[str, Any]]:
+    return [{"entity_type": kind, "entity_name": name} for kind, name in parts]
+
+
+def _alter(*entries: tuple[list[dict[str, Any]], dict[str, float | None]], dry_run: bool = False) -> Any:
+    """Limits by key; None removes one."""
+    rows = [
+        {
+            "entity": entity,
+            "ops": [
+                {"key": key, "value": value or 0.0, "remove": value is None} for key, value in limits.items()
+            ],
+        }
+        for entity, limits in entries
+    ]
+    return make(load_request_schema(49, 1), {"entries": rows, "validate_only": dry_run})
+
+
+def _describe(*components: tuple[str, int, str | None], strict: bool = False) -> Any:
+    rows = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
+    return make(load_request_schema(48, 1), {"components": rows, "strict": strict})
+
+
+async def _described(wire: Wire, *components: tuple[str, int, str | None], strict: bool = False) -> list[Any]:
+    answer = await wire.ask(_describe(*components, strict=strict))
+    assert answer.error_code == ErrorCode.none
+    return [
+        (
+            tuple((part.entity_type, part.entity_name) for part in entry.entity),
+            {value.key: value.value for value in entry.values},
+        )
+        for entry in answer.entries
+    ]
+
+
+async def test_quotas_are_set_found_by_filter_and_removed(wire: Wire) -> None:
+    ann, app, every = ("user", "ann"), ("client-id", "app"), ("user", None)
+    answer = await wire.ask(
+        _alter(
+            (_entity(ann), {_RATE: 1.0}),
+            (_entity(app, ann), {_RATE: 2.0, "request_percentage": 3.0}),
+            (_entity(every), {_RATE: 4.0}),
+        )
+    )
+    assert [entry.error_code for entry in answer.entries] == [ErrorCode.none] * 3
+    alone, both, default = (
+        ((ann,), {_RATE: 1.0}),
+        ((ann, app), {_RATE: 2.0, "request_percentage": 3.0}),
+        ((every,), {_RATE: 4.0}),
+    )
+    assert await _described(wire) == [default, both, alone]
+    assert await _described(wire, ("user", 0, "ann")) == [both, alone]
+    assert await _described(wire, ("user", 0, "ann"), strict=True) == [alone]
+    assert await _described(wire, ("user", 1, None)) == [default]
+    assert await _described(wire, ("client-id", 2, None)) == [both]
+    assert await _described(wire, ("client-id", 0, "other")) == []
+    await wire.ask(_alter((_entity(ann), {_RATE: None})))
+    assert await _described(wire, ("user", 2, None), strict=True) == [default]
+
+
+@pytest.mark.parametrize(
+    ("entity", "limits"),
+    [
+        ([], {_RATE: 1.0}),
+        ([("ip", "10.0.0.1")], {_RATE: 1.0}),
+        ([("user", "a"), ("user", "b")], {_RATE: 1.0}),
+        ([("user", "")], {_RATE: 1.0}),
+        ([("user", "a")], {"connection_creation_rate": 1.0}),
+        ([("user", "a")], {_RATE: -1.0}),
+        ([("user", "a")], {_RATE: float("nan")}),
+    ],
+)
+async def test_quotas_that_make_no_sense_are_refused_by_name(
+    wire: Wire, entity: list[tuple[str, str | None]], limits: dict[str, float | None]
+) -> None:
+    good = (_entity(("user", "good")), {_RATE: 1.0})
+    for dry_run in (True, False):
+        answer = await wire.ask(_alter((_entity(*entity), limits), good, dry_run=dry_run))
+        refused, taken = answer.entries
+        assert refused.error_code == ErrorCode.invalid_request
+        assert refused.error_message
+        assert taken.error_code == ErrorCode.none
+        assert len(await _described(wire)) == (0 if dry_run else 1)
+
+
+@pytest.mark.parametrize(
+    "components", [[("ip", 2, None)], [("user", 3, None)], [("user", 0, None)], [("user", 2, None)] * 2]
+)
+async def test_a_filter_that_makes_no_sense_is_refused(
+    wire: Wire, components: list[tuple[str, int, str | None]]
+) -> None:
+    assert (await wire.ask(_describe(*components))).error_code == ErrorCode.invalid_request
+
+
+async def _limit(broker: Broker, key: str, rate: float, client: str = "test") -> None:
+    await broker.client_quotas.alter(AlterClientQuota(QuotaEntity(None, client), ((key, rate),)))
+
+
+async def _muted(wire: Wire) -> bool:
+    """Whether the door reads nothing of a client that another one would be answered."""
+    wire.send(metadata(9, create=False))
+    try:
+        await asyncio.wait_for(wire.reader.readexactly(1), 0.1)
+    except TimeoutError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("version", [3, 9])
+async def test_a_producer_over_its_quota_is_answered_told_and_not_read_from(
+    kafka: KafkaStage, version: int
+) -> None:
+    await kafka.broker.create_topic("t")
+    slice, _ = batch(b"x" * 1000)
+    wire = await kafka.connect()
+    assert (await wire.ask(produce(version, "t", slice))).throttle_time.total_seconds() == 0
+    await _limit(kafka.broker, _RATE, 150.0)
+    within_the_window = await wire.ask(produce(version, "t", slice))
+    assert within_the_window.throttle_time.total_seconds() == 0
+    answer = await wire.ask(produce(version, "t", slice))
+    assert answer.responses[0].partition_responses[0].base_offset == 2  # taken all the same
+    assert 1 < answer.throttle_time.total_seconds() < 7
+    other = await kafka.connect()
+    assert await _muted(wire)
+    assert await other.ask(metadata(9, create=False))
+    counted = {metric.name: metric.samples for metric in kafka.door.metrics.published()}
+    assert dict(counted["mainstem_kafka_throttled_total"])[("quota", _RATE),] == 1
+    assert counted["mainstem_kafka_throttled_seconds_total"][0][1] > 1
+
+
+async def test_a_muted_client_is_read_again_when_its_time_is_over(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    await _limit(kafka.broker, _RATE, 10_000.0)
+    slice, _ = batch(b"x" * 101_000)
+    answer = await wire.ask(produce(9, "t", slice))
+    assert 0 < answer.throttle_time.total_seconds() < 0.5
+    assert await wire.ask(metadata(9, create=False))
+
+
+@pytest.mark.parametrize("version", [4, 12])
+async def test_a_consumer_over_its_quota_gets_its_records_and_is_told(
+    kafka: KafkaStage, wire: Wire, version: int
+) -> None:
+    await kafka.broker.create_topic("t")
+    for _ in range(20):
+        await kafka.broker.append_values("t", [b"x" * 1000])
+    assert (await wire.ask(fetch(version, "t", (0, 0)))).throttle_time.total_seconds() == 0
+    await _limit(kafka.broker, "consumer_byte_rate", 500.0)
+    answer = await wire.ask(fetch(version, "t", (0, 0)))
+    size = len(answer.responses[0].partitions[0].records)
+    assert 2000 < size <= 5000  # no more than the window allows at once
+    assert answer.throttle_time.total_seconds() == 0
+    answer = await wire.ask(fetch(version, "t", (0, 4)))
+    assert len(answer.responses[0].partitions[0].records) > 2000
+    assert answer.throttle_time.total_seconds() > 1
+    assert await _muted(wire)
+
+
+async def test_a_client_without_a_quota_is_never_held_back(kafka: KafkaStage, wire: Wire) -> None:
+    await kafka.broker.create_topic("t")
+    await _limit(kafka.broker, _RATE, 1.0, client="another")
+    slice, _ = batch(b"x" * 100_000)
+    for _ in range(3):
+        assert (await wire.ask(produce(9, "t", slice))).throttle_time.total_seconds() == 0

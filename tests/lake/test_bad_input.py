@@ -1,0 +1,201 @@
+"""One topic in trouble: it is named, with what is wrong, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from mainstem.broker.lake import LakeStatus
+from mainstem.errors import TableChanged
+from mainstem.lake.iceberg.outbox import publish_tables
+from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.lake.outputs import LocalOutputs
+from mainstem.spark.driver import Driver, DriverOptions
+from mainstem.spark.standing import Standing
+from mainstem.testing.driver import done_here
+
+from .tabling import Tabling, numbers, tabling
+
+
+class Told:
+    """What a driver says, for tests to look at."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def event(self, name: str, **fields: object) -> None:
+        self.events.append((name, fields))
+
+    def status(self, status: LakeStatus) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabling]:
+    with tabling(tmp_path_factory.mktemp("bad") / "data") as started:
+        yield started
+
+
+def a_pair(lake: Tabling, name: str) -> tuple[str, str]:
+    """Two topics with tables and records: one that will be hurt, and one that will not."""
+    pair = (f"{name}_hurt", f"{name}_sound")
+    for topic in pair:
+        lake.topic(topic)
+        lake.enable(topic)
+        lake.write(topic, *numbers(0, 5))
+    return pair
+
+
+def one_pass(lake: Tabling, *topics: str) -> Standing:
+    """As `mainstem lake run --once` does; the table of every topic follows."""
+    options = DriverOptions(holder="tests", topics=topics)
+    return Driver(lake.broker, done_here, options, Told(), publish_tables=publish_tables).run_once()
+
+
+def only_failure(standing: Standing) -> tuple[str, str]:
+    (failure,) = standing.failing()
+    return failure.topic, failure.error
+
+
+def files_of(lake: Tabling, topic: str) -> list[Path]:
+    return sorted((lake.data_dir / "objects" / "parts" / id_of(lake, topic)).rglob("*.parquet"))
+
+
+def id_of(lake: Tabling, topic: str) -> str:
+    topics = lake.ask("GET", "/v0/lake/status")["topics"]
+    return next(one["topic_id"] for one in topics if one["topic"] == topic)
+
+
+@pytest.mark.parametrize("buffering", [0, 1 << 16], ids=["at once", "when it is sealed"])
+def test_a_disk_that_is_full_fails_the_topic_and_leaves_no_file(
+    lake: Tabling, monkeypatch: pytest.MonkeyPatch, buffering: int
+) -> None:
+    hurt, sound = a_pair(lake, f"full_{buffering}")
+    create = LocalOutputs.create
+    topic_id = id_of(lake, hurt)
+
+    def full(outputs: LocalOutputs, key: str) -> IO[bytes]:
+        if topic_id not in key:
+            return create(outputs, key)
+        create(outputs, key).close()  # there is room for its name
+        return open("/dev/full", "wb", buffering=buffering)  # which takes nothing
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(LocalOutputs, "create", full)
+        failed = one_pass(lake, hurt, sound)
+    topic, error = only_failure(failed)
+    assert topic == hurt
+    assert "No space left on device" in error
+    assert files_of(lake, hurt) == []
+    assert lake.values(sound) == numbers(0, 5)
+    assert one_pass(lake, hurt, sound).failing() == ()  # there is room again
+    assert lake.values(hurt) == numbers(0, 5)
+
+
+def test_a_disk_that_is_full_when_a_table_is_published_fails_that_table_alone(
+    lake: Tabling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurt, sound = a_pair(lake, "crowded")
+    put = StoreIO.put
+
+    def full(files: StoreIO, location: str, data: bytes) -> None:
+        if hurt in location:
+            raise OSError(28, "No space left on device")
+        put(files, location, data)
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(StoreIO, "put", full)
+        topic, error = only_failure(one_pass(lake, hurt, sound))
+    assert topic == hurt
+    assert f"table {hurt!r}" in error
+    assert "No space left on device" in error
+    assert lake.values(sound) == numbers(0, 5)
+    assert lake.table(hurt).current_snapshot() is None
+    assert one_pass(lake, hurt, sound).failing() == ()
+    assert lake.values(hurt) == numbers(0, 5)
+    assert lake.operations(hurt) == ["append"]
+
+
+def test_a_file_that_is_gone_before_its_table_shows_it_is_named(lake: Tabling) -> None:
+    hurt, sound = a_pair(lake, "gone")
+    lake.work("materialise")
+    (file,) = files_of(lake, hurt)
+    saved = file.read_bytes()
+    file.unlink()
+    topic, error = only_failure(one_pass(lake, hurt, sound))
+    assert topic == hurt
+    assert file.name in error
+    assert lake.values(sound) == numbers(0, 5)
+    file.write_bytes(saved)
+    assert one_pass(lake, hurt, sound).failing() == ()
+    assert lake.values(hurt) == numbers(0, 5)
+
+
+def test_a_file_that_is_gone_before_it_is_rewritten_is_named(lake: Tabling) -> None:
+    hurt, sound = a_pair(lake, "lost")
+    one_pass(lake, hurt, sound)
+    for topic in (hurt, sound):
+        lake.ask("POST", f"/v0/topics/{topic}", {"records": [{"data": {"n": 5}, "tag": "x"}]})
+    one_pass(lake, hurt, sound)
+    for topic in (hurt, sound):
+        lake.ask("POST", f"/v0/topics/{topic}/delete", {"match": "x"})
+    file = files_of(lake, hurt)[-1]
+    saved = file.read_bytes()
+    file.unlink()
+    topic, error = only_failure(one_pass(lake, hurt, sound))
+    assert topic == hurt
+    assert file.name in error
+    assert lake.values(sound) == numbers(0, 5)
+    file.write_bytes(saved)
+    assert one_pass(lake, hurt, sound).failing() == ()
+    assert lake.values(hurt) == numbers(0, 5)
+
+
+def test_a_commit_that_somebody_else_overtook_is_made_again_and_the_others_do_not_wait(lake: Tabling) -> None:
+    hurt, sound = a_pair(lake, "overtaken")
+    lake.work("materialise")
+
+    class Overtaken:
+        """A broker that lets another publisher commit first, once."""
+
+        tables = staticmethod(lake.broker.tables)
+        overtaken = 0
+
+        def commit_table(self, commit: Any) -> str:
+            if commit.name == hurt and not self.overtaken:
+                self.overtaken += 1
+                lake.publish()
+                raise TableChanged("another came first")
+            return lake.broker.commit_table(commit)
+
+    broker: Any = Overtaken()
+    done = publish_tables(broker)
+    assert broker.overtaken == 1
+    assert done.problems == {}
+    for topic in (hurt, sound):
+        assert lake.values(topic) == numbers(0, 5)
+        assert lake.operations(topic) == ["append"]
+
+
+def test_values_that_do_not_decode_are_errors_of_their_topic_alone(lake: Tabling) -> None:
+    hurt, sound = a_pair(lake, "odd")
+    columns = [{"name": "n", "type": "long"}]
+    for topic in (hurt, sound):
+        lake.enable(topic, schema=columns)
+    lake.http.post(
+        f"/v0/topics/{hurt}", json={"records": [{"data": {"n": "no number"}}, {"data": "text"}]}
+    ).raise_for_status()
+    assert one_pass(lake, hurt, sound).failing() == ()
+    assert [row["n"] for row in lake.rows(hurt)] == [0, 1, 2, 3, 4, None, None]
+    assert [row["n"] for row in lake.rows(sound)] == [0, 1, 2, 3, 4]
+    errors = lake.table(f"{hurt}__errors").scan().to_arrow().to_pylist()
+    assert [(row["topic"], row["offset"]) for row in sorted(errors, key=lambda row: row["offset"])] == [
+        (hurt, 5),
+        (hurt, 6),
+    ]
+    assert all(row["reason"] for row in errors)
+    assert lake.table(f"{sound}__errors").scan().to_arrow().num_rows == 0

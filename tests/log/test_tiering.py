@@ -1,0 +1,239 @@
+"""Older objects of a local log are in an object store: nothing is lost on the way, and the disk is bounded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mainstem import limits
+from mainstem.broker.broker import Broker
+from mainstem.errors import InvalidConfig, MainstemError, RecordsLost, StoreUnreachable, Unavailable
+from mainstem.ledger.tiers import Tier
+from mainstem.log.tiering import HotRetention
+from mainstem.ports.commitlog.layout import COLD
+from mainstem.ports.commitlog.port import LogObject
+from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.testing.files import SimulatedCrash
+from mainstem.testing.history import History, scan
+from mainstem.testing.lanes import step_instead_of_threads
+from mainstem.testing.machine import DIRECTORY
+from mainstem.testing.tiers import TieredMachine
+from mainstem.testing.turns import until
+from mainstem.testing.workload import Workload
+
+
+@pytest.fixture
+async def machine() -> AsyncIterator[TieredMachine]:
+    machine = TieredMachine()
+    yield machine
+    machine.bucket.before = None
+    await machine.kill()
+
+
+def local(machine: TieredMachine) -> list[LogObject]:
+    assert machine.tiered is not None
+    return [one for one in machine.tiered.local_objects() if one.sealed]
+
+
+def cold(machine: TieredMachine) -> list[int]:
+    assert machine.tiered is not None
+    return [one.number for one in machine.tiered.objects() if one.cold]
+
+
+def tiers(machine: TieredMachine) -> list[Tier]:
+    assert machine.log is not None
+    return list(machine.log.ledger.tiers)
+
+
+async def keys(bucket: MemoryObjectStore) -> list[str]:
+    return [one.key async for one in bucket.list()]
+
+
+async def write(broker: Broker, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        await broker.append_values("t", [b"%06d" % number + b"." * 200])
+
+
+async def settled(machine: TieredMachine) -> None:
+    """Until the disk holds what it shall."""
+    await until(lambda: len(local(machine)) <= machine.hot.retain_segments)
+
+
+async def values(broker: Broker) -> list[int]:
+    found, lost = await scan(broker, "t")
+    assert not lost
+    return [int(found[offset][:6]) for offset in sorted(found)]
+
+
+async def filled(machine: TieredMachine, count: int = 150) -> Broker:
+    broker = await machine.open()
+    await broker.create_topic("t")
+    await write(broker, 0, count)
+    await settled(machine)
+    return broker
+
+
+async def test_older_objects_are_read_from_the_store_and_the_disk_keeps_the_newest(
+    machine: TieredMachine,
+) -> None:
+    broker = await filled(machine)
+    assert len(cold(machine)) > 3
+    assert await values(broker) == list(range(150))
+    await write(broker, 150, 30)
+    broker = await machine.restart()
+    assert await values(broker) == list(range(180))
+    await write(broker, 180, 40)  # past a checkpoint of this life
+    await settled(machine)
+    await machine.kill()
+    assert await values(await machine.open()) == list(range(220))
+    assert len(cold(machine)) > 4
+
+
+async def test_a_store_that_does_not_answer_fails_the_reads_of_what_is_there_alone(
+    machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TIER_EVERY_S", 0.001)
+    broker = await filled(machine)
+    start, end = min(cold(machine)), broker.partition("t").end
+
+    async def away(call: str, key: str) -> None:
+        raise StoreUnreachable(f"{call} {key}: away on purpose")
+
+    machine.bucket.before = away
+    with pytest.raises(Unavailable):
+        await broker.read("t", 0)
+    assert (await broker.read("t", end - 1))[0].value == b"%06d" % 149 + b"." * 200
+    await write(broker, 150, 60)
+    assert len(local(machine)) > machine.hot.retain_segments  # nowhere to go: the disk keeps all of it
+    broker = await machine.restart()  # what is on the disk is enough to start
+    with pytest.raises(Unavailable):
+        await broker.read("t", 0)
+    machine.bucket.before = None
+    assert machine.log is not None
+    assert machine.log.tiering is not None
+    await machine.log.tiering.round()
+    await write(broker, 210, 40)  # past a checkpoint of this life
+    await settled(machine)
+    assert await values(broker) == list(range(250))
+    assert min(cold(machine)) == start
+
+
+async def test_an_object_that_the_store_lost_is_a_loss_of_its_own_records(machine: TieredMachine) -> None:
+    broker = await filled(machine)
+    lost = cold(machine)[2]
+    (key,) = [key for key in await keys(machine.bucket) if f"/{lost:020d}-" in key]
+    content = await machine.bucket.get(key)
+    await machine.bucket.delete(key)
+    found, ranges = await scan(broker, "t")
+    missing = {offset for first, end in ranges for offset in range(first, end)}
+    assert missing
+    assert missing | found.keys() == set(range(150))
+    assert not missing & found.keys()
+    with pytest.raises(RecordsLost, match="missing"):
+        await broker.read("t", min(missing))
+    await machine.bucket.put(key, content)  # restored from the bucket's versions
+    assert await values(broker) == list(range(150))
+
+
+async def test_what_nothing_needs_leaves_the_store_after_a_while(machine: TieredMachine) -> None:
+    broker = await filled(machine)
+    assert machine.log is not None
+    assert machine.log.tiering is not None
+    gone = cold(machine)[:3]
+    held = broker.log.holdings(spans=True).objects
+    spans = next(one.spans for one in held if one.number == gone[-1])
+    assert spans is not None
+    await broker.trim("t", int(spans["end"][0]))
+    await machine.log.collect()
+    await machine.log.tiering.round()
+    left = [tier.object for tier in machine.log.ledger.tiers.leaving()]
+    assert left == gone
+    assert set(gone) <= {int(key.split("/")[2][:20]) for key in await keys(machine.bucket) if "-" in key}
+    await machine.kill()  # between the two
+    await machine.open()
+    machine.clock.advance(limits.TIER_GRACE_MS)
+    assert machine.log is not None
+    assert machine.log.tiering is not None
+    await machine.log.tiering.round()
+    assert not machine.log.ledger.tiers.leaving()
+    assert not any(f"/{number:020d}-" in key for key in await keys(machine.bucket) for number in gone)
+    assert cold(machine)
+    assert min(cold(machine)) > gone[-1]
+
+
+async def test_notes_that_were_lost_or_damaged_are_made_again_from_the_store(machine: TieredMachine) -> None:
+    await filled(machine)
+    numbers = cold(machine)
+    await machine.close()
+    folder = DIRECTORY / COLD
+    names = machine.files.listdir(folder)
+    machine.files.unlink(folder / names[0])
+    file = machine.files.open(folder / names[1], write=True)
+    file.pwritev([b"\xff"], 100)
+    file.close()
+    assert await values(await machine.open()) == list(range(150))
+    assert cold(machine)[: len(numbers)] == numbers
+
+
+async def test_another_store_than_before_is_refused(machine: TieredMachine) -> None:
+    await filled(machine)
+    await machine.close()
+    right, machine.bucket = machine.bucket, MemoryObjectStore()
+    with pytest.raises(InvalidConfig, match="name the same one"):
+        await machine.open()
+    machine.bucket = right
+    await machine.close()
+    assert await values(await machine.open()) == list(range(150))
+
+
+def test_the_disk_keeps_the_newest_by_bytes_and_by_count() -> None:
+    objects = [LogObject(number, 0, 0, 10, sealed=True) for number in range(1, 6)]
+
+    def kept(hot: HotRetention) -> int:
+        return len(objects) - len(hot.cold(objects))
+
+    assert kept(HotRetention(0, 0)) == 5
+    assert kept(HotRetention(0, 2)) == 2
+    assert kept(HotRetention(30, 0)) == 3
+    assert kept(HotRetention(30, 2)) == 2
+    assert kept(HotRetention(29, 4)) == 2
+    assert kept(HotRetention(5, 0)) == 0
+
+
+@pytest.mark.parametrize("crash_seed", range(3))
+async def test_a_crash_at_any_call_loses_nothing_and_leaves_nothing_unknown(
+    monkeypatch: pytest.MonkeyPatch, crash_seed: int, chaos: bool
+) -> None:
+    monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 4)
+    calls, step = 20 + crash_seed, 1 if chaos else 17
+    while await _crashes_after(monkeypatch, calls, crash_seed):
+        calls += step
+
+
+async def _crashes_after(monkeypatch: pytest.MonkeyPatch, calls: int, seed: int) -> bool:
+    """One life that ends after so many calls, and what is found then. False if it did not come to that."""
+    step_instead_of_threads(monkeypatch, seed)
+    machine, history = TieredMachine(HotRetention(0, 1)), History()
+    machine.files.crash_after(calls)
+    crashed = True
+    with contextlib.suppress(SimulatedCrash, MainstemError):
+        broker = await machine.open()
+        await Workload(history, seed).run(broker, 40)
+        await machine.close()
+        crashed = False
+    policy = ("lost", "kept", "torn")[(calls + seed) % 3]
+    if policy == "kept":
+        await machine.kill()
+    else:
+        await machine.lose_power(policy, seed)
+    broker = await machine.open()
+    await history.check(broker, all_written_survived=policy == "kept")
+    assert crashed or cold(machine)  # a whole life does what this is about
+    known = {f"/{tier.object:020d}-{tier.token.hex()}/" for tier in tiers(machine)}
+    for key in await keys(machine.bucket):
+        assert key.endswith("/owner") or any(part in key for part in known), key
+    await history.check(await machine.restart(), all_written_survived=True)
+    await machine.close()
+    return crashed
