@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+RUNS   := $(VENV)/.runs
 STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help setup console run test check format bench chaos clean docs reference bench-peers
@@ -12,14 +14,21 @@ help:            ## this list
 
 setup: $(STAMP)  ## make .venv with everything in it
 
-$(STAMP): pyproject.toml constraints.txt
+# What it takes to run a server with its lake, and no more: a newcomer waits for this.
+$(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mainstem needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,cluster,docs,otel]'
-	touch $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV), once: some 700 MB are fetched, most of them Spark; this takes a minute or two"
+	@$(PIP) -e '.[spark,cluster,otel]'
+	@touch $@
 
-run: setup       ## start the server and the lake on this machine, data in ./data
-	$(BIN)/mainstem serve --data-dir data --lake
+$(STAMP): $(RUNS)
+	@echo "installing the tools for tests and documents into $(VENV)"
+	@$(PIP) -e '.[dev,docs]'
+	@touch $@
+
+run: $(RUNS)     ## start the server and the lake on this machine, data in ./data
+	@$(BIN)/mainstem serve --data-dir data --lake
 
 check: setup     ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check src tests
@@ -34,8 +43,9 @@ format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
 
+# Not `npm ci`: it wants the bundler of every platform in the lock file, and that has this one's.
 console:         ## build the web console into the package (needs Node and npm; users need neither)
-	cd console && npm ci && npm run build
+	cd console && npm install && npm run build
 
 reference: setup ## write the pages of the documents that are made from the code
 	$(BIN)/python -m mainstem.reference docs
@@ -47,7 +57,7 @@ bench: setup     ## measure the bars, with a raw baseline in the same run
 	$(BIN)/python -m mainstem.bench
 
 bench-peers: setup ## other systems under the same load, side by side, into docs/benchmarks.md
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	$(PIP) -e '.[peers]'
 	$(BIN)/python -m bench.peers
 
 chaos: setup     ## the long seeded crash runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,18 @@ import pytest
 from mainstem.testing import through
 from mainstem.testing.simulation.schedules import Schedules
 
+# A test's JVM ends before an optimising compiler pays: without one it starts with little more than half the work.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _SEEDS = {  # (a normal run, --chaos)
     "sweep_seed": (2, 12),
     "walk_seed": (16, 200),
     "kill_seed": (2, 10),
+    "chaos_seed": (1, 2),
     "http_seed": (80, 3000),
     "http_server_seed": (1, 60),
     "lake_seed": (1, 3),
+    "share_seed": (6, 60),
 }
 
 _BLOCKS = {  # (schedules in a normal run, with --chaos, in one test)
@@ -39,6 +45,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     kind = session.config.getoption("--through")
     if kind is not None:
         through.start(kind, Path(tempfile.mkdtemp(prefix="mainstem-through-")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--through") is None:
+        return
+    for item in items:
+        alone = item.get_closest_marker("alone")
+        if alone is not None:
+            item.add_marker(pytest.mark.skip(reason=alone.args[0]))
+        elif "ephemeral" in getattr(getattr(item, "callspec", None), "params", {}).values():
+            item.add_marker(pytest.mark.skip(reason="brokers that share a log refuse ephemeral topics"))
 
 
 def pytest_sessionfinish() -> None:

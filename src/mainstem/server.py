@@ -29,7 +29,7 @@ from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
-from mainstem.spark.child import LakeChild
+from mainstem.spark.child import LakeChild, reachable
 
 _log = events.named("server")
 
@@ -94,15 +94,13 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
             started[name] = door
             ports[name] = str(bound)
             advertised[name] = str(_advertised(config, name, door, bound))
-        if broker.cluster.shared:
-            await broker.check_clock()
         await broker.cluster.join(advertised)
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)
         gc.collect()
         gc.freeze()  # what is loaded by now stays, so that full collections need not walk it: 60 ms each
         gc.set_threshold(*_GC_THRESHOLDS)
-        _log.info("ready", pid=os.getpid(), **ports)
+        _log.info("ready", pid=os.getpid(), **ports, **_console(config, ports))
         lake = _lake(config, ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
@@ -117,6 +115,14 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
             if count:
                 _log.warning("connections cut off", door=name, count=count, after_s=limits.SHUTDOWN_DRAIN_S)
         _forget_ports(config.ports_file)
+
+
+def _console(config: Config, ports: dict[str, str]) -> dict[str, str]:
+    """Where a browser finds the console, in a form that terminals make a link of."""
+    if "http" not in ports:
+        return {}
+    scheme = "http" if config.tls_cert is None else "https"
+    return {"console": f"{scheme}://{reachable(Address.parse(ports['http']))}/"}
 
 
 def _advertised(config: Config, name: str, door: Door, bound: Address) -> Address:

@@ -15,6 +15,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from mainstem.broker.plans import PlanRequest
+from mainstem.lake.access import STORE_ENV
+from mainstem.lake.broker import LakeBroker
+from mainstem.lake.materialise import materialise
 from mainstem.testing.s3 import S3Server
 from mainstem.testing.server import ServerProcess
 
@@ -22,27 +26,27 @@ pytestmark = pytest.mark.slow
 
 _QUIET = {"log_level": 0}
 _SMALL = ("--segment-bytes", "64KiB", "--checkpoint-every-bytes", "64KiB", "--text", "off")
-_HOT = ("--hot-retain-segments", "2", "--hot-retain-bytes", "0")
+_HOT = ("--lake-topics", "all", "--hot-retain-segments", "2", "--hot-retain-bytes", "0")
 
 
-def _produce(server: ServerProcess, first: int, count: int) -> None:
+def _produce(server: ServerProcess, first: int, count: int, topic: str = "t") -> None:
     producer = Producer({"bootstrap.servers": str(server.address("kafka")), "acks": "all", **_QUIET})
     for number in range(first, first + count):
-        producer.produce("t", b"%06d" % number + b"." * 500)
+        producer.produce(topic, b"%06d" % number + b"." * 500)
         if number % 50 == 49:
             assert producer.flush(30) == 0
     assert producer.flush(30) == 0
 
 
-def _consumed(server: ServerProcess, count: int) -> list[int]:
+def _consumed(server: ServerProcess, count: int, topic: str = "t") -> list[int]:
     consumer = Consumer({"bootstrap.servers": str(server.address("kafka")), "group.id": "none", **_QUIET})
     try:
-        consumer.assign([TopicPartition("t", 0, 0)])
+        consumer.assign([TopicPartition(topic, 0, 0)])
         found: list[int] = []
         while len(found) < count:
             messages = consumer.consume(count, 10)
             assert messages
-            found += [int(message.value()[:6]) for message in messages if message.error() is None]
+            found += [int((one.value() or b"")[:6]) for one in messages if one.error() is None]
         return found
     finally:
         consumer.close()
@@ -89,20 +93,46 @@ def _storage(server: ServerProcess) -> list[dict[str, Any]]:
     return objects
 
 
-def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_outages(tmp_path: Path) -> None:
+def _materialise(server: ServerProcess) -> None:
+    """The lake's work on one topic, without Spark: what is cold is read from the bucket."""
+    with LakeBroker(f"http://{server.address('http')}") as broker:
+        (task,) = broker.plan(PlanRequest("test", ("u",))).tasks
+        assert any(extents.pieces for extents in task.sources.wal)
+        assert "secret" not in task.sources.store
+        broker.publish(materialise(task))
+
+
+def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_outages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, copy, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"
     with S3Server(tmp_path / "s3") as s3:
         s3.make_bucket("cold")
         flags = ("--objects", s3.url("cold", "one"), *_HOT, *_SMALL)
         with ServerProcess(data, *flags) as server:
+            _produce(server, 0, 60, "u")
             count = _written_until_cold(server)
             assert {one["tier"] for one in _storage(server)} >= {"store", "disk"}
             assert _consumed(server, count) == list(range(count))
             server.kill()
         with ServerProcess(data, *flags) as server:
             assert _consumed(server, count) == list(range(count))
+            with monkeypatch.context() as worker:
+                worker.setenv(STORE_ENV, s3.url("cold"))
+                _materialise(server)
+            assert _consumed(server, 60, "u") == list(range(60))
             _produce(server, count, 50)
             assert server.terminate() == 0
+
+        moving = ("migrate", "--data-dir", str(data), "--objects", s3.url("cold", "one"))
+        moved = json.loads(_mainstem(*moving, "--store", (tmp_path / "shared").as_uri(), "--json"))
+        assert moved["files"] >= 1
+        with ServerProcess(
+            tmp_path / "broker", "--store", (tmp_path / "shared").as_uri(), "--text", "off"
+        ) as server:
+            assert _consumed(server, count + 50) == list(range(count + 50))
+            assert _consumed(server, 60, "u") == list(range(60))
+            server.kill()
 
         assert "are in an object store" in _mainstem("check", "--data-dir", str(data))
         assert "keep that store" in _mainstem("backup", str(copy), "--data-dir", str(data))

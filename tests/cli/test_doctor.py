@@ -69,6 +69,19 @@ def test_an_advertised_address_nobody_can_use(plain: Shell, broker: ThrowAwayBro
     assert _about(right, "advertised address")[0][0] == "ok"
 
 
+def test_a_door_that_listens_everywhere_sends_clients_to_this_machines_name(
+    plain: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everywhere = ["--http", "off", "--text", "off", "--kafka", "0.0.0.0:9"]
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    [(level, text)] = _about(plain("doctor", *everywhere, "--json"), "advertised address")
+    assert (level, "no-such-host.invalid cannot be resolved" in text) == ("problem", True)
+    assert "--kafka-advertise" in text
+    monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
+    [(level, text)] = _about(plain("doctor", *everywhere, "--json"), "advertised address")
+    assert (level, "nobody answers at localhost:9" in text) == ("note", True)
+
+
 def test_directories_that_cannot_be_used(plain: Shell, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     outcome = plain("doctor", *_FREE, "--data-dir", "file", "--json")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 
+import click
 import pytest
 
-from mainstem.cli.main import COMMANDS
+from mainstem.cli.main import COMMANDS, cli
 from mainstem.config import SETTINGS
 
 from .conftest import Shell
@@ -31,6 +33,57 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         [sys.executable, "-c", _IMPORTS, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+# Commands that do something and say no more than that it is done, or that print as they go.
+_DOES = (
+    "serve",
+    "topic create",
+    "topic alter",
+    "topic delete",
+    "group delete",
+    "queue ack",
+    "queue nack",
+    "queue requeue-dead",
+    "router create",
+    "router delete",
+    "lake run",
+    "pipeline run",
+    "replay",
+    "restore",
+    "completion",
+    "bench",
+)
+
+
+def commands(
+    group: click.Group, context: click.Context, path: str = ""
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command that is no group, by what one types."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, context, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def test_every_command_and_option_says_what_it_does_and_what_reads_gives_json() -> None:
+    found = dict(commands(cli, click.Context(cli)))
+    for name, command in found.items():
+        assert command.help, name
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        assert [each.name for each in options if not each.help] == [], name
+        if name not in _DOES:
+            assert any("--json" in each.opts for each in options), f"{name} reads"
+    assert set(_DOES) <= set(found)
+
+
+def test_a_directory_where_nothing_can_be_made_is_one_line(plain: Shell) -> None:
+    outcome = plain("topic", "create", "t", "--data-dir", "/proc/mainstem/data")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert outcome.err.startswith("error: cannot use /proc/mainstem: nothing can be made in /proc")
 
 
 def test_the_help_names_every_command(shell: Shell) -> None:

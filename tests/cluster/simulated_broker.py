@@ -31,12 +31,14 @@ class SimulatedBroker:
         kind: str,
         history: ClusterHistory,
         linger_ms: int | None = None,
+        kept_ms: int | None = None,
     ) -> None:
         self._world = world
         self._node = node
         self._number = number
         self._kind = kind
         self._history = history
+        self._kept_ms = kept_ms  # how long commits are kept that a checkpoint holds; None: as is usual
         self._linger_ms = world.random.choice((0, 0, 20, 100)) if linger_ms is None else linger_ms
         self._written = 0
         self.checkpoints = 0
@@ -64,6 +66,7 @@ class SimulatedBroker:
         )
         options = BrokerOptions(Path("/nowhere"), default_config=TopicConfig())
         broker = Broker(log, options, clock, random_tokens)
+        await broker.check_clock()
         broker.start_rounds()
         await broker.cluster.join({"kafka": f"{self._node.name}:9092"})
         self.name = f"{self._node.life.name}/{log.epoch}"
@@ -72,9 +75,10 @@ class SimulatedBroker:
     async def _port(self, *, only_reads: bool = False) -> SharedCommitLog:
         if self._kind == "etcd":
             return await self._world.open_log(
-                self._node, only_reads=only_reads, object_bytes=_OBJECT_BYTES, retention_ms=0
+                self._node, only_reads=only_reads, object_bytes=_OBJECT_BYTES, retention_ms=self._kept_ms or 0
             )
-        return await self._world.open_bucket(self._node, object_bytes=_OBJECT_BYTES)
+        kept = {} if self._kept_ms is None else {"entries_kept_ms": self._kept_ms}
+        return await self._world.open_bucket(self._node, object_bytes=_OBJECT_BYTES, **kept)
 
     async def _save_at(self, position: int) -> None:
         """In a process of its own otherwise."""

@@ -52,7 +52,7 @@ def _consumed(address: str, topic: str, count: int) -> list[list[object]]:
             messages = consumer.consume(count, 10)
             assert messages
             assert all(message.error() is None for message in messages)
-            found += [[one.partition(), one.offset(), one.value().decode()] for one in messages]
+            found += [[one.partition(), one.offset(), (one.value() or b"").decode()] for one in messages]
         return sorted(found)
     finally:
         consumer.close()

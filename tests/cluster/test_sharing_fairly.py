@@ -49,7 +49,7 @@ def test_every_broker_gets_its_turn(kind: str, round_trip_s: float) -> None:
     world = World(5, Faults(latency_s=(round_trip_s / 4, 3 * round_trip_s / 4)))
     found = world.run(_write_at_full_speed(world, kind))
     counts, slowest, epochs = zip(*found, strict=True)
-    assert min(counts) > 0.6 * max(counts)
+    assert min(counts) > 0.4 * max(counts)
     assert max(slowest) < 40 * round_trip_s
     assert epochs == (1,) * _BROKERS, "nobody was taken for dead"
 

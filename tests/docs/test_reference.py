@@ -50,3 +50,4 @@ def test_every_command_is_told_of(made: dict[str, str]) -> None:
 def test_every_request_is_told_of_once(made: dict[str, str]) -> None:
     for route in TABLE:
         assert made["http-requests.md"].count(f"| `{route.method} {route.path}` |") == 1
+        assert route.handler.__doc__, f"{route.method} {route.path} says what it does"

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.routers import RouterSettings
 from mainstem.broker.transactions import ProducerStamp
-from mainstem.errors import RecordsLost
+from mainstem.errors import LogDamaged, MainstemError, RecordsLost, invariant
 from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
+from mainstem.ledger.repacked import REPACKED
 from mainstem.log.extents import SealedExtents
+from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.repack.repacker import Repacker
+from mainstem.log.verification.directory import DirectoryCheck
+from mainstem.log.verification.problems import Severity
 from mainstem.log.views import View
 from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import segment_path
+from mainstem.ports.commitlog.segments import number_of, segment_path
 from mainstem.records.building import build_batch
 from mainstem.records.header import walk
+from mainstem.testing.files import Policy, SimulatedCrash
+from mainstem.testing.history import History, scan
 from mainstem.testing.lanes import step_instead_of_threads
 from mainstem.testing.machine import DIRECTORY, Machine
+from mainstem.testing.workload import Workload
 
 SMALL = RepackOptions(
     on=False,  # each test says when
@@ -36,6 +48,7 @@ SMALL = RepackOptions(
     grace_s=0.0,
 )
 Contents = dict[tuple[int, str, int], Any]
+_POINTS_OF_A_SLICE = 12
 
 
 @pytest.fixture
@@ -201,3 +214,290 @@ async def test_every_offset_gives_the_same_before_during_and_after(
     assert ledger.repacked.frontier > 1
     assert any(one.level == 2 for one in ledger.repacked.rounds)
     assert any(len(one.files) > 1 for one in ledger.repacked.rounds)
+
+
+async def _repack_all(broker: Broker) -> None:
+    while await repacker(broker).step():
+        pass
+
+
+def _wal_numbers(machine: Machine) -> list[int]:
+    return sorted(filter(None, map(number_of, machine.files.listdir(DIRECTORY / WAL))))
+
+
+def _repacked_keys(machine: Machine) -> set[str]:
+    folder = DIRECTORY / "objects" / REPACKED.rstrip("/")
+    return (
+        {REPACKED + name for name in machine.files.listdir(folder)} if machine.files.exists(folder) else set()
+    )
+
+
+async def _write_two(broker: Broker, count: int, *, quiet: str = "quiet") -> dict[int, bytes]:
+    """A busy topic, and one that gets a record now and then."""
+    for name in ("busy", quiet):
+        if broker.log.ledger.topics.get(name) is None:
+            await broker.create_topic(name)
+    written: dict[int, bytes] = {}
+    for number in range(count):
+        await broker.append_values("busy", [b"%d" % number + b"." * 200])
+        if number % 7 == 0:
+            value = b"quiet %d" % number
+            written[(await broker.append_values(quiet, [value])).base_offset] = value
+    return written
+
+
+async def test_a_quiet_topic_no_longer_keeps_the_files_of_a_busy_one(machine: Machine) -> None:
+    broker = await machine.open()
+    written = await _write_two(broker, 120)
+    sealed = _wal_numbers(machine)
+    assert len(sealed) > 6
+    await broker.trim("busy", 110)
+    await broker.log.collect()
+    assert len(_wal_numbers(machine)) == len(sealed)  # the quiet topic has a record in each
+    await _repack_all(broker)
+    await broker.log.collect()
+    assert len(_wal_numbers(machine)) <= 3
+    assert (await scan(broker, "quiet"))[0] == written
+    kept = sum(one.bytes for one in broker.log.ledger.repacked.rounds)
+    assert kept < 120 * 100  # and nothing of what was trimmed is copied
+    broker = await machine.restart()
+    assert (await scan(broker, "quiet"))[0] == written
+
+
+async def test_slices_of_a_stream_stand_together_and_small_ones_are_joined(machine: Machine) -> None:
+    broker = await machine.open()
+    await _write_two(broker, 120)
+    await _repack_all(broker)
+    stream = broker.streams.of("quiet", 0)
+    (last,) = [one for one in broker.log.ledger.repacked.rounds if one.level == 2][-1:]
+    found = [
+        await RepackedFiles(broker.log.ledger.repacked, broker.log.objects).read_index(number)
+        for number in last.covering(stream, 0)
+    ]
+    rows = [extents.rows_of(stream, 0, 1 << 60) for extents in found]
+    assert sum(int(some["count"].sum()) for some in rows) >= 3  # each a slice of its own before
+    assert sum(map(len, rows)) == 1
+
+
+async def test_damage_that_the_repacker_meets_is_an_explicit_loss_and_nothing_else_goes(
+    machine: Machine,
+) -> None:
+    broker = await machine.open()
+    await _write_two(broker, 60)
+    index = broker.log._index
+    number = index.sealed_numbers()[1]
+    rows = SealedExtents.decode(number, broker.log._port.read_index(number)).rows
+    stream = broker.streams.of("busy", 0)
+    row = rows[rows["stream"] == stream][3]
+    base = int(row["base"])
+    machine.files.flip_bit(segment_path(DIRECTORY / WAL, number), int(row["start"]) + 80, 1)
+    await _repack_all(broker)
+    await broker.log.collect()
+    values, lost = await scan(broker, "busy")
+    assert lost == [(base, base + 1)]
+    assert sorted(values) == [offset for offset in range(60) if offset != base]
+    broker = await machine.restart()
+    assert (await scan(broker, "busy")) == (values, lost)
+
+
+async def test_files_that_were_merged_or_never_published_are_deleted(machine: Machine) -> None:
+    broker = await machine.open()
+    await _write_two(broker, 150)
+    await _repack_all(broker)
+    ledger = broker.log.ledger
+    named = {key for one in ledger.repacked.rounds for key in one.keys}
+    assert ledger.repacked.garbage()
+    assert _repacked_keys(machine) == named | set(ledger.repacked.garbage())
+    assert broker.log.objects is not None
+    await broker.log.objects.put(f"{REPACKED}{1:012d}-{2:012d}-1-0-9", b"of an earlier life")
+    await repacker(broker).clean()
+    assert not ledger.repacked.garbage()
+    assert _repacked_keys(machine) == named
+
+
+async def test_what_was_replaced_stays_while_somebody_may_read_it() -> None:
+    machine = Machine(repack=replace(SMALL, grace_s=10.0))
+    try:
+        broker = await machine.open()
+        await _write_two(broker, 60)
+        stream = broker.streams.of("busy", 0)
+        await broker.log.propose(TakeTask(f"parts/{stream}", "somebody", 7, 60_000))
+        before = set(_wal_numbers(machine))
+        await _repack_all(broker)
+        await broker.log.collect()
+        machine.clock.advance(9_000)
+        await broker.log.collect()
+        assert before <= set(_wal_numbers(machine))
+        machine.clock.advance(2_000)
+        await broker.log.collect()
+        assert before <= set(_wal_numbers(machine))  # the lease may be for a plan that names them
+        await broker.log.propose(ReleaseTask(f"parts/{stream}", 7))
+        await broker.log.collect()
+        assert len(before & set(_wal_numbers(machine))) < len(before) / 2
+    finally:
+        await machine.kill()
+
+
+async def test_a_round_that_is_mostly_dead_is_written_anew_and_a_dead_one_goes(machine: Machine) -> None:
+    broker = await machine.open()
+    written = await _write_two(broker, 120)
+    await _repack_all(broker)
+    size = sum(one.bytes for one in broker.log.ledger.repacked.rounds)
+    await broker.trim("busy", 115)
+    machine.clock.advance(61_000)
+    await _repack_all(broker)
+    assert sum(one.bytes for one in broker.log.ledger.repacked.rounds) < size / 2
+    assert (await scan(broker, "quiet"))[0] == written
+    await broker.trim("quiet", max(written) + 1)
+    machine.clock.advance(61_000)
+    await _repack_all(broker)
+    await broker.log.collect()
+    await repacker(broker).clean()
+    (left,) = broker.log.ledger.repacked.rounds  # with the end of the busy topic
+    assert _repacked_keys(machine) == set(left.keys)
+
+
+@pytest.mark.parametrize("damaged", ["head", "tail", "both"])
+async def test_either_copy_of_an_index_serves(machine: Machine, damaged: str) -> None:
+    broker = await machine.open()
+    await _write_two(broker, 60)
+    before = await scan(broker, "busy")
+    await _repack_all(broker)
+    await broker.log.collect()
+    broker = await machine.restart()
+    for one in broker.log.ledger.repacked.rounds:
+        for file in one.files:
+            path = DIRECTORY / "objects" / file.key
+            if damaged != "tail":
+                machine.files.flip_bit(path, 70, 0)
+            if damaged != "head":
+                machine.files.flip_bit(path, file.bytes - 5, 0)
+    if damaged == "both":
+        with pytest.raises(LogDamaged):
+            await scan(broker, "busy")
+    else:
+        assert await scan(broker, "busy") == before
+    await machine.close()
+    report = DirectoryCheck(DIRECTORY, files=machine.files).run()
+    assert report.repacked_files
+    assert report.sound == (damaged != "both")
+    counted = report.counts[Severity.DAMAGED if damaged == "both" else Severity.REPAIRABLE]
+    assert counted >= report.repacked_files
+
+
+async def test_a_check_knows_repacked_files_and_finds_a_bit_that_flipped_in_one(machine: Machine) -> None:
+    broker = await machine.open()
+    await _write_two(broker, 60)
+    await _repack_all(broker)
+    await broker.log.collect()
+    repacked = broker.log.ledger.repacked
+    number, key = repacked.rounds[0].number, repacked.rounds[0].keys[0]
+    rows = (await RepackedFiles(repacked, broker.log.objects).read_index(number)).rows
+    at = int(rows["start"][0]) + 70
+    await machine.close()
+    report = DirectoryCheck(DIRECTORY, files=machine.files).run()
+    assert (report.problems, report.repacked_files > 0) == ([], True)
+    machine.files.flip_bit(DIRECTORY / "objects" / key, at, 3)
+    report = DirectoryCheck(DIRECTORY, files=machine.files).run()
+    (problem,) = report.problems
+    assert problem.severity == Severity.DAMAGED
+    assert problem.file == f"objects/{key}"
+    assert len(problem.lost) == 1
+    broker = await machine.open()
+    _, lost = await scan(broker, "busy")
+    quietly = (await scan(broker, "quiet"))[1]
+    assert lost + quietly == [(problem.lost[0].start, problem.lost[0].end)]
+
+
+async def test_reads_in_flight_go_on_while_their_objects_are_replaced_and_dropped(machine: Machine) -> None:
+    broker = await machine.open()
+    await _write_two(broker, 200)
+    before = await scan(broker, "busy")
+    stop = asyncio.Event()
+
+    async def read_over_and_over() -> int:
+        times = 0
+        while not stop.is_set():
+            assert await scan(broker, "busy") == before
+            times += 1
+        return times
+
+    readers = [asyncio.ensure_future(read_over_and_over()) for _ in range(3)]
+    while await repacker(broker).step():
+        await broker.log.collect()
+        await repacker(broker).clean()
+    stop.set()
+    assert all(await asyncio.gather(*readers))
+
+
+async def test_debt_slows_writes_down_until_it_is_paid(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
+    machine._repack = replace(SMALL, on=True, after_objects=2, least_bytes=1 << 40)
+    broker = await machine.open()
+    await _write_two(broker, 100)
+    beyond = repacker(broker).debt_objects - 3
+    assert beyond > 0
+    assert broker.log._committer._held_back_s == pytest.approx(
+        min(beyond * limits.REPACK_HELD_BACK_S, limits.REPACK_HELD_BACK_S_MAX)
+    )
+    machine._repack = replace(SMALL, on=True)
+    broker = await machine.restart()
+    await _repack_all(broker)
+    assert broker.log._committer._held_back_s == 0.0
+
+
+async def _work(machine: Machine, seed: int, history: History) -> None:
+    """Two lives in which everything is repacked as soon as it can be; a crash may end them anywhere."""
+    workload = Workload(history, seed)
+    for _ in range(2):
+        broker = await machine.open()
+        for topic in history.topics:
+            topic.forget_volatile()
+        for _ in range(4):
+            await asyncio.gather(workload.run(broker, 6), repacker(broker).step())
+            await _repack_all(broker)
+            await broker.log.collect()
+            await repacker(broker).clean()
+        await machine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["lost", "kept", "torn"])
+async def test_nothing_promised_is_broken_wherever_the_power_goes(
+    sweep_seed: int, policy: Policy, chaos: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step_instead_of_threads(monkeypatch, sweep_seed)
+    machine, history = Machine(repack=SMALL), History()
+    await _work(machine, sweep_seed, history)
+    total = machine.files.calls
+    await machine.kill()
+    points = range(1, total + 1)
+    for point in points if chaos else sorted(random.Random(sweep_seed).sample(points, _POINTS_OF_A_SLICE)):
+        step_instead_of_threads(monkeypatch, sweep_seed)
+        machine, history = Machine(repack=SMALL), History()
+        machine.files.crash_after(point)
+        try:
+            with contextlib.suppress(SimulatedCrash, MainstemError):
+                await _work(machine, sweep_seed, history)
+            if policy == "kept":
+                await machine.kill()
+            else:
+                await machine.lose_power(policy, point)
+            broker = await machine.open()
+            await history.check(broker, all_written_survived=policy == "kept")
+            await _repack_all(broker)
+            await history.check(broker, all_written_survived=policy == "kept")
+            await broker.log.collect()
+            await repacker(broker).clean()
+            named = {key for one in broker.log.ledger.repacked.rounds for key in one.keys}
+            invariant(
+                _repacked_keys(machine) == named, "what a crash left behind is deleted, and nothing else"
+            )
+            await history.check(await machine.restart(), all_written_survived=policy == "kept")
+        except BaseException as error:
+            error.add_note(f"the crash came after call {point} of {total}, {policy}")
+            raise
+        finally:
+            await machine.kill()

@@ -104,6 +104,22 @@ async def test_more_slices_than_the_kernel_takes_at_once(reopen: Reopen) -> None
     assert await contents(log) == [(0, b"many", b"".join(slices)), (1, b"after", b"x")]
 
 
+async def test_whoever_reads_without_the_broker_is_told_where_all_bytes_are(reopen: Reopen) -> None:
+    log = await reopen()
+    places = [await log.append(b"entry", [b"x" * size]) for size in (7, 0, 300, 20)]
+    await log.roll()
+    await log.append(b"next", [b"object"])
+    for sealed in (False, True):
+        if sealed:
+            await log.seal(places[0].object, b"index")
+        ranges = [(place.start, size) for place, size in zip(places, (7, 0, 300, 20), strict=True) if size]
+        if log.url(places[0].object) is None:
+            pieces = await log.pieces(places[0].object, ranges)
+            assert pieces == sorted(pieces)
+            for start, length in ranges:
+                assert any(one.start <= start and start + length <= one.start + one.length for one in pieces)
+
+
 async def test_payload_reads_are_fresh_and_writable(reopen: Reopen) -> None:
     log = await reopen()
     place = await log.append(b"entry", [memoryview(b"abc"), bytearray(b"def")])

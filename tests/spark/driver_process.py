@@ -43,14 +43,17 @@ class DriverProcess:
             self.process.kill()
         self._finish()
 
-    def wait_for(self, name: str) -> dict[str, Any]:
+    def wait_for(self, name: str, count: int = 1) -> dict[str, Any]:
+        """The event of that name, or the `count`th of them."""
+
         def found() -> list[dict[str, Any]]:
             return [event for event in self.events if event["event"] == name]
 
         with self._changed:
-            assert self._changed.wait_for(lambda: found() or self.process.poll() is not None, WAIT_S)
-        assert found(), (self.events, self._errors)
-        return found()[0]
+            ended = self.process.poll
+            assert self._changed.wait_for(lambda: len(found()) >= count or ended() is not None, WAIT_S)
+        assert len(found()) >= count, self.told()
+        return found()[count - 1]
 
     def told(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Its last events, and what it wrote beside them."""

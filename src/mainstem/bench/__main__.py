@@ -36,6 +36,7 @@ NAMES = (
     "etcd",
     "cluster",
     "objectstore",
+    "repack",
     "tables",
 )
 

@@ -1,10 +1,12 @@
-"""Resident memory of the server process: idle, and after 20 M records spread over 1,000 streams."""
+"""Resident memory of the server process: idle, after 20 M records spread over 1,000 streams, and with a long history:
+a million slices in thousands of sealed log files, which grows no memory since they are repacked behind it."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,27 +19,67 @@ from mainstem.ledger.config import TopicConfig
 
 RECORDS = 20_000_000
 STREAMS = 1000
+EXTENTS = 1_000_000
+SEGMENT_BYTES = 24 << 10  # so that the extents lie in about 10,000 files
 
 
 def run(scratch: Path, report: Report) -> None:
-    for what, mode, bar in (
-        ("RSS idle", "idle", 150.0),
-        ("RSS after 20 M records on 1,000 streams", "full", 500.0),
+    idle = _measured(scratch / "idle", "idle")
+    report.add(Figure("RSS idle", idle / 1e6, "MB", 150.0, lower_is_better=True))
+    full = _measured(scratch / "full", "full")
+    report.add(
+        Figure("RSS after 20 M records on 1,000 streams", full / 1e6, "MB", 500.0, lower_is_better=True)
+    )
+    for what, mode in (
+        ("RSS over idle, 1 M extents in 10,000 log files, 1,000 streams", "history"),
+        ("the same, started again and read here and there", "again"),
     ):
-        child = subprocess.run(
-            [sys.executable, "-m", "mainstem.bench.memory", str(scratch / mode), mode],
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        report.add(Figure(what, int(child.stdout) / 1e6, "MB", bar, lower_is_better=True))
+        over = _measured(scratch / "history", mode) - idle
+        report.add(Figure(what, over / 1e6, "MB", 100.0, lower_is_better=True))
+
+
+def _measured(directory: Path, mode: str) -> int:
+    child = subprocess.run(
+        [sys.executable, "-m", "mainstem.bench.memory", str(directory), mode],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return int(child.stdout)
 
 
 async def _serve(directory: Path, mode: str) -> None:
-    broker = await Broker.open(BrokerOptions(directory))
+    options = BrokerOptions(directory)
+    if mode in ("history", "again"):
+        options = replace(options, segment_bytes=SEGMENT_BYTES, tail_cache_bytes=1 << 20)
+    broker = await Broker.open(options)
     if mode == "full":
         await _fill(broker)
+    elif mode == "history":
+        await _live_long(broker)
+    elif mode == "again":
+        await _look_around(broker)
     print(psutil.Process().memory_info().rss)
     await broker.close()
+
+
+async def _live_long(broker: Broker) -> None:
+    await broker.create_topic("bench", partitions=STREAMS, config=TopicConfig(durability="disk"))
+    for _ in range(EXTENTS // STREAMS):
+        for first in range(0, STREAMS, 100):  # so that no commit is larger than a file
+            await asyncio.gather(
+                *(
+                    broker.append_values("bench", [b"0123456789"], partition=partition)
+                    for partition in range(first, first + 100)
+                )
+            )
+    await _look_around(broker)
+
+
+async def _look_around(broker: Broker) -> None:
+    """Have the indexes that readers need in memory."""
+    for partition in range(0, STREAMS, 10):
+        for offset in range(0, EXTENTS // STREAMS, 97):
+            await broker.read("bench", offset, partition=partition, max_records=1)
 
 
 async def _fill(broker: Broker) -> None:

@@ -27,6 +27,7 @@ from mainstem.broker.deletes import Deletes
 from mainstem.broker.diff import Diffs
 from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.broker.lake import Lake
+from mainstem.broker.log_clock import LogClock
 from mainstem.broker.names import valid_name
 from mainstem.broker.opening import open_log
 from mainstem.broker.queues import Queues
@@ -162,6 +163,9 @@ class Broker:
     def __init__(self, log: Log, options: BrokerOptions, clock: Clock, random: Random) -> None:
         self._log = log
         self._options = options
+        self._own_clock = clock
+        if log.sharing is not None:
+            clock = LogClock(clock, log)
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
@@ -204,6 +208,8 @@ class Broker:
         log, lock = await open_log(options, clock, random)
         broker = cls(log, options, clock, random)
         broker._lock = lock
+        if broker.cluster.shared:
+            await broker.check_clock()  # before anything it does depends on it
         broker.start_rounds()
         return broker
 
@@ -219,7 +225,7 @@ class Broker:
 
     async def check_clock(self) -> None:
         """Find out whether what depends on the time may be left to this broker."""
-        self.cluster.take_clock(await clock_off_ms(self.objects, self._clock, self._random))
+        self.cluster.take_clock(await clock_off_ms(self.objects, self._own_clock, self._random))
 
     @property
     def _rounds(self) -> tuple[Rounds, ...]:

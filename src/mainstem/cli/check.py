@@ -79,6 +79,7 @@ def _print(report: Report) -> None:
         f"{report.segments:,} segments, {report.commits:,} commits, {report.records:,} records, "
         f"{report.bytes:,} bytes, {report.topics:,} topics"
         + (f", {report.part_files:,} part files" if report.part_files else "")
+        + (f", {report.repacked_files:,} repacked files" if report.repacked_files else "")
         + (" (record bytes not read)" if report.quick else "")
     )
     counts = [f"{count:,} {severity.value}" for severity, count in report.counts.items() if count]
@@ -99,6 +100,7 @@ def _as_json(report: Report) -> dict[str, object]:
         "bytes": report.bytes,
         "topics": report.topics,
         "part_files": report.part_files,
+        "repacked_files": report.repacked_files,
         "counts": {severity.value: count for severity, count in report.counts.items()},
         "problems": [_problem(problem) for problem in report.problems],
         "notes": report.notes,

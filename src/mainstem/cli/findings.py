@@ -120,7 +120,7 @@ def ports(config: Config) -> Iterator[Finding]:
 def advertised(config: Config) -> Iterator[Finding]:
     """Do clients that are sent to the advertised address get anywhere."""
     about = "advertised address"
-    address = config.kafka_advertise
+    address = config.kafka_advertise or _told_for_wildcard(config.kafka)
     if address is None:
         return
     advice = "give --kafka-advertise HOST:PORT as clients reach this machine"
@@ -135,6 +135,13 @@ def advertised(config: Config) -> Iterator[Finding]:
         yield Finding("problem", about, f"the Kafka door is up, but nobody answers at {address}", advice)
     else:
         yield Finding("note", about, f"nobody answers at {address}, as no server runs", "start one to know")
+
+
+def _told_for_wildcard(kafka: Address | None) -> Address | None:
+    """Where clients of a door that listens everywhere are sent, unless told otherwise: to this machine's name."""
+    if kafka is None or kafka.host not in ("0.0.0.0", "::"):
+        return None
+    return Address(socket.gethostname(), kafka.port)
 
 
 def java() -> Iterator[Finding]:

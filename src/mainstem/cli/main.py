@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sql": ("mainstem.cli.sql:sql", "Ask SQL of topics and tables, on Spark."),
     "backup": ("mainstem.cli.backup:backup", "Copy everything as of now to a folder or a bucket."),
     "restore": ("mainstem.cli.backup:restore", "Bring a backup back into a new data directory."),
+    "migrate": ("mainstem.cli.migrate:migrate", "Move a data directory's log to where brokers share it."),
     "cluster": ("mainstem.cli.cluster:cluster", "Brokers that share a log: who is there, do they agree."),
     "check": ("mainstem.cli.check:check", "Look for damage in a data directory, changing nothing."),
     "dump": ("mainstem.cli.dump:dump", "Show what is in a log or checkpoint file."),

@@ -76,7 +76,15 @@ def show(server: Server, name: str, as_json: bool) -> None:
 @takes_server
 @click.argument("name")
 @_node
-@click.option("-n", "--max", "count", type=click.IntRange(1, _SETTLED_AT_ONCE), default=1, show_default=True)
+@click.option(
+    "-n",
+    "--max",
+    "count",
+    type=click.IntRange(1, _SETTLED_AT_ONCE),
+    default=1,
+    show_default=True,
+    help="At most so many.",
+)
 @click.option("--lease-ms", type=click.IntRange(min=1), help="How long they are yours; else the queue's own.")
 @as_json_option
 def claim(server: Server, name: str, node: str, count: int, lease_ms: int | None, as_json: bool) -> None:

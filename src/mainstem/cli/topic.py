@@ -30,7 +30,9 @@ def topic() -> None:
 @topic.command()
 @takes_target("durability")
 @click.argument("names", nargs=-1, required=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many to make."
+)
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
 @_configs
 def create(

@@ -137,7 +137,7 @@ class RepackedObjects:
         for one in replaced:
             self._remove(one)
         if command.files:
-            level = 1 + max((one.level for one in replaced), default=0)
+            level = max((one.level for one in replaced), default=0) + (len(replaced) != 1)
             self._add(
                 Round(command.first, command.end, level, command.files, FIRST_NUMBER + self._issued),
             )

@@ -399,6 +399,8 @@ class Committer:
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
         self._apply(group, entry, placement)
+        if self._index.open_extents >= limits.OPEN_EXTENTS_MAX:
+            await self._port.roll()
 
     async def _commit_shared(
         self,

@@ -73,9 +73,7 @@ class EphemeralStreams:
         self.state.end[number] = self.state.evict_floor[number] = end
         return _Held(number, config)
 
-    async def append(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
-    ) -> Placed:
+    async def append(self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes) -> Placed:
         """Keep a slice; the oldest give way past the stream's share of memory. Raises TopicFull."""
         if facts.transactional:
             raise InvalidTransaction("an ephemeral topic takes no part in transactions")

@@ -108,6 +108,11 @@ class ExtentIndex:
     def open_number(self) -> int | None:
         return None if self._open is None else self._open.number
 
+    @property
+    def open_extents(self) -> int:
+        """How many the growing object has."""
+        return 0 if self._open is None else len(self._open)
+
     def finish(self) -> SealedExtents | None:
         """Close the growing object; its extents stay in memory until `mark_sealed`."""
         if self._open is None:

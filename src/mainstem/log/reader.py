@@ -24,6 +24,7 @@ from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.extents import Extent, SealedExtents
 from mainstem.log.index import ExtentIndex, NotLoaded
 from mainstem.log.parts import PartReader
+from mainstem.log.repack.ahead import Place, ReadAhead
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.tail import TailCache
 from mainstem.log.views import View, committed_extents, with_markers
@@ -69,6 +70,7 @@ class Reader:
     ) -> None:
         self._port = port
         self._repacked = repacked
+        self._ahead = ReadAhead(self._find_repacked, self._load)
         self._parts = parts
         self._ledger = ledger
         self._index = index
@@ -79,6 +81,7 @@ class Reader:
 
     def close(self) -> None:
         """Let go of threads. A read under way may fail."""
+        self._ahead.close()
         self._store_threads.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -130,6 +133,8 @@ class Reader:
                     return await self._fetch_among_transactions(stream, offset, extents, end, view)
                 if not extents:
                     return Chunk((), end)
+                if extents[0].object >= FIRST_NUMBER:
+                    return await self._read_repacked(Place(stream, offset, max_bytes), extents)
                 return _chunk(await self._fetch(stream, extents), offset, extents)
             except FileNotFoundError:
                 # The object was dropped meanwhile: look again, at the new start, in the parts that took over, or in
@@ -142,6 +147,26 @@ class Reader:
                 await self._mark_lost(stream, offset, damage.extent)
                 if self._all_dead(stream, offset, damage.extent.end):
                     return Chunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
+
+    async def _read_repacked(self, place: Place, extents: list[Extent]) -> Chunk:
+        ready = await self._ahead.take(place)
+        # Compared, since the file may have been replaced after it was read.
+        batches = ready.batches if ready and ready.extents == extents else await self._load(extents)
+        self._ahead.went_on(place, extents[len(batches) - 1].end)
+        deleted = self._deleted(place.stream, extents)
+        if deleted:
+            batches = await asyncio.to_thread(_without, batches, deleted)
+        return _chunk(batches, place.offset, extents)
+
+    async def _find_repacked(self, place: Place) -> list[Extent]:
+        """The extents that a read will ask for, if it will find them in a repacked file."""
+        stream, offset, max_bytes = place
+        end = self._readable_end(stream, offset, View.COMMITTED)
+        copied, end = self._copies_at(stream, offset, end)
+        if offset >= end or copied or self._ledger.generations.part_at(stream, offset) is not None:
+            return []
+        extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))
+        return extents if extents and extents[0].object >= FIRST_NUMBER else []
 
     def _moved(self, stream: int, offset: int) -> bool:
         """Whether the log's own bytes do not serve an offset any more."""

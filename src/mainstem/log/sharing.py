@@ -47,6 +47,14 @@ class Sharing:
 
     async def boot(self) -> Booted:
         """A new epoch. What was written to a shared log is durable, whatever became of who wrote it: no jump."""
+        trusted = self.clock_trusted
+        self.trust_clock(False)  # nobody has checked it yet, or not since this process stood still
+        try:
+            return await self._boot()
+        finally:
+            self.trust_clock(trusted)
+
+    async def _boot(self) -> Booted:
         while not self._numbered:
             self.broker = self._ledger.brokers.unused()
             self._committer.take_number(self.broker)

@@ -126,14 +126,24 @@ class Tiering:
     async def round(self) -> None:
         """Do all that is due. Raises what the store does."""
         await self._demote()  # first: it may be the disk that is short
+        await self._leave_dropped()
         for due in self._due():
             await self._upload(due)
             await self._demote()
         await self._delete()
 
     def behind_the_hot(self, objects: Sequence[LogObject]) -> list[LogObject]:
-        """Of the log's objects: those that the disk need not keep, which may be repacked."""
-        return self.retention.cold([held for held in objects if held.sealed])
+        """Of the log's objects: those that the disk need not keep and the store has, which may be repacked.
+
+        Up to the first of which that is not so, for repacking goes in order; it is no debt while the store is away."""
+        found: list[LogObject] = []
+        for held in self.retention.cold([held for held in objects if held.sealed]):
+            repacked = held.number < self._ledger.repacked.frontier
+            stored = self._ledger.tiers.stored(held.number) is not None
+            if not repacked and (not stored or held.number in self._port.cold.missing):
+                break
+            found.append(held)
+        return found
 
     # Into the store
 
@@ -217,6 +227,11 @@ class Tiering:
                 continue
             free.append(number)
         return free
+
+    async def _leave_dropped(self) -> None:
+        """An object may be collected just when it is put: the store's copy is then of no use."""
+        known = {held.number for held in self._port.objects()}
+        await self.leave({tier.object for tier in self._ledger.tiers} - known)
 
     async def _delete(self) -> None:
         before_ms = self._clock.now_ms() - limits.TIER_GRACE_MS

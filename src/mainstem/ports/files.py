@@ -297,8 +297,13 @@ def make_directories(files: Files, path: Path) -> None:
     if not files.facts(path).is_directory:
         raise DirectoryUnusable(f"cannot use {path}: it is a file; move it away, or choose another directory")
     for directory in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another thread was faster, which is as good
-            files.mkdir(directory)
+        try:
+            with contextlib.suppress(FileExistsError):  # another thread was faster, which is as good
+                files.mkdir(directory)
+        except FileNotFoundError:  # as file systems answer that hold no files of ours, such as /proc
+            raise DirectoryUnusable(
+                f"cannot use {directory}: nothing can be made in {directory.parent}; choose another directory"
+            ) from None
         files.fsync_dir(directory.parent)
 
 

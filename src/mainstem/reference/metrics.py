@@ -7,6 +7,8 @@ import socket
 import struct
 import urllib.request
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mainstem.address import Address
 from mainstem.broker.lake_reports import DriverReport
@@ -71,7 +73,7 @@ def described(exposition: str) -> dict[str, Described]:
 
 def scraped() -> str:
     """The metrics of a server through each of whose doors something went, so that every label shows."""
-    with throw_away_broker() as broker:
+    with TemporaryDirectory() as store, throw_away_broker("--objects", Path(store).as_uri()) as broker:
         broker.client.produce("orders", {"id": 1})
         broker.client.commit_offsets("billing", "orders", {0: 1})
         broker.client.put_table("orders")

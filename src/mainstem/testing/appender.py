@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import Durability, TopicConfig
+from mainstem.log.repack.plan import RepackOptions
 
 TOPICS: tuple[Durability, ...] = ("fsync", "disk", "memory", "ephemeral")
 WRITERS = 3
@@ -20,8 +21,20 @@ _TRIM_EVERY = 500
 
 
 def options(directory: Path) -> BrokerOptions:
-    """Small objects and many checkpoints, so that a kill meets all of them."""
-    return BrokerOptions(directory, segment_bytes=32 * 1024, checkpoint_every_bytes=128 * 1024)
+    """Small objects, many checkpoints, and all is repacked at once, so that a kill meets all of them."""
+    return BrokerOptions(
+        directory,
+        segment_bytes=32 * 1024,
+        checkpoint_every_bytes=128 * 1024,
+        repack=RepackOptions(
+            after_objects=2,
+            least_bytes=0,
+            round_bytes=64 * 1024,
+            merged_rounds=3,
+            file_bytes=16 * 1024,
+            grace_s=0.0,
+        ),
+    )
 
 
 async def _write(broker: Broker, topic: str, writer: str) -> None:

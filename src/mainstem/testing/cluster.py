@@ -39,9 +39,17 @@ class BrokerProcesses:
     def start(self, *names: str, flags: tuple[str, ...] = ()) -> None:
         """Start them side by side, and wait until all are ready."""
         for name in names:
-            self.running[name] = ServerProcess(self._directory / name, *self._flags, "--node", name, *flags)
+            self.launch(name, *flags)
         for name in names:
             self.running[name].wait_ready()
+
+    def launch(self, name: str, *flags: str) -> None:
+        """Start one, without waiting for it."""
+        self.running[name] = ServerProcess(self._directory / name, *self._flags, "--node", name, *flags)
+
+    def barrier(self, name: str) -> None:
+        """Have a broker know all that any of them has committed: it asks before it says that there is no such thing."""
+        self.request(name, "GET", "/v0/topics/nothing-of-this-name")
 
     def __getitem__(self, name: str) -> ServerProcess:
         return self.running[name]

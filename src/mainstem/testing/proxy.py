@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 class LossyProxy:
     """Passes connections on to one server. While it swallows, requests arrive and answers do not; while it hangs,
-    neither do, and nobody is told; while it refuses, nobody gets through. `delay_s` is added to every piece passed on."""
+    neither do, and nobody is told; while it refuses, nobody gets through. `delay_s` is what all it passes on takes."""
 
     def __init__(self, target: str) -> None:
         self.aim(target)

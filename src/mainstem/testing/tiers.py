@@ -10,7 +10,6 @@ from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention, check_owned, missing_notes
 from mainstem.ports.commitlog.tiered import TieredCommitLog
-from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.testing.machine import DIRECTORY, Machine
 
@@ -18,8 +17,8 @@ from mainstem.testing.machine import DIRECTORY, Machine
 class TieredMachine(Machine):
     """Two sealed objects stay on the disk, unless told otherwise."""
 
-    def __init__(self, hot: HotRetention | None = None) -> None:
-        super().__init__(tail_cache_bytes=0)
+    def __init__(self, hot: HotRetention | None = None, repack: RepackOptions | None = None) -> None:
+        super().__init__(tail_cache_bytes=0, repack=repack)
         self.bucket = MemoryObjectStore()
         self.hot = hot or HotRetention(retain_bytes=0, retain_segments=2)
         self.log: Log | None = None
@@ -54,7 +53,6 @@ class TieredMachine(Machine):
             boot_id=f"boot-{self.boots}",
             checkpoint_every_bytes=self._checkpoint_every_bytes,
             tail_cache_bytes=self._tail_cache_bytes,
-            repack=RepackOptions(on=False),
+            repack=self._repack,
         )
-        objects = LocalObjectStore(DIRECTORY / "objects", files=self.files)
-        return await Log.open(port, self.clock, options, InlineCheckpoints(port), objects)
+        return await Log.open(port, self.clock, options, InlineCheckpoints(port), self.bucket)

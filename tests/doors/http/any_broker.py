@@ -9,13 +9,17 @@ import httpx
 from mainstem.doors.http.app import App
 
 _POSITION = "mainstem-position"
+_CATCH_UP_S = 30.0
 _STAYS = "/v0/watch"  # a watch is held by the broker that it was asked of
 
 
 class AnyBroker(httpx.AsyncBaseTransport):
-    """Brokers in turn. What one answered the next one knows, since every request carries how far the last answer was."""
+    """Brokers in turn. What one answered the next one knows, since every request carries how far the last answer was.
+
+    The first one is looked into by tests, so it knows of everything before a test goes on."""
 
     def __init__(self, apps: Sequence[App]) -> None:
+        self._first = apps[0].context.broker.log.sharing
         self._doors = {host(number): httpx.ASGITransport(app) for number, app in enumerate(apps)}
         self._asked = 0
         self._position = 0
@@ -27,6 +31,8 @@ class AnyBroker(httpx.AsyncBaseTransport):
             request.headers[_POSITION] = str(self._position)
         response = await door.handle_async_request(request)
         self._position = max(self._position, int(response.headers.get(_POSITION, 0)))
+        if self._first is not None:
+            await self._first.reached(self._position, _CATCH_UP_S)
         return response
 
     def _turn(self, path: str) -> httpx.ASGITransport:

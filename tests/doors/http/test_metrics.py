@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -95,6 +96,24 @@ async def test_however_many_groups_there_are_few_are_labels(
     assert found["mainstem_groups"] == 6.0
     assert len(found["mainstem_group_members"]) == 3
     assert len(found["mainstem_group_lag_records"]) == 2, "nor are more cursors looked at than a scrape may"
+
+
+async def test_a_key_for_some_topics_learns_no_names_of_others(open_api: Callable[..., Any]) -> None:
+    async with open_api(api_keys="boss,team:r:a.") as api:
+        await api.broker.create_topic("b.secret")
+        await api.ask(
+            "POST",
+            "/v0/groups/b.group/offsets",
+            {"offsets": [{"topic": "b.secret", "offset": 0}]},
+            key="boss",
+        )
+        texts = {
+            key: (await api.client.get("/v0/metrics", headers={"authorization": f"Bearer {key}"})).text
+            for key in ("boss", "team")
+        }
+    assert 'group="b.group"' in texts["boss"]
+    assert "b.group" not in texts["team"]
+    assert "mainstem_groups 1.0" in texts["team"]
 
 
 async def test_how_far_the_lake_is_behind(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

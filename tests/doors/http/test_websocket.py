@@ -238,6 +238,17 @@ async def test_records_show_what_the_subscription_asked_for(api: Api) -> None:
         assert record["to_seq"] == 2
 
 
+async def test_subscribers_see_the_context_of_a_trace_only_if_they_ask(api: Api) -> None:
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    write = {"records": [{"data": 1}]}
+    await api.client.post("/v0/topics/a", json=write, headers={"traceparent": given})
+    async with WebSocket(api.context) as asking, WebSocket(api.context) as other:
+        await asking.ask(op="subscribe", topic="a", include_trace=True)
+        await other.ask(op="subscribe", topic="a")
+        assert (await asking.next())["records"][0]["$trace"] == given
+        assert "$trace" not in (await other.next())["records"][0]
+
+
 async def test_frames_are_bounded_by_limit_and_bytes(api: Api) -> None:
     await api.write("a", *range(5))
     async with WebSocket(api.context) as socket:

@@ -103,7 +103,7 @@ class Sharer:
         return answer
 
     async def take(self, *told: Told, **options: Any) -> list[tuple[int, int]]:
-        """(offset, how often handed out) of what is got of partition 0, records and locks checked against each other."""
+        """(offset, how often handed out) of what is got of partition 0; its records are there."""
         answer = await self.fetch(*told, **options)
         assert answer.error_code == 0, answer
         part = next(

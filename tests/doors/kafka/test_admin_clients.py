@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,9 @@ def test_librdkafka_creates_describes_grows_and_deletes(confluent: AdminClient) 
         )
     ) == {"made": None, "by-default": None, "_": KafkaError.INVALID_PARTITIONS}
     described = confluent.describe_topics(TopicCollection(["made"]))["made"].result(30)
-    assert [partition.leader.id for partition in described.partitions] == [1, 1, 1]
+    leaders = [partition.leader.id for partition in described.partitions]
+    assert len(leaders) == 3
+    assert set(leaders) <= set(confluent.list_topics(timeout=30).brokers)
     grown = confluent.create_partitions([NewPartitions("made", 5), NewPartitions("by-default", 1)])
     assert _results(grown) == {"made": None, "by-default": KafkaError.INVALID_PARTITIONS}
     assert len(confluent.list_topics(timeout=30).topics["made"].partitions) == 5
@@ -145,8 +148,10 @@ def test_librdkafka_reads_the_brokers_settings_and_the_cluster(confluent: AdminC
     assert entries["log.retention.ms"].value == "-1"
     assert entries["broker.id"].is_read_only
     cluster = confluent.describe_cluster(include_authorized_operations=True).result(30)
-    assert [node.id for node in cluster.nodes] == [1]
-    assert cluster.cluster_id == confluent.list_topics(timeout=30).cluster_id
+    listed = confluent.list_topics(timeout=30)
+    assert 1 in listed.brokers
+    assert sorted(node.id for node in cluster.nodes) == sorted(listed.brokers)
+    assert cluster.cluster_id == listed.cluster_id
 
 
 def test_librdkafka_is_told_that_there_is_no_security(confluent: AdminClient) -> None:
@@ -234,18 +239,35 @@ def test_kafka_python_does_everything_it_knows(python: KafkaAdminClient) -> None
     assert "py" not in python.list_topics()
 
 
+async def _comes_to_be(look: Callable[[], Awaitable[Any]], wanted: object) -> None:
+    """At once, where one server is all there is. This client asks any broker, and others know a moment later."""
+    for _ in range(200):
+        if await look() == wanted:
+            return
+        await asyncio.sleep(0.05)
+    assert await look() == wanted
+
+
 async def test_aiokafka_does_everything_it_knows(aio: AIOKafkaAdminClient) -> None:
     created = await aio.create_topics([AioNewTopic("aio", 2, 1, topic_configs={"retention.ms": "5"})])
     assert [row[1] for row in created.topic_errors] == [0]
     await aio.create_partitions({"aio": AioNewPartitions(3)})
-    (described,) = await aio.describe_topics(["aio"])
-    assert len(described["partitions"]) == 3
+
+    async def partitions() -> int:
+        (described,) = await aio.describe_topics(["aio"])
+        return len(described["partitions"])
+
+    await _comes_to_be(partitions, 3)
     resource = AioConfigResource(AioResourceType.TOPIC, "aio", configs={"retention.bytes": "7"})
     (altered,) = await aio.alter_configs([resource])
     assert [row[0] for row in altered.resources] == [0]
-    (answer,) = await aio.describe_configs([AioConfigResource(AioResourceType.TOPIC, "aio")])
-    values = {row[0]: row[1] for row in answer.resources[0][4]}
-    assert (values["retention.bytes"], values["retention.ms"]) == ("7", "-1"), "all settings are replaced"
+
+    async def settings() -> tuple[str, str]:
+        (answer,) = await aio.describe_configs([AioConfigResource(AioResourceType.TOPIC, "aio")])
+        values = {row[0]: row[1] for row in answer.resources[0][4]}
+        return values["retention.bytes"], values["retention.ms"]
+
+    await _comes_to_be(settings, ("7", "-1"))  # all settings are replaced
     assert (await aio.describe_cluster())["cluster_id"]
     await aio.delete_topics(["aio"])
     assert "aio" not in await aio.list_topics()

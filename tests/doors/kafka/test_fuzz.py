@@ -8,18 +8,36 @@ import logging
 import random
 import resource
 import struct
+from datetime import timedelta
+from uuid import UUID
 
 import pytest
+from kio.index import load_request_schema
 
 from mainstem.doors.kafka.registry import apis
 from mainstem.testing.batches import batch
 
 from .conftest import KafkaStage
+from .messages import make
 from .requests import fetch, list_offsets, metadata, produce
 from .wire import request_frame
 
 FRAMES = 1000  # a seed
 MEMORY_BYTES_MAX = 200 << 20
+
+_ACKNOWLEDGED = {"first_offset": 0, "last_offset": 2, "acknowledge_types": (1, 2, 3)}
+_SHARED = {"partition_index": 0, "acknowledgement_batches": [_ACKNOWLEDGED]}
+SHARE_FETCH = {
+    "group_id": "g",
+    "member_id": "m",
+    "share_session_epoch": 0,
+    "max_wait": timedelta(milliseconds=1),
+    "min_bytes": 1,
+    "max_records": 10,
+    "batch_size": 10,
+    "topics": [{"topic_id": UUID(int=1), "partitions": [_SHARED]}],
+    "forgotten_topics_data": [{"topic_id": UUID(int=1), "partitions": (1,)}],
+}
 
 
 def valid_frames() -> list[bytes]:
@@ -29,6 +47,8 @@ def valid_frames() -> list[bytes]:
         *(fetch(version, "t", (0, 0), (1, 3), wait_ms=1) for version in (4, 7, 11, 12)),
         *(list_offsets(version, "t", (0, -1), (1, 5)) for version in (1, 4, 7)),
         *(metadata(version, "t", "u", create=False) for version in (1, 9, 12)),
+        *(make(load_request_schema(78, version), SHARE_FETCH) for version in (1, 2)),
+        *(make(load_request_schema(79, version), SHARE_FETCH) for version in (1, 2)),
     ]
     return [request_frame(request, 1) for request in requests]
 

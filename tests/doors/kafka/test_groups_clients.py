@@ -295,9 +295,11 @@ def test_members_and_offsets_come_through_a_killed_server(
         wait_until(lambda: len(set(both[0].values + both[1].values)) == 200, "the rest is read")
         wait_until(lambda: shared(both, 4), "two share again")
         assert len(both[0].values + both[1].values) == 200, "nothing was read twice"
+        # Not left to the close: of a cluster that comes up one by one the coordinator moves, and then a client's
+        # last commit may be told to go elsewhere, which it does not do any more.
+        wait_until(lambda: committed(address, "g", "t", 4) == [50] * 4, "all is committed")
         for reader in both:
             reader.close()
-        assert committed(address, "g", "t", 4) == [50] * 4
 
 
 def test_an_administrator_looks_at_groups_and_moves_them(
@@ -313,7 +315,7 @@ def test_an_administrator_looks_at_groups_and_moves_them(
     assert described.state == ConsumerGroupState.STABLE
     [member] = described.members
     assert {part.partition for part in member.assignment.topic_partitions} == {0, 1, 2, 3}
-    assert described.coordinator.port == int(bootstrap.rpartition(":")[2])
+    assert described.coordinator.port in [node.port for node in admin.list_topics().brokers.values()]
     with pytest.raises(KafkaException, match=r"not empty|NON_EMPTY"):
         admin.delete_consumer_groups([topic])[topic].result()
     moved = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 3)])

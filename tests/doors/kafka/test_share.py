@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.transactions import ProducerStamp
 from mainstem.doors.kafka.security.access import ALLOW, LITERAL, Kind, Operation
 from mainstem.doors.kafka.security.options import KafkaSecurity
-from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.security_commands import AccessRule, PutAccessRules
+from mainstem.ledger.security_commands import AccessRule, AlterClientQuota, PutAccessRules, QuotaEntity
+from mainstem.records.building import build_batch
+from mainstem.testing.turns import until
 
 from .conftest import KafkaStage, opened
 from .shares import (
@@ -123,17 +126,11 @@ async def test_a_heartbeat_that_makes_no_sense_is_refused(
 async def test_a_group_is_of_one_kind_at_a_time(kafka: KafkaStage, wire: Wire) -> None:
     await _beat(wire, "a", 0, ("t",))
     consumer = {"member_id": "m", "member_epoch": 0, "topic_partitions": (), "subscribed_topic_names": ("t",)}
-    beat = {"group_id": "g", "rebalance_timeout": _seconds(10), **consumer}
+    beat = {"group_id": "g", "rebalance_timeout": timedelta(seconds=10), **consumer}
     assert (await ask(wire, 68, 1, **beat)).error_code == ErrorCode.group_id_not_found
     await _beat(wire, "a", -1)
     assert (await ask(wire, 68, 1, **beat)).error_code == NONE
     assert (await _beat(wire, "a", 0, ("t",))).error_code == ErrorCode.group_id_not_found
-
-
-def _seconds(count: int) -> Any:
-    from datetime import timedelta
-
-    return timedelta(seconds=count)
 
 
 async def test_share_groups_are_listed_and_deleted(kafka: KafkaStage, sharer: Sharer, wire: Wire) -> None:
@@ -277,8 +274,7 @@ async def test_who_closes_its_session_gives_back_uncounted_who_vanishes_counted(
         assert await vanisher.take(records=1, wait_ms=5000) == [(0, deliveries)]
         await vanisher.wire.close()
     last = Sharer(await kafka.connect(), kafka.broker, member="last")
-    while kafka.broker.shares.of_group("g")[0].leases.leased:
-        await asyncio.sleep(0.01)
+    await until(lambda: not kafka.broker.shares.of_group("g")[0].leases.leased)
     assert await last.take(records=1) == [(1, 1)]  # the first was handed out five times: it is given up
 
 
@@ -288,13 +284,11 @@ async def test_a_fetch_waits_for_records_and_for_what_others_give_back(
     other = Sharer(await kafka.connect(), kafka.broker, member="other")
     assert len(await other.take()) == 10
     waiting = asyncio.create_task(sharer.take(wait_ms=20_000))
-    while not kafka.broker.log.visibility.watched:
-        await asyncio.sleep(0)
+    await until(lambda: kafka.broker.log.visibility.watched > 0)
     await other.acknowledge((3, 3, RELEASE))
     assert await waiting == [(3, 2)]
     waiting = asyncio.create_task(sharer.take(wait_ms=20_000))
-    while not kafka.broker.log.visibility.watched:
-        await asyncio.sleep(0)
+    await until(lambda: kafka.broker.log.visibility.watched > 0)
     await kafka.broker.append_values("t", [b"new"])
     assert await waiting == [(10, 1)]
 
@@ -304,8 +298,7 @@ async def test_a_waiting_fetch_holds_up_nothing_else_and_ends_with_the_door(
 ) -> None:
     sharer = Sharer(wire, kafka.broker, group="latest")  # which begins at the end: there is nothing
     waiting = asyncio.create_task(sharer.fetch(wait_ms=20_000))
-    while not kafka.broker.log.visibility.watched:
-        await asyncio.sleep(0)
+    await until(lambda: kafka.broker.log.visibility.watched > 0)
     assert await asyncio.wait_for(kafka.door.stop(5.0), 5.0) == 0
     assert (await waiting).responses == ()
 
@@ -335,32 +328,31 @@ async def test_only_so_many_records_are_in_flight(kafka: KafkaStage, sharer: Sha
 
 
 async def test_open_and_aborted_transactions(kafka: KafkaStage, wire: Wire) -> None:
-    from mainstem.testing.batches import batch
-
     broker = kafka.broker
-    await broker.create_topic("txn", config=TopicConfig(durability="disk"))
-    await broker.shares.change_settings(
-        "g", [("share.isolation.level", "read_committed"), ("share.auto.offset.reset", "earliest")], []
+    await broker.shares.change_settings("g", [("share.isolation.level", "read_committed")], [])
+    await earliest(broker, "careless")
+    careful, careless = Sharer(wire, broker), Sharer(wire, broker, group="careless")
+    assert len(await careful.take()) == len(await careless.take()) == 10
+    stream = broker.streams.of("t", 0)
+    stamp = ProducerStamp("id", *await broker.transactions.initialise("id", 60_000))
+    await broker.transactions.add_partitions(stamp, [stream])
+    written = build_batch(
+        [b"x", b"y"],
+        timestamps_ms=1,
+        producer=stamp.producer,
+        producer_epoch=stamp.epoch,
+        base_sequence=0,
+        transactional=True,
     )
-    stream = broker.streams.of("txn", 0)
-    producer = await broker.transactions.initialise("id", 60_000)
-    await broker.transactions.add_streams("id", producer.producer, producer.epoch, [stream])
-    slice, _ = batch(
-        b"x", b"y", producer=producer.producer, epoch=producer.epoch, sequence=0, transactional=True
-    )
-    placing, _ = broker.place(broker.streams.topic("txn"), 0, bytearray(slice))
+    placing, _ = broker.place(broker.streams.topic("t"), 0, written)
     await placing
-    sharer = Sharer(wire, broker)
-    sharer.topic = __import__("uuid").UUID(bytes=broker.topic("txn").topic_id)
-    assert await sharer.take() == []
-    other = Sharer(wire, broker, group="uncommitted", member="u")
-    other.topic = sharer.topic
-    await earliest(broker, "uncommitted")
-    assert _offsets(await other.take()) == [0, 1]
-    await broker.transactions.end("id", producer.producer, producer.epoch, commit=False)
-    await broker.append_values("txn", [b"after"])
-    assert _offsets(await sharer.take()) == [3]
-    assert _offsets(await other.take((0, 0, ACCEPT), (1, 1, RELEASE))) == [3]
+    assert await careful.take() == []
+    assert _offsets(await careless.take()) == [10, 11]
+    await broker.transactions.end(stamp, commit=False)
+    await broker.append_values("t", [b"after"])
+    assert _offsets(await careful.take()) == [13]
+    assert _offsets(await careless.take((10, 10, ACCEPT), (11, 11, RELEASE))) == [13]
+    assert kafka.broker.shares.of_group("careless")[stream].in_flight == 11  # 11 is nobody's any more
 
 
 # What an administrator asks
@@ -413,7 +405,7 @@ async def test_where_a_group_is_can_be_seen_moved_and_forgotten(
             for part in topic.partitions
         ]
 
-    await sharer.take((), records=4) if False else await sharer.take(records=4)
+    await sharer.take(records=4)
     await sharer.acknowledge((0, 1, ACCEPT), (3, 3, ACCEPT))
     assert await described() == [(0, 2, 7, 0)]
     asked = [{"topic_name": "t", "partitions": (1, 5)}, {"topic_name": "none", "partitions": (0,)}]
@@ -458,8 +450,6 @@ async def test_the_access_rules_hold_for_share_groups(broker: Broker) -> None:
 
 
 async def test_share_fetches_count_against_the_consumers_quota(kafka: KafkaStage, sharer: Sharer) -> None:
-    from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
-
     await kafka.broker.append_values("t", [b"x" * 5000])
     limit = AlterClientQuota(QuotaEntity(None, "test"), (("consumer_byte_rate", 100.0),))
     await kafka.broker.client_quotas.alter(limit)

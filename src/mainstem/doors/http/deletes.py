@@ -22,6 +22,7 @@ _delete_body = msgspec.json.Decoder(DeleteBody)
 
 
 async def post_delete(request: Request) -> Response:
+    """Delete records before a sequence number, with a tag, or both."""
     body = request.json(_delete_body)
     if body.before_seq is None and body.match is None:
         raise invalid("say what to delete: before_seq, match, or both")

@@ -11,16 +11,25 @@ from mainstem.doors.http.responses import Response, reply
 from mainstem.metrics import Metric, one
 from mainstem.version import VERSION
 
+_NAMES = frozenset({"topic", "group", "pipeline"})  # labels
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def get_metrics(request: Request) -> Response:
+    """What the server holds and did, in Prometheus' text format or as JSON."""
     found = [*_held(request), *_traffic(request), *_process(request)]
     for others in request.context.published:
         found += others()
+    if request.key.prefixes:
+        found = [metric for metric in found if not _names_things(metric)]
     if b"application/json" in (request.header(b"accept") or b""):
         return reply({metric.name + metric.suffix: _as_json(metric) for metric in found})
     return Response(200, "".join(map(as_text, found)).encode(), (_TEXT,))
+
+
+def _names_things(metric: Metric) -> bool:
+    """Whether it tells of topics and groups by name: not for keys that may know of some only."""
+    return any(label in _NAMES for labels, _ in metric.samples for label, _ in labels)
 
 
 def _held(request: Request) -> Iterator[Metric]:

@@ -51,6 +51,7 @@ _extend_body = msgspec.json.Decoder(ExtendBody)
 
 
 async def post_claim(request: Request) -> Response:
+    """Lease jobs of a queue to a node."""
     body = request.json(_claim_body)
     await request.broker.routing.drain(request.topic)
     claims = await request.broker.queues.claim(
@@ -71,6 +72,7 @@ async def post_claim(request: Request) -> Response:
 
 
 async def post_ack(request: Request) -> Response:
+    """Jobs are done: they are gone for good."""
     body = request.json(_ack_body)
     offsets, tokens = _named(body)
     done = await request.broker.queues.ack(request.topic, body.node, offsets, tokens, request.partition)
@@ -86,6 +88,7 @@ async def post_ack(request: Request) -> Response:
 
 
 async def post_nack(request: Request) -> Response:
+    """Give jobs back, to be handed out again at once or after a delay."""
     body = request.json(_nack_body)
     offsets, tokens = _named(body)
     done = await request.broker.queues.nack(
@@ -103,6 +106,7 @@ async def post_nack(request: Request) -> Response:
 
 
 async def post_extend(request: Request) -> Response:
+    """Keep jobs for longer."""
     body = request.json(_extend_body)
     offsets, tokens = _named(body)
     done = await request.broker.queues.extend(

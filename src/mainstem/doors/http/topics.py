@@ -115,6 +115,7 @@ def check_dead_letter(topic: str, body: ConfigBody) -> None:
 
 
 async def put_topic(request: Request) -> Response:
+    """Make a topic, or replace its whole config."""
     body = request.json(_config_body)
     check_dead_letter(request.topic, body)
     topic = request.broker.streams.get(request.topic)
@@ -162,6 +163,7 @@ def _check_compatible(topic: Topic, body: ConfigBody) -> None:
 
 
 async def get_topic(request: Request) -> Response:
+    """A topic's state and config."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
@@ -189,6 +191,7 @@ async def get_topic(request: Request) -> Response:
 
 
 async def list_topics(request: Request) -> Response:
+    """All topics by name, in pages."""
     broker = request.broker
     prefix = request.text("prefix") or ""
     after = after_cursor(request.text("cursor"))
@@ -245,6 +248,7 @@ def after_cursor(cursor: str | None) -> str:
 
 
 async def delete_topic(request: Request) -> Response:
+    """Delete a topic and its records."""
     broker = request.broker
     topic = broker.streams.get(request.topic)
     removed: list[str] = []

@@ -23,6 +23,7 @@ _UNSET = -1
 
 
 async def get_work(request: Request) -> WorkStream:
+    """Jobs of a queue as an event stream, each leased to this worker for as long as it stays connected."""
     sse.check_accept(request)
     node = request.text("node")
     if not node:

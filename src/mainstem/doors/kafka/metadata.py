@@ -77,6 +77,9 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if missing:
             reply.run(_create_and_answer(call, wanted, missing, reply))
             return
+        if context.broker.cluster.shared and _may_lack(context, wanted):
+            reply.run(_answer_behind_barrier(call, wanted, reply))
+            return
         answer = _answer(call, wanted, {})
         context.metadata_answers.put(call.version, key, answer)
     reply.send([answer])
@@ -109,6 +112,27 @@ def _to_create(call: Call, wanted: _Wanted) -> list[str]:
         for name in wanted.names
         if call.context.broker.streams.get(name) is None and _visible(call, name) and may_create(call, name)
     ]
+
+
+def _may_lack(context: KafkaContext, wanted: _Wanted) -> bool:
+    """Whether another broker may have just made, or deleted, what the answer is about."""
+    streams = context.broker.streams
+    if wanted.names is None:
+        return True
+    return any(streams.get(name) is None for name in wanted.names) or any(
+        streams.get_by_id(id) is None for id in wanted.ids
+    )
+
+
+async def _answer_behind_barrier(call: Call, wanted: _Wanted, reply: Reply) -> None:
+    unsure: dict[str, MainstemError] = {}
+    try:
+        await call.context.broker.log.barrier()
+    except MainstemError as error:
+        # What is known can be told; of what is not, nobody can say now that there is no such thing.
+        streams = call.context.broker.streams
+        unsure = {name: error for name in wanted.names or () if streams.get(name) is None}
+    reply.send([_answer(call, wanted, unsure)], failed=bool(unsure))
 
 
 def _visible(call: Call, name: str) -> bool:

@@ -22,6 +22,7 @@ from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.share_sessions import (
     Acknowledgement,
     acknowledge,
+    catch_up,
     check_group,
     close,
     closes,
@@ -45,6 +46,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
             for topic in request.topics
             for part in topic.partitions
         ]
+        await catch_up(call, {row.topic_id for row in told})
         outcomes = await acknowledge(call, session, told, renews=call.version >= _FIRST_WITH_RENEWAL)
         if closes(epoch):
             await close(call, session)

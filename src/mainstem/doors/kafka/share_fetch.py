@@ -32,6 +32,7 @@ from mainstem.doors.kafka.share_sessions import (
     Acknowledgement,
     Attendance,
     acknowledge,
+    catch_up,
     check_group,
     check_readable,
     close,
@@ -111,6 +112,7 @@ async def _served(
         for part in topic.partitions
         if part.acknowledgement_batches
     ]
+    await catch_up(call, {*(row.topic_id for row in told), *(place[0] for place in session.partitions)})
     outcomes = await acknowledge(call, session, told, renews=renews)
     found: _Found = {}
     if closes(request.share_session_epoch):

@@ -43,6 +43,13 @@ def topic_bytes(topic_id: UUID | None) -> bytes:
     return b"" if topic_id is None else topic_id.bytes
 
 
+async def catch_up(call: Call, topic_ids: Iterable[bytes]) -> None:
+    """A topic that is not known here may have been made through another broker a moment ago."""
+    streams = call.context.broker.streams
+    if any(streams.get_by_id(topic_id) is None for topic_id in topic_ids):
+        await call.context.broker.log.barrier()
+
+
 def check_readable(call: Call, topic_id: bytes) -> None:
     """Raises Refused. An id that nobody knows is answered as such."""
     topic = call.context.broker.streams.get_by_id(topic_id)

@@ -9,7 +9,7 @@ from mainstem.errors import LogDamaged
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.verification.problems import Problem, Problems, Severity
-from mainstem.ports.commitlog.cold import SUFFIX, read_note
+from mainstem.ports.commitlog.cold import SUFFIX, note_numbers, read_note
 from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.layout import COLD
 from mainstem.ports.files import Files
@@ -25,9 +25,7 @@ class ColdNotes:
         self._folder = directory / COLD
         self._log = log
         self._problems = problems
-        names = files.listdir(self._folder) if files.exists(self._folder) else []
-        stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-        self._left = sorted({int(stem) for stem in stems if stem.isdigit()} - skip, reverse=True)
+        self._left = sorted(set(note_numbers(files, self._folder)) - skip, reverse=True)
         self._seen = set(skip)
         self.objects = 0
         self.bytes = 0

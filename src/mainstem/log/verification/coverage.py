@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import Rows
@@ -19,6 +20,18 @@ class Coverage:
         self._reached: dict[int, tuple[int, int]] = {}  # stream → covered up to, and in which file
         self._gaps: dict[tuple[int, int], list[Lost]] = defaultdict(list)  # by the files before and after
         self._seen: set[int] = set()
+        self._held: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by stream, in repacked files
+
+    def hold(self, rows: Rows) -> None:
+        """Take in the extents of a repacked file."""
+        for stream, base, count in zip(
+            rows["stream"].tolist(), rows["base"].tolist(), rows["count"].tolist(), strict=True
+        ):
+            held = self._held[stream]
+            if held and held[-1][1] == base:
+                held[-1] = (held[-1][0], base + count)
+            else:
+                held.append((base, base + count))
 
     def add(self, number: int, spans: Rows) -> None:
         """Take in what the next file holds."""
@@ -41,7 +54,7 @@ class Coverage:
             if reached < end and (streams.exists(stream) or ledger.aliases.reaching(stream, reached, end)):
                 self._note(Lost(stream, reached, end), before, after)
         for (before, after), gaps in sorted(self._gaps.items()):
-            missed = [part for gap in gaps for part in _unexplained(gap, ledger)]
+            missed = [part for gap in gaps for part in _unexplained(gap, ledger, self._held)]
             # What is in an object store has only lost its note, which is told elsewhere.
             stored = any(
                 ledger.tiers.stored(number) for number in range(before + 1, after) if number not in self._seen
@@ -77,11 +90,11 @@ class Coverage:
         )
 
 
-def _unexplained(gap: Lost, ledger: Ledger) -> list[Lost]:
-    """The part of a gap that no crash or loss on record accounts for."""
+def _unexplained(gap: Lost, ledger: Ledger, held: Mapping[int, list[tuple[int, int]]]) -> list[Lost]:
+    """The part of a gap that no crash or loss on record accounts for, and no repacked file."""
     streams = ledger.streams
     if gap.stream < streams.count and streams.ephemeral(gap.stream):
         return []
     elsewhere = [(run.base, run.end) for run in ledger.aliases.between(*gap)]
     holes = [(start, end) for start, end, _ in streams.holes(gap.stream)]
-    return readable(gap, ledger, sorted(holes + elsewhere))
+    return readable(gap, ledger, sorted(holes + elsewhere + held.get(gap.stream, [])))

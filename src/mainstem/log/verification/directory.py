@@ -11,8 +11,9 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log.verification.chain import Chain, Durable
 from mainstem.log.verification.cold import ColdNotes
 from mainstem.log.verification.coverage import Coverage
-from mainstem.log.verification.parts import PartsCheck
+from mainstem.log.verification.parts import OBJECTS, PartsCheck
 from mainstem.log.verification.problems import Problem, Problems, Severity
+from mainstem.log.verification.repacked import RepackedCheck
 from mainstem.log.verification.segment import SegmentCheck
 from mainstem.log.verification.state import StateCheck, StoredStates
 from mainstem.log.verification.windows import WindowedFile
@@ -37,6 +38,7 @@ class Report:
     bytes: int = 0
     topics: int = 0
     part_files: int = 0
+    repacked_files: int = 0
     problems: list[Problem] = field(default_factory=list)
     counts: dict[Severity, int] = field(default_factory=dict)  # of all problems, listed or not
     notes: list[str] = field(default_factory=list)
@@ -83,10 +85,7 @@ class DirectoryCheck:
             kept = chain.check(found, unread)
             self._check_segments(log, kept, unread, state, stored, progress)
         final = state.final()
-        parts = PartsCheck(
-            self._files, self._directory, self._problems, owned=self._owned, quick=self._report.quick
-        )
-        self._report.part_files = parts.run(final)
+        self._check_parts(final)
         self._problems.settle(final)
         self._finish(final)
         return self._report
@@ -197,9 +196,37 @@ class DirectoryCheck:
             if facts.spans is not None:
                 coverage.add(one.number, facts.spans)
         self._check_cold(cold, coverage, None)
+        final = state.final()
+        covered = self._check_repacked(coverage, final)
         if not self._owned:
-            coverage.finish(state.final(), self._problems)
-            cold.finish(state.final())
+            if covered:
+                coverage.finish(final, self._problems)
+            cold.finish(final)
+
+    def _check_parts(self, final: Ledger) -> None:
+        if len(final.tiers) and not self._files.exists(self._directory / OBJECTS):
+            if any(final.generations.streams()):
+                self._report.notes.append(
+                    "files of parts are in an object store, where they were not checked"
+                )
+            return
+        check = PartsCheck(
+            self._files, self._directory, self._problems, owned=self._owned, quick=self._report.quick
+        )
+        self._report.part_files = check.run(final)
+
+    def _check_repacked(self, coverage: Coverage, final: Ledger) -> bool:
+        """Take in what repacked files hold. False if they are elsewhere, so that nobody knows."""
+        if final.repacked.rounds and not self._files.exists(self._directory / OBJECTS):
+            self._report.notes.append(
+                "repacked files are in an object store: they were not checked, nor whether every record is in a file"
+            )
+            return False
+        check = RepackedCheck(
+            self._files, self._directory, self._problems, owned=self._owned, quick=self._report.quick
+        )
+        self._report.repacked_files = check.run(final, coverage)
+        return True
 
     def _check_cold(self, cold: ColdNotes, coverage: Coverage, before: int | None) -> None:
         """Take in what the notes say of objects in the object store, up to the number given."""

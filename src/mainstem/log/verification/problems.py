@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
+from mainstem.ports.commitlog.layout import WAL
+from mainstem.ports.commitlog.segments import number_of
 
 _RANGES_SHOWN = 4  # in the text of one problem; the JSON has them all
 
@@ -80,6 +82,10 @@ class Problems:
 
 
 def _settle(problem: Problem, ledger: Ledger) -> None:
+    if _repacked(problem.file, ledger) and not problem.certain:
+        problem.severity, problem.lost = Severity.HARMLESS, []
+        problem.meaning, problem.advice = "it was repacked, and nobody reads it any more", ""
+        return
     deleted = ledger.streams.deleted
     look = _readable_in_parts if problem.in_parts else readable
     parts = [part for lost in problem.lost for part in look(lost, ledger, deleted(lost.stream))]
@@ -93,6 +99,13 @@ def _settle(problem: Problem, ledger: Ledger) -> None:
         problem.severity = Severity.HARMLESS
         problem.meaning = "only records that were deleted or expired are in it"
         problem.advice = ""
+
+
+def _repacked(file: str, ledger: Ledger) -> bool:
+    """Whether it is an object of the log that other files stand for."""
+    folder, _, name = file.partition("/")
+    number = number_of(name) if folder == WAL else None
+    return number is not None and number < ledger.repacked.frontier
 
 
 def readable(lost: Lost, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[Lost]:

@@ -23,7 +23,7 @@ to ask the store. One that is damaged or missing is made again from the file in 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,7 @@ class ColdObjects:
         self._parts = Parts(store)
         self._blocking = BlockingCalls("mainstem-cold")
         self._known: dict[int, ColdObject] = {}
+        self.missing: set[int] = set()  # objects that the store did not have when they were last read
         self._survey()
 
     def __contains__(self, number: int) -> bool:
@@ -96,10 +97,13 @@ class ColdObjects:
         """Raises ObjectMissing if the store has lost it, FileNotFoundError if it was dropped, Unavailable."""
         cold = self._found(number)
         try:
-            return bytearray(self._blocking.run(self._ranged(cold, start, length)))
+            content = bytearray(self._blocking.run(self._ranged(cold, start, length)))
+            self.missing.discard(number)
+            return content
         except NotFound as error:
             if number not in self._known:
                 raise FileNotFoundError(f"object {number} was dropped") from error
+            self.missing.add(number)
             raise ObjectMissing(f"the object store has lost object {number} of the log: {error}") from error
         except StoreRefused as error:  # once somebody has set it right, the same read succeeds
             raise Unavailable(str(error)) from error
@@ -107,7 +111,7 @@ class ColdObjects:
     def index(self, number: int) -> bytes:
         """From the note, or else from the store. Raises LogDamaged, ObjectMissing, Unavailable."""
         cold = self._found(number)
-        noted = self._read_note(number)
+        noted = read_note(self._files, self._path(number), self._log, number)
         if noted is not None and noted[0] == cold:
             return noted[1]
         return self.fetch(number, cold.token, cold.size_bytes)
@@ -148,6 +152,7 @@ class ColdObjects:
     def remove(self, number: int) -> None:
         """Forget the object. Idempotent. Blocks."""
         self._known.pop(number, None)
+        self.missing.discard(number)
         if self._files.exists(self._path(number)):
             self._files.unlink(self._path(number))
             self._files.fsync_dir(self._folder)
@@ -158,18 +163,12 @@ class ColdObjects:
     # Inside
 
     def _survey(self) -> None:
-        if not self._files.exists(self._folder):
-            return
-        for name in self._files.listdir(self._folder):
-            stem = name.removesuffix(SUFFIX)
+        names = self._files.listdir(self._folder) if self._files.exists(self._folder) else []
+        for name in names:
             if name.endswith(TEMPORARY_SUFFIX):
                 self._files.unlink(self._folder / name)
-            elif stem != name and stem.isdigit():
-                noted = self._read_note(int(stem))
-                if noted is not None:
-                    self._known[int(stem)] = noted[0]
-                else:
-                    _log.warning("a note of a cold object is damaged", file=str(self._folder / name))
+        for cold, _ in read_notes(self._files, self._folder, self._log):
+            self._known[cold.number] = cold
 
     def _found(self, number: int) -> ColdObject:
         cold = self._known.get(number)
@@ -200,12 +199,25 @@ class ColdObjects:
         body = HEAD.pack(MAGIC, VERSION, 0, *facts)[_COVERED:] + index
         return HEAD.pack(MAGIC, VERSION, crc32c(body), *facts) + index
 
-    def _read_note(self, number: int) -> tuple[ColdObject, bytes] | None:
-        """The note if it is whole. Raises NewerVersion."""
-        return read_note(self._files, self._path(number), self._log, number)
-
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:020d}{SUFFIX}"
+
+
+def note_numbers(files: Files, folder: Path) -> list[int]:
+    """Of every note in the folder, whole or not."""
+    names = files.listdir(folder) if files.exists(folder) else []
+    stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+
+
+def read_notes(files: Files, folder: Path, log: LogId) -> Iterator[tuple[ColdObject, bytes]]:
+    """Every note that is whole, by number. Raises NewerVersion."""
+    for number in note_numbers(files, folder):
+        noted = read_note(files, folder / f"{number:020d}{SUFFIX}", log, number)
+        if noted is None:
+            _log.warning("the note of a cold object is damaged", folder=str(folder), number=number)
+        else:
+            yield noted
 
 
 def read_note(files: Files, path: Path, log: LogId, number: int) -> tuple[ColdObject, bytes] | None:

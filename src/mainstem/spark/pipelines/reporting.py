@@ -72,6 +72,7 @@ class PipelineReporter:
         self._state: State = "starting"
         self._ended = threading.Event()
         self._stopped = False
+        self._refused = ""  # why the last report was not taken
         self._thread = threading.Thread(target=self._keep_reporting, name="pipeline-reports", daemon=True)
 
     @classmethod
@@ -142,8 +143,11 @@ class PipelineReporter:
     def _report(self, error: str = "") -> None:
         try:
             self._broker.report_pipeline(self.report(error))
+            self._refused = ""
         except MainstemError as refusal:
-            self._told(str(refusal))
+            if str(refusal) != self._refused:  # else it has been told
+                self._refused = str(refusal)
+                self._told(self._refused)
 
 
 def _topics(pipeline: Pipeline) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -13,6 +13,7 @@ from mainstem.testing.histories import Write
 PARTITIONS = 3
 _FLUSH_S = 60.0
 _CALL_S = 20.0
+_TRANSACTION_MS = 30_000
 _COMMON: dict[str, Any] = {
     "linger.ms": 5,
     "retry.backoff.ms": 50,
@@ -70,7 +71,7 @@ class Producing(ChaosClient):
 
 class IdempotentProducer(Producing):
     topic = "idempotent"
-    _options: dict[str, Any] = {"enable.idempotence": True}
+    _options: ClassVar[dict[str, Any]] = {"enable.idempotence": True}
 
     def __init__(self, name: str, seed: int, notes: Notes, bootstrap: str) -> None:
         super().__init__(name, seed, notes, bootstrap)
@@ -88,7 +89,7 @@ class PlainProducer(IdempotentProducer):
     """Without retries, so that what it sends is sent once."""
 
     topic = "plain"
-    _options = {"enable.idempotence": False, "retries": 0}
+    _options: ClassVar[dict[str, Any]] = {"enable.idempotence": False, "retries": 0}
 
 
 class TransactionalProducer(Producing):
@@ -98,7 +99,6 @@ class TransactionalProducer(Producing):
         super().__init__(name, seed, notes, bootstrap)
         self._transactions = 0
         self._producer: Producer | None = None
-        self._open: str | None = None  # a transaction that no answer ended
 
     def step(self) -> None:
         producer, self._producer = self._producer, None
@@ -129,7 +129,13 @@ class TransactionalProducer(Producing):
 
     def _initialised(self) -> Producer | None:
         """The next one of the same id: it ends what the one before left open, and fences it."""
-        fresh = self.connect(**{"transactional.id": self.name, "transaction.timeout.ms": 30_000})
+        fresh = self.connect(
+            **{
+                "transactional.id": self.name,
+                "transaction.timeout.ms": _TRANSACTION_MS,
+                "message.timeout.ms": _TRANSACTION_MS,
+            }
+        )
         try:
             fresh.init_transactions(_CALL_S)
         except KafkaException:
@@ -162,9 +168,6 @@ class TransactionalProducer(Producing):
         with self.notes as history:
             history.aborted(transaction)
             history.fenced(writer)
-        late = self._next()
-        with self.notes as history:
-            history.committing(late)  # it will ask for it; that must not help
         try:
             self.produce(old, writer, transaction)
             old.flush(_CALL_S)

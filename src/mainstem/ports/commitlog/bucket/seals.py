@@ -66,7 +66,7 @@ class Seals:
             invariant(run is not None, "what is not sealed is known commit by commit")
             for part, start, length in self._parts.spans(name.size):
                 await self._copy(name, part, start, length)
-            await self._store.put(self._keys.seal(name), [_head(index), index], if_absent=True)
+            await self._store.put(self._keys.seal(name), packed_seal(index), if_absent=True)
         invariant(await self.index(name) == index, "a sealed object keeps its index")
         if name == (run.name if run is not None else name):  # else it grew meanwhile
             self._table.learn_seal(name)
@@ -139,8 +139,9 @@ class Seals:
         self._table.forget_drop(name)
 
 
-def _head(index: bytes) -> bytes:
-    return HEAD.pack(MAGIC, VERSION, crc32c(index))
+def packed_seal(index: bytes) -> list[bytes]:
+    """What a seal object holds."""
+    return [HEAD.pack(MAGIC, VERSION, crc32c(index)), index]
 
 
 def _damaged(name: SealName) -> LogDamaged:

@@ -1,0 +1,159 @@
+"""Moving the log of a data directory to where several brokers share it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from mainstem.errors import DirectoryLocked, DirectoryUnusable
+from mainstem.log.log import Log, LogOptions
+from mainstem.log.migration import (
+    Migration,
+    MigrationPlan,
+    MigrationReport,
+    Progress,
+    plan_migration,
+    verify_migration,
+)
+from mainstem.log.recovery import Recovered, load_ledger, recover, replay
+from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.tiering import absent_tiers
+from mainstem.ports.clock import SystemClock
+from mainstem.ports.commitlog.adoption import open_adoption
+from mainstem.ports.commitlog.cold import read_notes
+from mainstem.ports.commitlog.identity import read_format
+from mainstem.ports.commitlog.layout import COLD, FORMAT
+from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.places import SharedPlace, open_shared
+from mainstem.ports.commitlog.port import LogObject
+from mainstem.ports.commitlog.reader import LogReader, open_reader
+from mainstem.ports.commitlog.standstill import standstill
+from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.files import OsFiles
+from mainstem.ports.host import boot_id
+from mainstem.ports.objectstore.open import open_store
+from mainstem.ports.objectstore.port import ObjectStore
+
+Showing = Callable[[int], AbstractContextManager[Progress]]
+"""How progress is shown, told how many bytes there are."""
+
+
+async def migrate(
+    directory: Path, place: SharedPlace, *, objects: str, showing: Showing, dry_run: bool
+) -> MigrationReport:
+    """Copy what the log holds. The directory stays as it is, a clean stop aside. Returns what was, or would be, copied.
+
+    Raises DirectoryUnusable, DirectoryLocked, InvalidInput, LogDamaged, Unavailable, StoreRefused."""
+    if not (directory / FORMAT).is_file():
+        raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+    source = open_store(objects or (directory / "objects").absolute().as_uri())
+    target = open_store(place.store)
+    adoption = await open_adoption(place, target)
+    try:
+        await adoption.check_empty()
+        if dry_run:
+            return await _dry_run(directory)
+        port, plan = await _planned(directory, source if objects else None, source)
+        try:
+            with showing(plan.total_bytes) as progress:
+                await Migration(port, source, adoption, target, progress).run(plan)
+            report = plan.report(port.identity)
+        finally:
+            await port.close()
+    finally:
+        await adoption.close()
+    await _verify(plan, place, target)
+    return report
+
+
+async def _dry_run(directory: Path) -> MigrationReport:
+    """What sealed files and notes say, changing nothing: what was written last is not in it."""
+    files = OsFiles()
+    with standstill(directory) as still:
+        if not still:
+            raise DirectoryLocked(f"a server has {directory} open: stop it first")
+        log = read_format(files, directory)
+        reader = open_reader(directory, files=files)
+        try:
+            ledger = await asyncio.to_thread(load_ledger, reader)
+            async for _ in replay(reader, ledger):
+                pass
+            plan = await asyncio.to_thread(plan_migration, _Glance(files, directory, reader), ledger)
+        finally:
+            await reader.close()
+    return plan.report(b"" if log is None else log.whole, dry_run=True)
+
+
+class _Glance:
+    """The objects of a directory that nobody has open."""
+
+    def __init__(self, files: OsFiles, directory: Path, reader: LogReader) -> None:
+        self._reader = reader
+        log = read_format(files, directory)
+        here = {one.number for one in reader.objects()}
+        self._notes = (
+            {}
+            if log is None
+            else {
+                cold.number: (cold, index)
+                for cold, index in read_notes(files, directory / COLD, log)
+                if cold.number not in here
+            }
+        )
+
+    def objects(self) -> list[LogObject]:
+        cold = [cold.described() for cold, _ in self._notes.values()]
+        return sorted([*self._reader.objects(), *cold], key=lambda one: one.number)
+
+    def read_index(self, object: int) -> bytes:
+        noted = self._notes.get(object)
+        return self._reader.read_index(object) if noted is None else noted[1]
+
+
+async def _planned(
+    directory: Path, cold: ObjectStore | None, store: ObjectStore
+) -> tuple[LocalCommitLog, MigrationPlan]:
+    """The log, taken so that no server can, and ended cleanly if the last server did not."""
+    port = await _open(directory, cold)
+    try:
+        recovered = await recover(port)
+        while (writer := _unsettled(port, recovered)) is not None:
+            options = LogOptions(broker=writer, boot_id=boot_id(), repack=RepackOptions(on=False))
+            log = await Log.open(port, SystemClock(), options, objects=store)
+            await log.close()
+            port = await _open(directory, cold)
+            recovered = await recover(port)
+        if elsewhere := absent_tiers(port, recovered.ledger):
+            raise DirectoryUnusable(
+                f"{len(elsewhere)} older files of the log are in an object store alone: name it with --objects"
+            )
+        return port, await asyncio.to_thread(plan_migration, port, recovered.ledger)
+    except BaseException:
+        await port.close()
+        raise
+
+
+def _unsettled(port: LocalCommitLog, recovered: Recovered) -> int | None:
+    """Which broker did not say goodbye, or has to once more; None: every object is sealed, and all is known."""
+    members = list(recovered.ledger.brokers)
+    left = [member.broker for member in members if not member.halted]
+    if left:
+        return left[0]
+    whole = all(one.sealed for one in port.objects()) and not recovered.damaged
+    return None if whole or not members else members[0].broker
+
+
+async def _open(directory: Path, cold: ObjectStore | None) -> LocalCommitLog:
+    if cold is None:
+        return await LocalCommitLog.open(directory)
+    return await TieredCommitLog.open_tiered(directory, cold)
+
+
+async def _verify(plan: MigrationPlan, place: SharedPlace, target: ObjectStore) -> None:
+    port = await open_shared(place, broker=None)
+    try:
+        await verify_migration(plan, port, target)
+    finally:
+        await port.close()

@@ -1,0 +1,205 @@
+"""Migration: the log of a data directory goes on as a log that several brokers share.
+
+Nobody writes meanwhile. The objects that anybody may still read are copied, and so are the files that the state names;
+the state itself becomes the new log's first checkpoint. Offsets, groups, transactions, queues, routers and all else in
+the state stay what they are, and so does the log's id. What cannot come along is told before anything is copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from mainstem.errors import InvalidInput, LogDamaged, NotFound
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.table_commands import DropTable
+from mainstem.ledger.tiers import Tiers
+from mainstem.log.dead_spans import dead_spans
+from mainstem.log.extents import SealedExtents
+from mainstem.ports.commitlog.adoption import Adoption
+from mainstem.ports.commitlog.port import Checkpoint, CommitLog, LogObject, SharedCommitLog
+from mainstem.ports.objectstore.port import ObjectStore
+
+Progress = Callable[[int], None]  # bytes done
+
+
+class Held(Protocol):
+    """Of a log: the objects there are."""
+
+    def objects(self) -> list[LogObject]: ...
+
+    def read_index(self, object: int) -> bytes: ...
+
+
+class MigrationReport(msgspec.Struct, frozen=True):
+    """What was copied, or would be."""
+
+    log: str  # the log's id, in hex
+    position: int
+    topics: int
+    records: int
+    objects: int
+    object_bytes: int
+    files: int  # of parts and repacked objects
+    file_bytes: int
+    tables: list[str] = []  # of topics: made anew where the log goes
+    state_digest: str = ""  # of the state as it was taken over, in hex
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class MigrationPlan:
+    """What goes, and what comes of the state."""
+
+    ledger: Ledger
+    objects: list[tuple[LogObject, bytes]] = field(
+        default_factory=list
+    )  # with the index; of its payload's size
+    files: list[tuple[str, int]] = field(default_factory=list)  # key and bytes in the object store
+    tables: list[str] = field(default_factory=list)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(one.size_bytes for one, _ in self.objects) + sum(size for _, size in self.files)
+
+    def report(self, identity: bytes, *, dry_run: bool = False) -> MigrationReport:
+        streams = self.ledger.streams
+        return MigrationReport(
+            identity.hex(),
+            self.ledger.position,
+            len(self.ledger.topics),
+            int(streams.records[: streams.count].sum()),
+            len(self.objects),
+            sum(one.size_bytes for one, _ in self.objects),
+            len(self.files),
+            sum(size for _, size in self.files),
+            self.tables,
+            f"{self.ledger.digest():016x}",
+            dry_run,
+        )
+
+
+def plan_migration(port: Held, ledger: Ledger) -> MigrationPlan:
+    """Blocks. `ledger` is the state at the end of the port; it becomes what the new log begins with.
+
+    Raises InvalidInput, naming what cannot go."""
+    _check_movable(ledger)
+    plan = MigrationPlan(ledger)
+    for one in port.objects():
+        if not one.sealed or one.number < ledger.repacked.frontier:
+            continue  # nothing was settled, or repacked files serve what it held
+        index = port.read_index(one.number)
+        extents = SealedExtents.decode(one.number, index)
+        if not np.all(dead_spans(ledger, extents.spans)):
+            plan.objects.append((_described(one, extents), index))
+    plan.files = _files(ledger)
+    plan.tables = _without_tables(ledger)
+    ledger.tiers = Tiers()  # the new log keeps all of it in one place
+    return plan
+
+
+def _check_movable(ledger: Ledger) -> None:
+    ephemeral = [topic.name for topic in ledger.topics if topic.config.durability == "ephemeral"]
+    if ephemeral:
+        raise InvalidInput(
+            f"topics that are in memory only cannot be shared, such as {ephemeral[0]!r}: "
+            "delete them, or change their durability"
+        )
+    foreign = [f"{table.namespace}.{table.name}" for table in ledger.tables if not table.topic_id]
+    if foreign:
+        raise InvalidInput(
+            f"tables that are no topic's name their files by where they are now, such as {foreign[0]!r}: "
+            "copy them with an engine that knows them, then drop them"
+        )
+
+
+def _described(one: LogObject, extents: SealedExtents) -> LogObject:
+    """With the size of what is to be copied: up to where the last slice ends."""
+    rows = extents.rows
+    end = int((rows["start"].astype(np.int64) + rows["length"]).max()) if len(rows) else 0
+    return LogObject(one.number, one.first_position, one.end_position, end, sealed=True)
+
+
+def _files(ledger: Ledger) -> list[tuple[str, int]]:
+    generations = ledger.generations
+    parts = [part for stream in generations.streams() for part in generations.parts(stream)]
+    files = {file.key: file.bytes for part in parts for file in part.files}
+    files |= {file.key: file.bytes for one in ledger.repacked.rounds for file in one.files}
+    return sorted(files.items())
+
+
+def _without_tables(ledger: Ledger) -> list[str]:
+    """Topics' tables are dropped from the state, and made anew from the same parts: their metadata says where it is."""
+    tables = list(ledger.tables)
+    for table in tables:
+        ledger.tables.drop(DropTable(table.namespace, table.name, table.table_id))
+    return [f"{table.namespace}.{table.name}" for table in tables]
+
+
+class Migration:
+    """From a port and its object store into an adoption and another store."""
+
+    def __init__(
+        self, port: CommitLog, store: ObjectStore, adoption: Adoption, target: ObjectStore, progress: Progress
+    ) -> None:
+        self._port = port
+        self._store = store
+        self._adoption = adoption
+        self._target = target
+        self._progress = progress
+
+    async def run(self, plan: MigrationPlan) -> None:
+        """Copy, the state last. Raises LogDamaged where bytes are not what they were."""
+        last = max((one.number for one in self._port.objects()), default=0)
+        for key, size in plan.files:
+            await self._copy_file(key, size)
+        for one, index in plan.objects:
+            await self._adoption.put_object(one, index, self._reading(one.number))
+        checkpoint = Checkpoint(plan.ledger.position, await asyncio.to_thread(plan.ledger.encode))
+        await self._adoption.finish(self._port.identity, checkpoint, last)
+
+    def _reading(self, number: int) -> Callable[[int, int], Awaitable[bytes]]:
+        async def read(start: int, length: int) -> bytes:
+            content = await asyncio.to_thread(self._port.read, number, start, length)
+            self._progress(length)
+            return bytes(content)
+
+        return read
+
+    async def _copy_file(self, key: str, size: int) -> None:
+        try:
+            content = await self._store.get(key)
+        except NotFound as error:
+            raise LogDamaged(f"a file that the log refers to is missing: {error}") from error
+        if len(content) != size:
+            raise LogDamaged(f"the file {key!r} has {len(content)} bytes of {size}: restore it first")
+        await self._target.put(key, content)
+        self._progress(size)
+
+
+async def verify_migration(plan: MigrationPlan, port: SharedCommitLog, target: ObjectStore) -> None:
+    """That the new log gives back the state and has every object and file whole. Raises LogDamaged."""
+    stored = await asyncio.to_thread(port.load_checkpoint)
+    if stored is None or stored.position != plan.ledger.position or port.end != stored.position:
+        raise LogDamaged("the new log does not begin where the old one ends: empty its place, and try again")
+    if Ledger.decode(stored.state).digest() != plan.ledger.digest():
+        raise LogDamaged("the new log gives back another state: empty its place, and try again")
+    there = {one.number: one.size_bytes for one in port.objects()}
+    for one, index in plan.objects:
+        same = there.get(one.number) == one.size_bytes
+        if not same or await asyncio.to_thread(port.read_index, one.number) != index:
+            raise LogDamaged(f"object {one.number} did not arrive whole: empty the place, and try again")
+        if one.size_bytes:
+            await asyncio.to_thread(port.read, one.number, one.size_bytes - 1, 1)
+    folders = {key.partition("/")[0] for key, _ in plan.files}
+    sizes = {
+        found.key: found.size_bytes for folder in sorted(folders) async for found in target.list(f"{folder}/")
+    }
+    for key, size in plan.files:
+        if sizes.get(key) != size:
+            raise LogDamaged(f"the file {key!r} did not arrive whole: empty the place, and try again")

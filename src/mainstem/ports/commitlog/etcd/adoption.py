@@ -1,0 +1,85 @@
+"""A log in etcd that begins with what another log holds: see keys.py for what stands where."""
+
+from __future__ import annotations
+
+import asyncio
+
+import zstandard
+from crc32c import crc32c
+
+from mainstem import limits
+from mainstem.errors import InvalidInput
+from mainstem.ports.clock import SystemClock, SystemRandom
+from mainstem.ports.commitlog.adoption import Read
+from mainstem.ports.commitlog.etcd.client import EtcdClient, EtcdOptions, absent, put
+from mainstem.ports.commitlog.etcd.directory import Directory
+from mainstem.ports.commitlog.etcd.keys import EtcdKeys, StoreKeys
+from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
+from mainstem.ports.commitlog.etcd.records import Floor, Pointer, Seal
+from mainstem.ports.commitlog.etcd.writing import Tokens
+from mainstem.ports.commitlog.port import Checkpoint, LogObject
+from mainstem.ports.objectstore.port import ObjectStore
+
+
+class EtcdAdoption:
+    def __init__(
+        self, client: EtcdClient, store: ObjectStore, *, prefix: str = "mainstem/", folder: str = "log"
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._keys = EtcdKeys.under(prefix)
+        self._names = StoreKeys(folder)
+        self._payloads = Payloads(store, self._names)
+        self._tokens = Tokens(SystemClock(), SystemRandom())
+        self._folder = folder
+
+    @classmethod
+    def connect(cls, members: tuple[str, ...], store: ObjectStore) -> EtcdAdoption:
+        return cls(EtcdClient(EtcdOptions(members), None), store)
+
+    async def check_empty(self) -> None:
+        if (await self._client.range(self._keys.id)).kvs:
+            raise InvalidInput("there is a log in this etcd already: name another one")
+        async for found in self._store.list(f"{self._folder}/"):
+            raise InvalidInput(
+                f"the store is not empty, it holds {found.key!r}: name another place, or empty this one"
+            )
+
+    async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
+        directory = Directory()
+        for start in range(0, adopted.size_bytes, limits.STORE_OBJECT_BYTES_MAX):
+            content = await read(start, min(limits.STORE_OBJECT_BYTES_MAX, adopted.size_bytes - start))
+            id = self._tokens.new()
+            await self._payloads.put(Upload(id, (content,), len(content), crc32c(content), None))
+            directory.add(start, len(content), id)
+        seal = Seal(
+            0,
+            adopted.number,
+            adopted.first_position,
+            adopted.end_position,
+            adopted.size_bytes,
+            len(index),
+            self._tokens.now_ms(),
+            crc32c(index, crc32c(directory.pack())),
+            self._tokens.new(),
+        )
+        await self._payloads.put_seal(seal, directory, index)
+        await self._client.txn([], [put(self._keys.object(seal.number), seal.pack())])
+
+    async def finish(self, identity: bytes, checkpoint: Checkpoint, last_object: int) -> None:
+        stored = await asyncio.to_thread(zstandard.ZstdCompressor(level=1).compress, checkpoint.state)
+        pointer = Pointer(0, checkpoint.position, len(checkpoint.state), crc32c(stored), self._tokens.new())
+        await self._store.put(self._names.checkpoint(checkpoint.position, pointer.token), stored)
+        made = await self._client.txn(
+            [absent(self._keys.id)],
+            [
+                put(self._keys.id, identity),
+                put(self._keys.floor, Floor(checkpoint.position, last_object).pack()),
+                put(self._keys.checkpoint(checkpoint.position), pointer.pack()),
+            ],
+        )
+        if not made.succeeded:
+            raise InvalidInput("somebody else made a log there meanwhile: name another etcd")
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,72 @@
+"""A broker of a cluster that lags behind the others: it asks before it says that something is not there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mainstem import limits
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.errors import StoreUnreachable
+from mainstem.ports.commitlog.places import SharedPlace
+
+from .conftest import opened
+from .requests import metadata
+from .wire import Wire
+
+
+@pytest.fixture
+async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Broker]]:
+    """Two brokers over one bucket, neither of which looks what the other did unless something makes it."""
+    monkeypatch.setattr(limits, "BUCKET_POLL_S", 3_600.0)
+    place = SharedPlace((tmp_path / "bucket").as_uri())
+    async with AsyncExitStack() as stack:
+        brokers = []
+        for name in ("ahead", "behind"):
+            brokers.append(await Broker.open(BrokerOptions(tmp_path / name, place=place)))
+            stack.push_async_callback(brokers[-1].close)
+        yield brokers
+
+
+async def _codes(wire: Wire, *names: str) -> list[ErrorCode]:
+    return [topic.error_code for topic in (await wire.ask(metadata(9, *names, create=False))).topics]
+
+
+async def _listed(wire: Wire) -> list[str]:
+    return [topic.name for topic in (await wire.ask(metadata(9, all=True))).topics]
+
+
+async def test_metadata_knows_what_another_broker_made_and_deleted(two: list[Broker]) -> None:
+    ahead, behind = two
+    async with opened(behind) as stage:
+        wire = await stage.connect()
+        await ahead.create_topic("one")
+        assert await _codes(wire, "one") == [ErrorCode.none]
+        await ahead.create_topic("two")
+        assert await _listed(wire) == ["one", "two"]
+        await ahead.delete_topic("one")
+        assert await _listed(wire) == ["two"]
+        assert await _codes(wire, "one") == [ErrorCode.unknown_topic_or_partition]
+
+
+async def test_without_a_store_what_is_known_is_told_and_nothing_is_said_not_to_be(
+    two: list[Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead, behind = two
+    async with opened(behind) as stage:
+        wire = await stage.connect()
+        await ahead.create_topic("one")
+        assert await _codes(wire, "one") == [ErrorCode.none]
+
+        async def away() -> None:
+            raise StoreUnreachable("the store is away")
+
+        monkeypatch.setattr(behind.log, "barrier", away)
+        assert await _listed(wire) == ["one"]
+        (code,) = await _codes(wire, "two")
+        assert code.retriable
+        assert code is not ErrorCode.unknown_topic_or_partition
