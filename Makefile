@@ -7,7 +7,10 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help setup console run test check format bench chaos clean docs reference bench-peers
+# Real clients of the Kafka door, and all of the HTTP door. What looks into a broker's own files is marked `alone`.
+THROUGH := $(wildcard tests/doors/kafka/test_*clients.py) tests/doors/kafka/test_kcat.py tests/doors/kafka/test_kill.py tests/doors/http
+
+.PHONY: help setup console run test test-cluster check format bench chaos clean docs reference bench-peers
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -38,6 +41,10 @@ check: setup     ## ruff, mypy --strict, import layers
 
 test: check      ## checks, then every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-cluster: setup ## the doors' own tests through a cluster of three brokers: its log in S3, then in etcd
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through cluster-bucket $(THROUGH)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through cluster-etcd $(THROUGH)
 
 format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix src tests

@@ -27,9 +27,9 @@ _SEEDS = {  # (a normal run, --chaos)
 }
 
 _BLOCKS = {  # (schedules in a normal run, with --chaos, in one test)
-    "etcd_schedules": (1_400, 12_000, 200),
+    "etcd_schedules": (1_500, 12_000, 250),
     "bucket_schedules": (400, 6_000, 100),
-    "broker_schedules": (100, 3_000, 50),
+    "broker_schedules": (60, 3_000, 60),
 }
 
 

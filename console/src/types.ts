@@ -304,6 +304,7 @@ export interface StorageMap {
     commits: number;
     ranges: HeldRange[];
     ranges_total: number;
+    tier: "disk" | "both" | "store";
   }[];
   objects_total: number;
   parts: {

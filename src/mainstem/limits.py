@@ -225,6 +225,7 @@ TIER_PAUSE_MAX_S = 300.0  # between two attempts while the store does not answer
 TIER_PUTS_MAX = 4  # parts of an object on their way to the store at once
 TIER_BYTES_PER_S = 64 * MIB  # to the store, so that readers and writers have the rest
 TIER_GRACE_MS = 600_000  # a copy that nobody needs stays this long for whoever was sent there
+STORE_READS_MAX = 1_024  # reads that wait for an object store; more are refused, to be tried again
 STORE_READ_THREADS = 16  # that wait for an object store; reads of the disk have others
 TIERS_MAX = 1_000_000  # objects of a local log that an object store has
 LAKE_TASK_BYTES = 256 * MIB  # of the log, or of part files, that one task reads

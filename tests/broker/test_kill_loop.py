@@ -83,3 +83,4 @@ async def test_all_that_a_killed_process_acked_is_there_in_order_and_once(
         if randomness.random() < 0.6:  # else the next life finds what the kill left
             await _check(tmp_path / "data", acked)
     await _check(tmp_path / "data", acked)
+    assert any((tmp_path / "data" / "objects" / "repacked").iterdir())  # much of it meanwhile

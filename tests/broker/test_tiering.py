@@ -25,7 +25,7 @@ from mainstem.testing.server import ServerProcess
 pytestmark = pytest.mark.slow
 
 _QUIET = {"log_level": 0}
-_SMALL = ("--segment-bytes", "64KiB", "--checkpoint-every-bytes", "64KiB", "--text", "off")
+_SMALL = ("--segment-bytes", "64KiB", "--checkpoint-every-bytes", "256KiB", "--text", "off")
 _HOT = ("--lake-topics", "all", "--hot-retain-segments", "2", "--hot-retain-bytes", "0")
 
 
@@ -69,10 +69,10 @@ def _in_tier(server: ServerProcess, tier: str) -> int:
 
 def _written_until_cold(server: ServerProcess) -> int:
     """Files leave the disk behind checkpoints, and those come with writing."""
-    for count in range(0, 20_000, 150):
-        _produce(server, count, 150)
-        if _in_tier(server, "store") >= 4:
-            return count + 150
+    for count in range(0, 20_000, 300):
+        _produce(server, count, 300)
+        if _in_tier(server, "store") >= 3:
+            return count + 300
     raise AssertionError("the disk keeps everything")
 
 
@@ -122,6 +122,8 @@ def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_out
                 _materialise(server)
             assert _consumed(server, 60, "u") == list(range(60))
             _produce(server, count, 50)
+            http = f"http://{server.address('http')}"
+            assert "keep that store" in _mainstem("backup", str(copy), "--url", http)
             assert server.terminate() == 0
 
         moving = ("migrate", "--data-dir", str(data), "--objects", s3.url("cold", "one"))
@@ -135,7 +137,6 @@ def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_out
             server.kill()
 
         assert "are in an object store" in _mainstem("check", "--data-dir", str(data))
-        assert "keep that store" in _mainstem("backup", str(copy), "--data-dir", str(data))
         _mainstem("restore", str(copy), "--data-dir", str(restored))
         refused = subprocess.run(
             [sys.executable, "-m", "mainstem", "topic", "list", "--data-dir", str(restored)],

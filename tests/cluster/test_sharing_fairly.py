@@ -13,28 +13,25 @@ from .simulated_broker import TOPIC, SimulatedBroker
 
 _BROKERS = 3
 _SECONDS = 10.0
+_TURN = "log/turn"
 
 
-async def _write_at_full_speed(world: World, kind: str) -> list[tuple[int, float, int]]:
-    """Of each broker: how many writes it did, how long the slowest took, and its epoch in the end."""
-    brokers = [
-        SimulatedBroker(world, world.node(f"n{number}"), number, kind, ClusterHistory(), linger_ms=0)
-        for number in range(1, _BROKERS + 1)
-    ]
-    for number, one in enumerate(brokers, 1):
-        await asyncio.wait([world.node(f"n{number}").start(one.open())])
-        await one.make_topic()
-    end = world.loop.time() + _SECONDS
-    found = await asyncio.gather(*(_write(world, one, end) for one in brokers))
-    for number in range(1, _BROKERS + 1):
-        await world.node(f"n{number}").crash()
-    return found
+async def _opened(world: World, kind: str, count: int) -> list[SimulatedBroker]:
+    brokers = []
+    for number in range(1, count + 1):
+        node = world.node(f"n{number}")
+        brokers.append(SimulatedBroker(world, node, number, kind, ClusterHistory(), linger_ms=0))
+        await asyncio.wait([node.start(brokers[-1].open())])
+    await brokers[0].make_topic()
+    return brokers
 
 
-async def _write(world: World, one: SimulatedBroker, end: float) -> tuple[int, float, int]:
+async def _write(world: World, one: SimulatedBroker) -> tuple[int, float, int]:
+    """Write for a while. Returns how many writes there were, how long the slowest took, and the broker's epoch."""
     broker = one.broker
     assert broker is not None
     await broker.log.barrier()
+    end = world.loop.time() + _SECONDS
     count, slowest = 0, 0.0
     while (asked_at := world.loop.time()) < end:
         await broker.append_values(TOPIC, [b"%d" % count])
@@ -43,12 +40,27 @@ async def _write(world: World, one: SimulatedBroker, end: float) -> tuple[int, f
     return count, slowest, broker.log.epoch
 
 
+async def _all_write(world: World, kind: str) -> list[tuple[int, float, int]]:
+    found = await asyncio.gather(*(_write(world, one) for one in await _opened(world, kind, _BROKERS)))
+    for number in range(1, _BROKERS + 1):
+        await world.node(f"n{number}").crash()
+    return found
+
+
+async def _one_writes(world: World, idle: int) -> int:
+    """How often, beside so many that have nothing to write."""
+    brokers = await _opened(world, "bucket", 1 + idle)
+    count, _, _ = await _write(world, brokers[0])
+    for number in range(1, idle + 2):
+        await world.node(f"n{number}").crash()
+    return count
+
+
 @pytest.mark.parametrize("kind", ["bucket", "etcd"])
 @pytest.mark.parametrize("round_trip_s", [0.02, 0.06])
 def test_every_broker_gets_its_turn(kind: str, round_trip_s: float) -> None:
     world = World(5, Faults(latency_s=(round_trip_s / 4, 3 * round_trip_s / 4)))
-    found = world.run(_write_at_full_speed(world, kind))
-    counts, slowest, epochs = zip(*found, strict=True)
+    counts, slowest, epochs = zip(*world.run(_all_write(world, kind)), strict=True)
     assert min(counts) > 0.4 * max(counts)
     assert max(slowest) < 40 * round_trip_s
     assert epochs == (1,) * _BROKERS, "nobody was taken for dead"
@@ -57,21 +69,16 @@ def test_every_broker_gets_its_turn(kind: str, round_trip_s: float) -> None:
 def test_a_broker_that_writes_alone_among_others_keeps_most_of_its_speed() -> None:
     """Letting heartbeats pass costs it a pause a second for each of the others, and no more."""
     counts = []
-    for others in (0, 2):
+    for idle in (0, 2):
         world = World(5, Faults(latency_s=(0.005, 0.015)))
-        counts.append(world.run(_write_beside(world, others)))
+        counts.append(world.run(_one_writes(world, idle)))
     assert counts[1] > 0.5 * counts[0]
 
 
-async def _write_beside(world: World, idle: int) -> int:
-    brokers = [
-        SimulatedBroker(world, world.node(f"n{number}"), number, "bucket", ClusterHistory(), linger_ms=0)
-        for number in range(1, idle + 2)
-    ]
-    for number, one in enumerate(brokers, 1):
-        await asyncio.wait([world.node(f"n{number}").start(one.open())])
-    await brokers[0].make_topic()
-    count, _, _ = await _write(world, brokers[0], world.loop.time() + _SECONDS)
-    for number in range(1, idle + 2):
-        await world.node(f"n{number}").crash()
-    return count
+def test_who_asked_for_a_turn_and_died_holds_up_nobody() -> None:
+    world = World(5, Faults(latency_s=(0.005, 0.015)))
+    alone = world.run(_one_writes(world, 1))
+    haunted = World(5, Faults(latency_s=(0.005, 0.015)))
+    haunted.shared.put(_TURN, b"a commit that never comes", False)
+    assert haunted.run(_one_writes(haunted, 1)) > 0.9 * alone
+    assert haunted.shared.get(_TURN)

@@ -113,7 +113,7 @@ def test_python_workers_killed_in_the_middle_are_replaced(
     spark: SparkSession, lake: Broker, tmp_path: Path, topic: str
 ) -> None:
     lake.create(topic, partitions=2)
-    _fill(lake, topic, 200, partitions=2)
+    _fill(lake, topic, 80, partitions=2)
     before = [_records(lake, topic, partition) for partition in range(2)]
     progress = Watched()
     with LakeBroker(lake.url) as calls:

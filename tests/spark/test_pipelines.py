@@ -16,10 +16,11 @@ from mainstem.spark.pipelines import Pipeline
 from mainstem.spark.pipelines.loading import load
 from mainstem.spark.pipelines.reporting import PipelineReporter
 from mainstem.spark.pipelines.running import PipelineRun, Settings
-from mainstem.spark.pipelines.tables import TableSink, open_catalog
+from mainstem.spark.pipelines.tables import TableSink, open_catalog, table_frame
 from mainstem.spark.pipelines.watching import QueryLines, watch
 from mainstem.spark.stretches import bound, topic_bound
 from mainstem.spark.views import TopicViews
+from mainstem.testing.driver import lake_pass
 
 from .conftest import TIME_MS, Broker
 
@@ -180,6 +181,25 @@ def test_topics_and_tables_are_names_in_sql(spark: SparkSession, broker: Broker,
     ):
         with pytest.raises(InvalidInput, match=said):
             plain.query(query)
+
+
+def test_the_table_of_a_topic_is_read_from_its_files(spark: SparkSession, broker: Broker) -> None:
+    topic = "files_of_a_table"
+    broker.create(topic)
+    for columns in ([], [{"name": "n", "type": "int"}], [{"name": "n", "type": "long"}]):
+        broker.ask("PUT", f"/v0/topics/{topic}/table", {"enabled": True, "schema": columns or None})
+        broker.write(topic, *jsons({"n": 1}, {"n": 2}), keys=[b"k", None], headers=[(("h", b"v"),), ()])
+        lake_pass(broker.url)
+    frame = TopicViews(spark, broker.url).query(f"select * from default.{topic} order by _offset")
+    assert frame.inputFiles()  # or all of it went through this process
+    table = open_catalog(broker.url).load_table(f"default.{topic}")
+    expected = table.scan().to_arrow().sort_by("_offset")
+    found = frame.toArrow()
+    assert found.to_pylist() == expected.to_pylist()
+    assert found.column_names == expected.column_names
+    assert [row["n"] for row in found.to_pylist()] == [1, 2] * 3
+    first = table.metadata.snapshots[0].snapshot_id
+    assert table_frame(spark, open_catalog(broker.url), f"default.{topic}", first).count() == 2
 
 
 def test_stretches_of_a_topic_are_cut_to_what_is_there(broker: Broker, topic: str) -> None:

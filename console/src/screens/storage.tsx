@@ -49,6 +49,7 @@ function Content({ map }: { map: StorageMap }) {
             <div class="object-name">
               <span>
                 #{one.number} {!one.sealed && <Badge kind="good">growing</Badge>}
+                {one.tier !== "disk" && <Badge>{one.tier === "both" ? "disk and store" : "in the store"}</Badge>}
               </span>
               <span class="muted">
                 {bytes(one.bytes)}, {plural(one.commits, "commit")}

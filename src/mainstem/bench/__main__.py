@@ -29,6 +29,7 @@ NAMES = (
     "http",
     "watch",
     "queues",
+    "shares",
     "routers",
     "parts",
     "lake",

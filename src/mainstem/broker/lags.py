@@ -20,7 +20,8 @@ def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
     """Groups that have members come first, then as many others as there is room for."""
     members = groups.members()
     names = groups.offsets.names()
-    shown = list(islice(_shown(groups, [*members, *names]), limits.GROUPS_MEASURED_MAX))
+    everybody = [*members, *names, *log.ledger.shares.groups()]
+    shown = list(islice(_shown(groups, everybody), limits.GROUPS_MEASURED_MAX))
     yield one(
         "mainstem_groups",
         "gauge",
@@ -41,11 +42,11 @@ def _shown(groups: Groups, names: Iterable[str]) -> Iterator[str]:
 def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
     left = limits.GROUP_CURSORS_MEASURED_MAX
     for name in names:
-        cursors = log.ledger.cursors.of_group(name)
-        left -= len(cursors)
+        cursors, shares = log.ledger.cursors.of_group(name), log.ledger.shares.of_group(name)
+        left -= len(cursors) + len(shares)
         if left < 0:
             return
-        behind = 0
+        behind = sum(share.left(log.bounds(stream)[1]) for stream, share in shares.items())
         for stream, cursor in cursors.items():
             start, end = log.bounds(stream)
             behind += max(0, end - max(cursor.offset, start))

@@ -137,7 +137,9 @@ class ExtentIndex:
 
     def mark_sealed(self, number: int) -> None:
         """The object carries its index now, so memory need not."""
-        self._remember(self._unsealed.pop(number))
+        extents = self._unsealed.pop(number, None)
+        if extents is not None:  # else others sealed and repacked it meanwhile
+            self._remember(extents)
 
     def add_sealed(self, extents: SealedExtents) -> None:
         """Take in an object found on disk."""
@@ -164,8 +166,18 @@ class ExtentIndex:
     def follow_repack(self) -> None:
         """Forget what the ledger says was repacked."""
         self.changes += 1
-        for number in [number for number in self._spans if number < self._repacked.frontier]:
-            self.drop(number)
+        frontier = self._repacked.frontier
+        gone = [number for number in self._spans if number < frontier]
+        for number in gone:
+            self._unsealed.pop(number, None)
+            self._loaded.drop(number)
+        streams = [self._spans.pop(number)["stream"] for number in gone]
+        for stream in np.unique(np.concatenate(streams)).tolist() if streams else ():
+            held = self._of_stream[stream]
+            count = bisect_left(held.objects, frontier)
+            del held.objects[:count], held.bases[:count], held.ends[:count]
+            if not held.objects:
+                del self._of_stream[stream]
         for number in [number for number in self._loaded_files if not self.holds(number)]:
             self._loaded_files.drop(number)
 

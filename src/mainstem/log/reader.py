@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import NotFound, ObjectMissing, OffsetOutOfRange, RecordsLost, Unavailable
+from mainstem.errors import NotFound, ObjectMissing, OffsetOutOfRange, RecordsLost, Throttled, Unavailable
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
@@ -77,6 +77,7 @@ class Reader:
         self._tail = tail
         self._visibility = visibility
         self._committer = committer
+        self._store_reads = 0  # under way, or waiting for a thread
         self._store_threads = ThreadPoolExecutor(limits.STORE_READ_THREADS, "mainstem-store-reads")
 
     def close(self) -> None:
@@ -472,7 +473,15 @@ class Reader:
         """Run it on a thread. Whoever waits for an object store does so apart from those who read the disk."""
         if self._port.url(object) is not None:
             return await asyncio.to_thread(call, *arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._store_threads, call, *arguments)
+        if self._store_reads >= limits.STORE_READS_MAX:
+            raise Throttled(
+                "reads of the object store", limits.STORE_READS_MAX, "it does not keep up: try again soon"
+            )
+        self._store_reads += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._store_threads, call, *arguments)
+        finally:
+            self._store_reads -= 1
 
     def _read_extents(self, extents: list[Extent]) -> list[memoryview]:
         runs = _coalesced(extents)

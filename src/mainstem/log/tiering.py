@@ -291,6 +291,7 @@ class Tiering:
             ),
             one("mainstem_tier_deleted_total", "counter", "Objects deleted from the store.", counts.deleted),
             one("mainstem_tier_failures_total", "counter", "Rounds that were held up.", counts.failures),
+            *self._port.cold.metrics(),
         ]
 
 

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.lags import group_metrics
+from mainstem.broker.share.shares import Wanted
+
 from .conftest import Api, code
 
 
@@ -115,3 +119,57 @@ async def test_who_may_see_and_move_groups(open_api: Callable[..., Any]) -> None
         assert code(await api.ask("POST", "/v0/groups/of-b.x/reset", reset, key="team")) == (403, "forbidden")
         assert code(await api.ask("DELETE", "/v0/groups/of-b.x", key="team")) == (403, "forbidden")
         assert (await api.ask("DELETE", "/v0/groups/of-a.x", key="team"))[0] == 200
+
+
+async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) -> None:
+    stream = api.broker.streams.of("t", 0)
+    await api.broker.shares.change_settings("s", [("share.auto.offset.reset", "earliest")], [])
+    await api.broker.shares.acquire("s", "m", stream, Wanted(3, 1 << 20))
+    await api.broker.shares.settle("s", "m", stream, [(0, 1, 1), (2, 3, 1)])
+    listed = (await api.ask("GET", "/v0/groups"))[1]["groups"]
+    assert listed[1] == {"group": "s", "state": "Empty", "kind": "Share", "protocol_type": "share"}
+    status, body = await api.ask("GET", "/v0/groups/s")
+    assert (status, body["lag"], body["members"]) == (200, 1, [])
+    assert body["offsets"] == [
+        {"topic": "t", "partition": 0, "offset": 1, "start": 0, "end": 3, "lag": 1, "metadata": ""}
+    ]
+    for dry_run in (True, False):
+        reset = {"topic": "t", "to": "earliest", "partitions": [0], "dry_run": dry_run}
+        status, body = await api.ask("POST", "/v0/groups/s/reset", reset)
+        assert (status, body["moved"][0]["before"], body["moved"][0]["after"]) == (200, 1, 0)
+    assert (await api.ask("GET", "/v0/groups/s"))[1]["lag"] == 3
+    assert api.broker.committed("s", "t") is None
+    assert (await api.ask("DELETE", "/v0/groups/s"))[0] == 200
+    assert not api.broker.shares.has("s")
+
+
+async def test_members_of_a_share_group_are_shown(api: Api, topic: str) -> None:
+    groups = api.context.known_groups()
+    beat = Beat(group="s", member_id="m", epoch=0, topics=frozenset({"t"}), client_id="c", client_host="/h")
+    groups.share_heartbeat(beat)
+    api.context.groups = lambda: groups
+    members = (await api.ask("GET", "/v0/groups/s"))[1]["members"]
+    assert members == [{"member_id": "m", "client_id": "c", "client_host": "/h", "instance_id": None}]
+    reset = {"topic": "t", "to": "earliest"}
+    assert code(await api.ask("POST", "/v0/groups/s/reset", reset))[0] == 409
+
+
+async def test_a_key_sees_share_groups_of_its_own_topics_only(open_api: Callable[..., Any]) -> None:
+    async with open_api(api_keys="all,team:r+a:a.") as api:
+        for name in ("a.x", "b.x"):
+            await api.broker.create_topic(name)
+            stream = api.broker.streams.of(name, 0)
+            await api.broker.shares.move(f"of-{name}", [(stream, 0)])
+        listed = (await api.ask("GET", "/v0/groups", key="team"))[1]["groups"]
+        assert [row["group"] for row in listed] == ["of-a.x"]
+        assert code(await api.ask("DELETE", "/v0/groups/of-b.x", key="team")) == (403, "forbidden")
+        assert (await api.ask("DELETE", "/v0/groups/of-a.x", key="team"))[0] == 200
+
+
+async def test_the_lag_of_a_share_group_is_measured(api: Api, topic: str) -> None:
+    await api.broker.shares.move("s", [(api.broker.streams.of("t", 0), 1)])
+    samples = {
+        metric.name: dict(metric.samples)
+        for metric in group_metrics(api.broker.log, api.context.known_groups())
+    }
+    assert samples["mainstem_group_lag_records"] == {(("group", "g"),): 2.0, (("group", "s"),): 2.0}

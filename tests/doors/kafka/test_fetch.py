@@ -14,6 +14,9 @@ from mainstem.doors.kafka.fetch import API
 from mainstem.errors import RecordsLost
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.config import TopicConfig
+from mainstem.log.chunks import Chunk
+from mainstem.records.building import build_batch
+from mainstem.records.header import stamp
 from mainstem.testing.batches import batch, records_of
 
 from .conftest import KafkaStage
@@ -266,3 +269,33 @@ async def test_a_topic_made_again_under_its_name_is_another(kafka: KafkaStage, w
     codes = [parts_of(await wire.ask(same))[0].error_code for _ in range(2)]
     assert codes[-1] is ErrorCode.none
     assert values(parts_of(await wire.ask(same))[0]) == [(0, b"fresh")]
+
+
+async def test_an_answer_holds_no_record_twice_where_what_is_read_overlaps(
+    kafka: KafkaStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches made of a part begin where somebody began to read. A client leaves out what is before the offset it
+    asked for, and takes every other record of an answer for a new one."""
+    broker = kafka.broker
+    await broker.create_topic("t")
+    await broker.append_values("t", [b"%d" % n for n in range(60)])
+
+    def stored(first: int, end: int) -> memoryview:
+        batch = build_batch([b"%d" % n for n in range(first, end)], timestamps_ms=1)
+        stamp(batch, first, 0)
+        return memoryview(batch)
+
+    def read(stream: int, offset: int, max_bytes: int) -> Chunk:
+        if offset < 40:  # as they came
+            return Chunk((stored(0, 20), stored(20, 40)), 40)
+        return Chunk((stored(35, 60),), 60) if offset < 60 else Chunk((), 60)  # made of a part
+
+    monkeypatch.setattr(broker.streams, "read_cached", read)
+    found, at = [], 0
+    while at < 60:
+        # It does not wait for more, either, where more is there and has to go into the next answer.
+        patient = {"min_bytes": 1 << 19, "wait_ms": 60_000} if at == 0 else {}
+        (part,) = parts_of(await asyncio.wait_for(wire.ask(fetch(11, "t", (0, at), **patient)), 30))
+        found += [offset for offset, _ in values(part, at)]
+        at = found[-1] + 1
+    assert found == list(range(60))

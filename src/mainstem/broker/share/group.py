@@ -22,6 +22,7 @@ from mainstem.ledger.topics import Topics
 class ShareMember:
     member_id: str
     session: Timer
+    instance_id: str | None = None  # no member of a share group has one
     client_id: str = ""
     client_host: str = ""
     rack: str | None = None

@@ -12,6 +12,7 @@ from mainstem.broker.group.consumer_member import ConsumerMember
 from mainstem.broker.group.member import Member
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.groups import Groups, ListedGroup
+from mainstem.broker.share.group import ShareMember
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Response, reply
@@ -53,7 +54,7 @@ async def get_group(request: Request) -> Response:
         raise GroupNotFound(name)
     offsets = _offsets(request, groups, name)
     found = groups.get(name)
-    members: list[Member | ConsumerMember] = [] if found is None else [*found.members.values()]
+    members: list[Member | ConsumerMember | ShareMember] = [] if found is None else [*found.members.values()]
     return reply(
         {
             **_row(listed),
@@ -87,18 +88,23 @@ async def reset_group(request: Request) -> Response:
     for number in sorted(set(body.partitions)) or range(partitions):
         if number >= partitions:
             raise PartitionNotFound(body.topic, number, partitions)
-        stood = groups.committed(name, body.topic, number)
+        stood = _position(request, groups, name, body.topic, number)
         moves.append(
             {
                 "topic": body.topic,
                 "partition": number,
-                "before": None if stood is None else stood.offset,
+                "before": stood,
                 "after": await _target(request, body, number),
             }
         )
     if not body.dry_run:
         rows = [OffsetToCommit(body.topic, int(str(m["partition"])), int(str(m["after"]))) for m in moves]
-        await _commit(groups, name, rows)
+        if request.broker.shares.has(name):
+            streams = request.broker.streams
+            starts = [(streams.of(row.topic, row.partition), row.offset) for row in rows]
+            await request.broker.shares.move(name, starts)
+        else:
+            await _commit(groups, name, rows)
     return reply(
         {"group": name, "moved": moves, "dry_run": body.dry_run, "performance": request.performance()}
     )
@@ -149,7 +155,38 @@ def _offsets(request: Request, groups: Groups, name: str) -> list[dict[str, obje
                     "metadata": cursor.metadata,
                 }
             )
+    return rows + _shares(request, name)
+
+
+def _shares(request: Request, name: str) -> list[dict[str, object]]:
+    """A share group is where the first record is that it is not through with; its lag is all of those."""
+    rows: list[dict[str, object]] = []
+    for stream, share in request.broker.shares.of_group(name).items():
+        topic = request.broker.streams.of_stream(stream)
+        if topic is None:
+            continue
+        number = topic.streams.index(stream)
+        state = request.broker.partition(topic.name, number)
+        rows.append(
+            {
+                "topic": topic.name,
+                "partition": number,
+                "offset": max(share.start, state.start),
+                "start": state.start,
+                "end": state.end,
+                "lag": share.left(state.end),
+                "metadata": "",
+            }
+        )
     return rows
+
+
+def _position(request: Request, groups: Groups, name: str, topic: str, partition: int) -> int | None:
+    cursor = groups.committed(name, topic, partition)
+    if cursor is not None:
+        return cursor.offset
+    share = request.broker.shares.of_group(name).get(request.broker.streams.of(topic, partition))
+    return None if share is None else share.start
 
 
 async def _target(request: Request, body: ResetBody, partition: int) -> int:

@@ -30,6 +30,7 @@ class FetchPart:
         "code",
         "elsewhere",
         "end",
+        "full",
         "index",
         "max_bytes",
         "offset",
@@ -47,6 +48,7 @@ class FetchPart:
         self.at = offset  # where gathering goes on
         self.batches: list[memoryview] = []
         self.size = 0
+        self.full = False  # what follows has to go into another answer
         self.code = 0
         self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
         self.start = -1
@@ -198,6 +200,8 @@ class FetchPoll:
 
     def _room(self, part: FetchPart) -> int:
         """Bytes the partition may still add. The first records found are taken whatever their size."""
+        if part.full:
+            return 0
         room = min(part.max_bytes - part.size, self._max_bytes - self._total)
         return max(room, 1) if not self._total else room
 
@@ -205,6 +209,11 @@ class FetchPoll:
         """Add what was read. False: there is no more to be had now."""
         batches: Sequence[memoryview] = chunk.batches
         next_offset = chunk.next_offset
+        if part.size and batches and next(walk(batches[0])).base_offset < part.at:
+            # Made of a part for somebody who began to read elsewhere. Clients leave out what comes before the
+            # offset they asked for, so the same batch is right at the start of the next answer.
+            part.full = True
+            return False
         if self._committed_only:
             batches, next_offset = _below(batches, next_offset, self._stable_end(part))
         size = sum(map(len, batches))
@@ -239,7 +248,7 @@ class FetchPoll:
         return (
             self._late
             or self._total >= self._min_bytes
-            or any(part.code or part.elsewhere >= 0 for part in self._parts)
+            or any(part.code or part.full or part.elsewhere >= 0 for part in self._parts)
         )
 
     def _answer_or_wait(self) -> None:

@@ -44,9 +44,11 @@ class RepackOptions:
 
 
 def waiting(objects: Sequence[LogObject], frontier: int) -> list[LogObject]:
-    """The sealed objects of the log from the frontier on, up to the first that is not sealed."""
+    """The sealed objects of the log from the frontier on, up to the first that is not sealed.
+
+    Without the last one: where several brokers write, it may yet turn out to have gone on after its seal."""
     found: list[LogObject] = []
-    for one in objects:
+    for one in objects[:-1]:
         if one.number >= frontier:
             if not one.sealed:
                 break

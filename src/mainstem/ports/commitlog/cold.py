@@ -31,6 +31,7 @@ from crc32c import crc32c
 
 from mainstem import events
 from mainstem.errors import LogDamaged, NewerVersion, NotFound, ObjectMissing, StoreRefused, Unavailable
+from mainstem.metrics import Metric
 from mainstem.ports.commitlog import segments
 from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.bucket.parts import Parts
@@ -38,6 +39,7 @@ from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.layout import COLD, TEMPORARY_SUFFIX
 from mainstem.ports.commitlog.port import LogObject, Piece
 from mainstem.ports.files import Files, make_directories, read_up_to, write_temporary
+from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
 HEAD = struct.Struct("<8sIIQQQQQ16s")
@@ -90,6 +92,10 @@ class ColdObjects:
 
     def note_paths(self) -> list[Path]:
         return [self._path(number) for number in sorted(self._known)]
+
+    def metrics(self) -> list[Metric]:
+        """Of the cache in front of the store, if there is one."""
+        return self._store.metrics() if isinstance(self._store, CachedObjectStore) else []
 
     # Reading. All of it blocks: call it on a thread.
 

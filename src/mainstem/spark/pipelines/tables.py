@@ -9,8 +9,10 @@ from mainstem.errors import InvalidInput
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import DataScan, Table
     from pyspark.sql import DataFrame, SparkSession
 
+_TOPIC_PROPERTY = "mainstem.topic"  # of a table that shows a topic
 _BATCH_PROPERTY = "mainstem.batch."  # with the query's id: the last batch of it that is in the table
 
 
@@ -34,7 +36,22 @@ def table_frame(spark: SparkSession, catalog: Catalog, name: str, snapshot: int 
         raise InvalidInput(f"there is no table {name!r}") from None
     if snapshot is not None and table.snapshot_by_id(snapshot) is None:
         raise InvalidInput(f"table {name!r} has no snapshot {snapshot}: it expired, or never was")
-    return spark.createDataFrame(table.scan(snapshot_id=snapshot).to_arrow())
+    scan = table.scan(snapshot_id=snapshot)
+    files = _own_files(spark, table, scan)
+    if files:
+        empty = spark.createDataFrame(table.schema().as_arrow().empty_table())
+        return spark.read.schema(empty.schema).parquet(*files)
+    return spark.createDataFrame(scan.to_arrow())
+
+
+def _own_files(spark: SparkSession, table: Table, scan: DataScan) -> list[str]:
+    """The files of a topic's table, if Spark can read them as they are: columns and rows that a query does not
+    need are then left where they stand. Columns of these tables keep their names, and no rows are taken back."""
+    local = spark.sparkContext.master.startswith("local")
+    if not local or _TOPIC_PROPERTY not in table.properties:
+        return []
+    files = [task.file.file_path for task in scan.plan_files()]
+    return files if all(path.startswith("file:") for path in files) else []
 
 
 class TableSink:

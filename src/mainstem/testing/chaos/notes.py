@@ -12,7 +12,7 @@ class Notes:
     """`with notes as history:` — one at a time, so that the history's order is one that everybody lived through."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a producer that is let go of calls back wherever that happens
+        self._lock = threading.Lock()
         self._history = ClusterHistory()
         self.counts: Counter[str] = Counter()
         self.findings: list[str] = []  # what clients found wrong by themselves

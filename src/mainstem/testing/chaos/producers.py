@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, ClassVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -13,7 +14,10 @@ from mainstem.testing.histories import Write
 PARTITIONS = 3
 _FLUSH_S = 60.0
 _CALL_S = 20.0
+_ATTEMPTS = 5
 _TRANSACTION_MS = 30_000
+# After a fatal error the client calls back with that error pending, and Python blames whatever is done there first.
+_BLAMED = (KafkaException, SystemError, AttributeError)
 _COMMON: dict[str, Any] = {
     "linger.ms": 5,
     "retry.backoff.ms": 50,
@@ -35,6 +39,7 @@ class Producing(ChaosClient):
         super().__init__(name, seed, notes)
         self._bootstrap = bootstrap
         self._number = 0
+        self._answers: deque[tuple[Write, int | None]] = deque()  # the offset; None: nobody knows
         self.lives = 0  # producers so far: each is a writer of its own
 
     @property
@@ -63,10 +68,17 @@ class Producing(ChaosClient):
             producer.poll(0.2)  # never sent
 
     def _delivered(self, noted: Write, error: Any, message: Any) -> None:
-        if error is None:
-            with self.notes:
-                noted.acked(message.offset())
-        self.notes.count(f"{self.topic} {'acked' if error is None else 'open'}")
+        # Nothing that could be left half done, see _BLAMED.
+        self._answers.append((noted, message.offset() if error is None else None))
+
+    def take_answers(self) -> None:
+        """Note what became of what was sent."""
+        while self._answers:
+            noted, offset = self._answers.popleft()
+            if offset is not None:
+                with self.notes:
+                    noted.acked(offset)
+            self.notes.count(f"{self.topic} {'open' if offset is None else 'acked'}")
 
 
 class IdempotentProducer(Producing):
@@ -80,9 +92,11 @@ class IdempotentProducer(Producing):
     def step(self) -> None:
         self.produce(self._producer, self.writer)
         self._producer.poll(0.01)
+        self.take_answers()
 
     def finish(self) -> None:
         self._producer.flush(_FLUSH_S)
+        self.take_answers()
 
 
 class PlainProducer(IdempotentProducer):
@@ -113,15 +127,18 @@ class TransactionalProducer(Producing):
                 self.produce(producer, self.writer, transaction)
             producer.flush(_CALL_S)
             self._end(producer, transaction)
-        except KafkaException as error:
+        except _BLAMED as error:
             self._producer = self._recovered(producer, transaction, error)
         else:
             self._producer = producer
+        self.take_answers()
 
     def finish(self) -> None:
         """What stands open is ended, so that all can be read."""
-        while self._initialised() is None:
-            pass
+        for _ in range(_ATTEMPTS):
+            if self._initialised() is not None:
+                return
+        self.notes.found(f"{self.name} could not end what it had left open")
 
     def _next(self) -> str:
         self._transactions += 1
@@ -172,15 +189,15 @@ class TransactionalProducer(Producing):
             self.produce(old, writer, transaction)
             old.flush(_CALL_S)
             old.commit_transaction(_CALL_S)
-        except KafkaException:
+        except _BLAMED:
             self.notes.count("transactions fenced")
         else:
             self.notes.found(f"{writer} was fenced and committed all the same")
         raise KafkaException(KafkaError(KafkaError._FENCED))
 
-    def _recovered(self, producer: Producer, transaction: str, error: KafkaException) -> Producer | None:
+    def _recovered(self, producer: Producer, transaction: str, error: Exception) -> Producer | None:
         """The producer to go on with, if this one can."""
-        if not error.args[0].txn_requires_abort():
+        if not isinstance(error, KafkaException) or not error.args[0].txn_requires_abort():
             return None
         try:
             producer.abort_transaction(_CALL_S)
