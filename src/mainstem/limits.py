@@ -130,7 +130,9 @@ PART_CURSORS_BYTES = 192 * MIB  # row groups of files that somebody is in the mi
 PART_CURSORS_MAX = 64
 PART_THREADS = 2
 PART_READ_S = 60.0  # one read of the object store
-INDEX_MEMORY_BYTES = 16 * MIB  # of whole indexes of objects, kept for the next look-up, and of repacked files …
+INDEX_MEMORY_BYTES = (
+    16 * MIB
+)  # of whole indexes of objects, kept for the next look-up, and of repacked files …
 INDEX_MEMORY_OBJECTS_MIN = 3  # … but so many whatever their size: one look-up may need two neighbours …
 INDEX_MEMORY_FILES_MIN = 16  # … or bisect thousands of repacked rounds
 OPEN_EXTENTS_MAX = 512 * KIB  # slices in one object, which bounds what memory keeps of one that grows
@@ -419,6 +421,7 @@ SCRAM_SALT_BYTES_MAX = 256
 ACCESS_RULES_MAX = 100_000
 ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
 CLIENT_QUOTAS_MAX = 100_000  # users, client ids and pairs of them that have a quota
+QUOTA_RATE_MAX = float(1 << 63)  # what clients send for "as much as you like"
 QUOTA_WINDOW_S = 10.0  # a client may be this far ahead of its rate before it is held back
 QUOTA_THROTTLE_MS_MAX = 20_000  # at once; below the time at which clients give up on a request
 QUOTA_METERS_KEPT = 100_000  # of clients seen lately

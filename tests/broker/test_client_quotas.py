@@ -80,6 +80,16 @@ def test_what_passes_in_the_long_run_is_the_rate() -> None:
     assert allowed - 1400 <= passed <= allowed + 1400
 
 
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, limits.QUOTA_RATE_MAX])
+def test_rates_at_the_edges_are_rates(rate: float) -> None:
+    clock = ManualClock()
+    meter = Meter(rate, clock)
+    assert meter.burst >= 1
+    for _ in range(3):
+        assert 0 <= meter.take(100 << 20) <= limits.QUOTA_THROTTLE_MS_MAX
+        clock.advance(1_000)
+
+
 def test_a_request_over_the_allowance_passes_and_is_paid_for_bit_by_bit() -> None:
     clock = ManualClock()
     meter = Meter(1.0, clock)

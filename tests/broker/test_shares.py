@@ -11,9 +11,10 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.share.shares import Acquired, Wanted
-from mainstem.errors import RecordNotHeld
+from mainstem.errors import RecordNotHeld, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.share_commands import Verdict
+from mainstem.log.chunks import Chunk
 from mainstem.ports.clock import ManualClock
 
 from .test_transactions import abandon
@@ -175,4 +176,26 @@ async def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> No
     assert _offsets(await broker.shares.acquire("g", "m", stream, _WANTED)).keys() == {7, 8, 9}
     with pytest.raises(RecordNotHeld):
         await broker.shares.settle("g", "m", stream, [(0, 1, 1)])
+    await broker.close()
+
+
+async def test_records_that_turn_out_to_be_damaged_are_given_up_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await _open(tmp_path, ManualClock())
+    await broker.create_topic("t")
+    await broker.append_values("t", [b"x"] * 10)
+    await broker.shares.change_settings("g", [("share.auto.offset.reset", "earliest")], [])
+    read = broker.streams.read_cached
+
+    def damaged(stream: int, offset: int, max_bytes: int) -> Chunk | None:
+        if offset < 6:
+            raise RecordsLost(0, 6, "damage")
+        return read(stream, offset, max_bytes)
+
+    monkeypatch.setattr(broker.streams, "read_cached", damaged)
+    stream = broker.streams.of("t", 0)
+    got = _offsets(await broker.shares.acquire("g", "m", stream, _WANTED))
+    assert got == {6: 1, 7: 1, 8: 1, 9: 1}
+    assert broker.shares.of_group("g")[stream].start == 6
     await broker.close()

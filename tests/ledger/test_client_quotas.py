@@ -69,7 +69,10 @@ def test_a_checkpoint_keeps_them(apply: _Ledger) -> None:
         AlterClientQuota(_ANN, (), ("cores",)),
         AlterClientQuota(_ANN, (_RATE, _RATE)),
         AlterClientQuota(_ANN, (_RATE,), ("producer_byte_rate",)),
-        *(AlterClientQuota(_ANN, (_RATE, ("consumer_byte_rate", bad))) for bad in (0.0, -1.0, nan, inf)),
+        *(
+            AlterClientQuota(_ANN, (_RATE, ("consumer_byte_rate", bad)))
+            for bad in (0.0, -1.0, nan, inf, 1e300)
+        ),
     ],
 )
 def test_quotas_that_make_no_sense_are_refused_as_a_whole(apply: _Ledger, command: AlterClientQuota) -> None:

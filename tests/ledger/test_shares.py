@@ -64,9 +64,11 @@ class _Log:
     def append(self, count: int) -> None:
         self(run(slice_row(0, count)))
 
-    def acquire(self, member: str, limit: int = 100, end: int | None = None, group: str = "g") -> Any:
+    def acquire(
+        self, member: str, limit: int = 100, first: int = 0, end: int | None = None, group: str = "g"
+    ) -> Any:
         end = int(self.ledger.streams.end[0]) if end is None else end
-        return self(AcquireShare(group, 0, member, 1, limit, end, _LOCK_MS, _MOST, _ROOM))
+        return self(AcquireShare(group, 0, member, 1, limit, first, end, _LOCK_MS, _MOST, _ROOM))
 
     def settle(self, member: str, *ranges: tuple[int, int, Verdict], group: str = "g") -> Any:
         rows = tuple((first, end, int(kind)) for first, end, kind in ranges)
@@ -145,6 +147,14 @@ def test_what_was_not_read_does_not_count(log: _Log) -> None:
     assert again.digest() == log.ledger.digest()
 
 
+def test_only_what_was_read_is_handed_out(log: _Log) -> None:
+    log.acquire("a", 6)
+    log.settle("a", (1, 2, Verdict.RELEASE), (4, 5, Verdict.RELEASE))
+    assert _runs(log.acquire("b", 2, first=4)) == [(4, 5, 2), (6, 7, 1)]
+    assert _runs(log.acquire("b", first=0, end=3)) == [(1, 2, 2)]
+    assert _runs(log.acquire("b", first=12)) == []  # those between were never handed out
+
+
 def test_no_more_than_so_many_are_in_flight(log: _Log) -> None:
     assert _runs(log.acquire("a")) == [(0, _ROOM, 1)]
     assert _runs(log.acquire("b")) == []
@@ -181,8 +191,10 @@ def test_commands_that_make_no_sense_are_refused(log: _Log) -> None:
     assert isinstance(log(OpenShare("g", ((9, 0),))), StreamNotFound)
     assert isinstance(log.acquire("a", 0), InvalidInput)
     assert isinstance(log.acquire("a", end=21), InvalidInput)
-    assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 20, 1, _MOST, _ROOM)), InvalidInput)
-    assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 20, _LOCK_MS, 0, _ROOM)), InvalidInput)
+    assert isinstance(log.acquire("a", first=9, end=8), InvalidInput)
+    assert isinstance(log.acquire("a", first=-1), InvalidInput)
+    assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 0, 20, 1, _MOST, _ROOM)), InvalidInput)
+    assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 0, 20, _LOCK_MS, 0, _ROOM)), InvalidInput)
     too_many = tuple((f"name{number}", "v") for number in range(limits.GROUP_SETTINGS_MAX + 1))
     assert isinstance(log(AlterGroupSettings("g", too_many)), LimitReached)
     assert isinstance(log(AlterGroupSettings("", (("a", "b"),))), InvalidInput)
@@ -235,13 +247,15 @@ class _Model:
             if row.holder and row.deadline < now:
                 row.holder = ""
 
-    def acquire(self, member: str, limit: int, end: int, now: int) -> list[int]:
+    def acquire(self, member: str, limit: int, first: int, end: int, now: int) -> list[int]:
         self.expire(now)
         taken: list[int] = []
         released = [row for row in self.rows if row.deliveries and not row.holder and not row.done]
         room = max(_ROOM - len(released) - sum(bool(row.holder) for row in self.rows), 0)
+        if any(not row.deliveries for row in self.rows[:first]):
+            room = 0
         for fresh in (False, True):
-            for offset, row in enumerate(self.rows[:end]):
+            for offset, row in enumerate(self.rows[first:end], first):
                 if row.done or row.holder or (row.deliveries == 0) != fresh or len(taken) >= limit:
                     continue
                 if row.deliveries >= _MOST:
@@ -277,7 +291,13 @@ class _Model:
 
 _STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("acquire"), st.sampled_from("ab"), st.integers(1, 6), st.integers(0, 24)),
+        st.tuples(
+            st.just("acquire"),
+            st.sampled_from("ab"),
+            st.integers(1, 6),
+            st.integers(0, 12),
+            st.integers(0, 24),
+        ),
         st.tuples(
             st.just("settle"),
             st.sampled_from("ab"),
@@ -303,13 +323,14 @@ def test_every_record_is_held_once_accepted_once_and_never_handed_out_after(
     model = _Model(24)
     for step in steps:
         match step:
-            case ("acquire", member, limit, end):
+            case ("acquire", member, limit, first, length):
+                end = min(first + length, 24)
                 got = [
                     at
-                    for first, last, _ in _runs(log.acquire(member, limit, end))
+                    for first, last, _ in _runs(log.acquire(member, limit, first, end))
                     for at in range(first, last)
                 ]
-                assert got == model.acquire(member, limit, end, log.now)
+                assert got == model.acquire(member, limit, first, end, log.now)
             case ("settle", member, first, length, kind):
                 end = min(first + length, 24)
                 outcome = log.settle(member, (first, end, kind))

@@ -20,7 +20,7 @@ from mainstem.ledger.config import TopicConfig
 RECORDS = 20_000_000
 STREAMS = 1000
 EXTENTS = 1_000_000
-SEGMENT_BYTES = 24 << 10  # so that the extents lie in about 10,000 files
+SEGMENT_BYTES = 12 << 10  # so that the extents lie in about 10,000 files
 
 
 def run(scratch: Path, report: Report) -> None:

@@ -28,19 +28,18 @@ def run(scratch: Path, report: Report) -> None:
 
 def _fill(bootstrap: str) -> None:
     from confluent_kafka import Producer
-    from confluent_kafka.admin import (
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]
         AdminClient,
         AlterConfigOpType,
         ConfigEntry,
         ConfigResource,
         NewTopic,
-        ResourceType,
     )
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("shared", 1)])["shared"].result()
     earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    group = ConfigResource(ResourceType.GROUP, "sharers", incremental_configs=[earliest])
+    group = ConfigResource(ConfigResource.Type.GROUP, "sharers", incremental_configs=[earliest])
     admin.incremental_alter_configs([group])[group].result()
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 500, "linger.ms": 50})
     value = b"x" * RECORD_BYTES

@@ -43,7 +43,7 @@ class Meter:
         self._allowance = min(self._allowance + earned, self.rate * limits.QUOTA_WINDOW_S) - size
         if self._allowance >= 0:
             return 0
-        return min(int(-self._allowance / self.rate * 1000) + 1, limits.QUOTA_THROTTLE_MS_MAX)
+        return int(min(-self._allowance / self.rate * 1000 + 1, limits.QUOTA_THROTTLE_MS_MAX))
 
 
 class ClientQuotas:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -134,7 +134,7 @@ class Sourcing:
             return WalExtents(place, rows)
         return WalExtents(self._store_url, rows, pieces=tuple(StoredPiece(*piece) for piece in place))
 
-    def of_parts(self, stream: int, parts: list[Part]) -> Sources:
+    def of_parts(self, stream: int, parts: Sequence[Part]) -> Sources:
         return self._sources(stream, parts[0].base, parts[-1].end, parts, (), ())
 
     def _sources(
@@ -142,7 +142,7 @@ class Sourcing:
         stream: int,
         base: int,
         end: int,
-        parts: list[Part] | tuple[Part, ...],
+        parts: Sequence[Part],
         wal: tuple[WalExtents, ...],
         unreachable: tuple[tuple[int, int], ...],
     ) -> Sources:
@@ -163,7 +163,7 @@ class Sourcing:
         )
 
     @staticmethod
-    def _within_task(parts: list[Part]) -> list[Part]:
+    def _within_task(parts: Sequence[Part]) -> list[Part]:
         """The first of them, as many as make up one task's bytes; one at least."""
         taken: list[Part] = []
         size = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
 
 import msgspec
 
@@ -111,6 +110,6 @@ def _fault(command: AlterClientQuota) -> str | None:
     if len(keys) != len(set(keys)):
         return "a quota is changed twice at once"
     for key, value in command.put:
-        if not isfinite(value) or value <= 0:
-            return f"{key} is a number above 0, not {value}"
+        if not 0 < value <= limits.QUOTA_RATE_MAX:  # which no NaN is
+            return f"{key} is above 0 and at most {limits.QUOTA_RATE_MAX:.0f}, not {value}"
     return None

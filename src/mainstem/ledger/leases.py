@@ -183,13 +183,13 @@ class Leases:
         self._move_fresh(offset, self.buried)
 
     def take(
-        self, limit: int, deliveries_max: int, live: Live, *, until: int = limits.OFFSET_MAX
+        self, limit: int, deliveries_max: int, live: Live, *, within: tuple[int, int] = (0, limits.OFFSET_MAX)
     ) -> tuple[list[int], list[int]]:
-        """Up to `limit` offsets to lease now and how often each is then handed out: waiting ones below `until` first.
+        """Up to `limit` offsets to lease now and how often each is then handed out: waiting ones in a range first.
 
         The caller leases all of them. `deliveries_max` 0 = any number; beyond it a record is exhausted."""
         self._reconsider(deliveries_max)
-        offsets = self._take_waiting(limit, deliveries_max, until) if self._waiting else []
+        offsets = self._take_waiting(limit, deliveries_max, *within) if self._waiting else []
         deliveries = [self._deliveries[offset] for offset in offsets]
         if len(offsets) < limit:
             fresh = self._take_fresh(limit - len(offsets), live)
@@ -208,17 +208,23 @@ class Leases:
             self._drop_exhausted(back)
             self._wait(back)
 
-    def _take_waiting(self, limit: int, deliveries_max: int, until: int) -> list[int]:
+    def _take_waiting(self, limit: int, deliveries_max: int, since: int, until: int) -> list[int]:
         taken: list[int] = []
         spent: list[int] = []
+        below: list[int] = []
         heap, waiting = self._waiting_heap, self._waiting
         while heap and heap[0] < until and len(taken) < limit:
             offset = heapq.heappop(heap)
             if offset not in waiting:
                 continue
+            if offset < since:
+                below.append(offset)
+                continue
             waiting.remove(offset)
             exhausted = deliveries_max and self.deliveries(offset) >= deliveries_max
             (spent if exhausted else taken).append(offset)
+        for offset in below:
+            heapq.heappush(heap, offset)
         self._put_down(taken + spent, _WAITING)
         for offset in taken:
             self._deliveries[offset] = self._deliveries.get(offset, 1) + 1

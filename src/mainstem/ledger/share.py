@@ -52,9 +52,10 @@ class Share:
         """Records given up because they were handed out too often."""
         return self.leases.buried
 
-    def left(self, end: int) -> int:
-        """Offsets below `end` that are not dealt with."""
-        return max(end - self.start - self.finished.covered(self.start, end), 0)
+    def left(self, start: int, end: int) -> int:
+        """Offsets of a stream that begins and ends there that are not dealt with."""
+        start = max(start, self.start)
+        return max(end - start - self.finished.covered(start, end), 0)
 
     def next_offset(self, end: int, in_flight_max: int, live: Holes) -> int | None:
         """The lowest offset below `end` that a member would get now."""
@@ -80,11 +81,13 @@ class Share:
         leases = self.leases
         fresh_before = leases.fresh
         room = max(command.in_flight_max - self.in_flight, 0)
+        if any(holes.live(fresh_before, command.first)):
+            room = 0  # records that were never handed out come before these: they are not passed over
         offsets, deliveries = leases.take(
             command.limit,
             command.deliveries_max,
             lambda at: _first(holes.live(at, command.end), room),
-            until=command.end,
+            within=(command.first, command.end),
         )
         deadline_ms = now_ms + command.lock_ms
         leases.lease(_TOKEN, command.member, command.broker, deadline_ms, offsets)

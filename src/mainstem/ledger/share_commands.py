@@ -39,13 +39,16 @@ class OpenShare(msgspec.Struct, frozen=True, array_like=True, tag=136):
 
 
 class AcquireShare(msgspec.Struct, frozen=True, array_like=True, tag=137):
-    """A member gets the next records of a stream that lie below `end`, for `lock_ms`."""
+    """A member gets the next records of a stream that lie in [first, end), for `lock_ms`.
+
+    They were read before: others, which may be had since then, it could not be told of."""
 
     group: str
     stream: int
     member: str
     broker: int  # that hands them out: its restart ends the lock
     limit: int
+    first: int
     end: int
     lock_ms: int
     deliveries_max: int  # a record that was handed out as often is archived

@@ -78,8 +78,8 @@ class Shares:
             return InvalidInput("a share group hands out a bounded number of records, each once at least")
         if not limits.LEASE_MS_MIN <= command.lock_ms <= limits.LEASE_MS_MAX:
             return InvalidInput(f"{command.lock_ms} ms is no lock")
-        if command.end > int(self._streams.end[command.stream]):
-            return InvalidInput(f"there are no records up to offset {command.end}")
+        if not 0 <= command.first <= command.end <= int(self._streams.end[command.stream]):
+            return InvalidInput(f"there are no records from {command.first} up to {command.end}")
         before = share.archived
         runs, deadline_ms = share.acquire(command, now_ms, self._streams.holes(command.stream))
         return ShareAcquired(runs, deadline_ms, share.archived - before)

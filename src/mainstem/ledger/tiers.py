@@ -83,7 +83,9 @@ class Tiers:
 
     def plan(self, command: PlanTier) -> TierChanged | InvalidInput | StalePlan | LimitReached:
         if not 0 < command.object < _OBJECTS or not 0 <= command.size_bytes < _BYTES:
-            return InvalidInput(f"object {command.object} of {command.size_bytes} bytes is no object of the log")
+            return InvalidInput(
+                f"object {command.object} of {command.size_bytes} bytes is no object of the log"
+            )
         if len(command.token) != TOKEN_BYTES:
             return InvalidInput(f"a token has {TOKEN_BYTES} bytes")
         before = self._current.get(command.object)

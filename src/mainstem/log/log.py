@@ -211,6 +211,7 @@ class Log:
             life=lambda: Life(self.broker, self.epoch),
             maintains=lambda: self.maintains(),
             hold_back=self._committer.hold_back,
+            collect=self.collect,
         )
 
     @property

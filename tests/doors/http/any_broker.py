@@ -16,10 +16,11 @@ _STAYS = "/v0/watch"  # a watch is held by the broker that it was asked of
 class AnyBroker(httpx.AsyncBaseTransport):
     """Brokers in turn. What one answered the next one knows, since every request carries how far the last answer was.
 
-    The first one is looked into by tests, so it knows of everything before a test goes on."""
+    The first one is what tests look into and do things to beside the door: it knows of everything before a test goes
+    on, and the others know of what it knows."""
 
     def __init__(self, apps: Sequence[App]) -> None:
-        self._first = apps[0].context.broker.log.sharing
+        self._first = apps[0].context.broker.log
         self._doors = {host(number): httpx.ASGITransport(app) for number, app in enumerate(apps)}
         self._asked = 0
         self._position = 0
@@ -27,12 +28,13 @@ class AnyBroker(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         # A redirect names its broker.
         door = self._doors.get(request.url.host) or self._turn(request.url.path)
+        self._position = max(self._position, self._first.ledger.position)
         if _POSITION not in request.headers:
             request.headers[_POSITION] = str(self._position)
         response = await door.handle_async_request(request)
         self._position = max(self._position, int(response.headers.get(_POSITION, 0)))
-        if self._first is not None:
-            await self._first.reached(self._position, _CATCH_UP_S)
+        if self._first.sharing is not None:
+            await self._first.sharing.reached(self._position, _CATCH_UP_S)
         return response
 
     def _turn(self, path: str) -> httpx.ASGITransport:

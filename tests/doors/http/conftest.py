@@ -135,6 +135,9 @@ async def _brokers(settings: BrokerOptions, clock: ManualClock) -> AsyncIterator
             opened.push_async_callback(broker.close)
             brokers.append(broker)
             if place is not None:
+                broker.cluster.take_clock(
+                    0
+                )  # the test's, which the store does not know of, and all of them have
                 await broker.cluster.join({"http": host(number)})
         yield brokers
 

@@ -186,6 +186,7 @@ async def test_health_and_readiness(api: Api) -> None:
     assert code(await api.ask("GET", "/readyz")) == (503, "shutting_down")
 
 
+@pytest.mark.alone("every broker counts its own requests")
 async def test_metrics_as_text_and_json(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="all,r:r,w:w") as api:
         await api.ask("POST", "/v0/topics/t", {"records": [{"data": 1}]}, key="all")

@@ -333,6 +333,7 @@ async def test_a_long_poll_of_a_topic_that_goes_is_told(api: Api) -> None:
     assert code(await reading) == (404, "topic_not_found")
 
 
+@pytest.mark.alone("ends what waits at one broker")
 async def test_a_stop_lets_long_polls_answer(api: Api) -> None:
     await api.put("t")
     reading = asyncio.ensure_future(api.diff("t", wait_ms=30_000))

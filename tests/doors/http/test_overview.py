@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from .conftest import Api, code
 
 
@@ -18,6 +20,7 @@ def names(body: Any) -> list[str]:
     return [row["topic"] for row in body["topics"]]
 
 
+@pytest.mark.alone("every broker counts its own traffic")
 async def test_the_glance_counts_what_is_there(api: Api) -> None:
     await api.broker.create_topic("a", partitions=3)
     await api.write("b", "x", "y")
@@ -55,6 +58,7 @@ async def test_topics_are_found_by_any_part_of_their_name_and_sorted_as_asked(ap
     assert names(await rows(api, "?sort=bytes&search=nothing")) == []
 
 
+@pytest.mark.alone("makes an ephemeral topic")
 async def test_a_row_adds_up_partitions_and_tells_queues_apart(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     await api.broker.append_values("t", [b"ab", b"c"], partition=0)

@@ -388,6 +388,7 @@ async def test_a_dead_letter_topic_may_be_a_queue(api: Api) -> None:
     assert (job["data"], job["meta"]["$dead_letter_from"]) == ({"n": 1}, "q")
 
 
+@pytest.mark.alone("the window is that of one broker")
 async def test_claimers_in_the_jitter_window_share_one_job_at_a_time(api: Api) -> None:
     await queue(api, 7, claim_jitter_ms=20)
     taken = await asyncio.gather(*[claim(api, f"w{n}", max=n + 1) for n in range(3)])

@@ -272,6 +272,9 @@ async def test_a_source_that_evicts_first_leaves_a_gap_of_source_trim(open_api: 
         assert data(page) == [7, 8]
 
 
+@pytest.mark.alone(
+    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
+)
 async def test_a_dest_that_is_full_and_rejects_keeps_the_router_waiting(api: Api) -> None:
     await api.put("b", cap_records=2, discard="reject")
     await put(api, "r", "a", "b")
@@ -282,6 +285,9 @@ async def test_a_dest_that_is_full_and_rejects_keeps_the_router_waiting(api: Api
     assert data(await api.diff("b")) == [2, 3]
 
 
+@pytest.mark.alone(
+    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
+)
 async def test_a_dest_that_discards_the_old_evicts_them_exactly(api: Api) -> None:
     await api.put("b", cap_records=3)
     await put(api, "r", "a", "b")
@@ -293,6 +299,9 @@ async def test_a_dest_that_discards_the_old_evicts_them_exactly(api: Api) -> Non
     assert data(page) == [3, 4, 5]
 
 
+@pytest.mark.alone(
+    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
+)
 async def test_a_ttl_of_the_dest_counts_from_the_copy(api: Api) -> None:
     await api.put("b", ttl_ms=1_000)
     await put(api, "r", "a", "b")
@@ -321,6 +330,9 @@ async def test_a_copy_is_dropped_at_its_eighth_hop(api: Api) -> None:
     assert (await api.ask("GET", "/v0/routers/t7>t8"))[1]["forwarded_total"] == 0
 
 
+@pytest.mark.alone(
+    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
+)
 async def test_exactly_once_says_where_a_copy_comes_from(api: Api) -> None:
     await put(api, "r", "a", "b", guarantee="exactly_once")
     await api.records("a", {"data": 1}, {"data": 2, "meta": {"m": 1}}, {"data": 3, "meta": [1, "x"]})

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from .conftest import Api, code
 
 
+@pytest.mark.alone("looks at the files of a log of its own")
 async def test_a_file_names_the_ranges_in_it_while_it_grows_and_once_it_is_full(
     open_api: Callable[..., Any],
 ) -> None:

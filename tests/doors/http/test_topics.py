@@ -178,6 +178,7 @@ async def test_the_state_counts_records_and_bytes_of_data_and_meta(api: Api) -> 
     assert state["last_write_ts"] == api.clock.now_ms()
 
 
+@pytest.mark.alone("every broker remembers who read through it")
 @pytest.mark.parametrize(
     ("reads", "consumed"),
     [

@@ -100,6 +100,7 @@ class EventStream(_Connection):
         raw_path, _, query = path.partition("?")
         scope = {
             "type": "http",
+            "scheme": "http",
             "method": "GET",
             "path": raw_path,
             "raw_path": raw_path.encode(),

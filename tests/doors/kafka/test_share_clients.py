@@ -16,7 +16,6 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewTopic,
-    ResourceType,
 )
 from kio.index import load_request_schema
 
@@ -33,7 +32,7 @@ def _topic(bootstrap: str, name: str, records: int, partitions: int = 1) -> None
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions)])[name].result()
     earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    group = ConfigResource(ResourceType.GROUP, name, incremental_configs=[earliest])
+    group = ConfigResource(ConfigResource.Type.GROUP, name, incremental_configs=[earliest])
     admin.incremental_alter_configs([group])[group].result()
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(records):

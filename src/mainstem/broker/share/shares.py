@@ -173,13 +173,13 @@ class Shares:
                     if wanted.exact
                     else limits.SHARE_IN_FLIGHT_MAX
                 )
-                acquired = await self._acquire(share, member, limit, reach, settings)
+                acquired = await self._acquire(share, member, limit, (at, reach), settings)
                 if acquired.runs:
                     return _answer(batches, acquired.runs)
                 share = self._share(group, stream)
 
     async def _acquire(
-        self, share: Share, member: str, limit: int, end: int, settings: ShareSettings
+        self, share: Share, member: str, limit: int, within: tuple[int, int], settings: ShareSettings
     ) -> ShareAcquired:
         acquired: ShareAcquired = await self._log.propose(
             AcquireShare(
@@ -188,7 +188,7 @@ class Shares:
                 member,
                 self._log.broker,
                 limit,
-                end,
+                *within,
                 settings.lock_ms,
                 settings.deliveries_max,
                 settings.in_flight_max,
@@ -212,7 +212,7 @@ class Shares:
             if chunk is None:
                 chunk = await self._streams.read(share.stream, at, size)
         except RecordsLost as loss:
-            await self._give_up(share, member, loss.end, settings)
+            await self._give_up(share, member, (at, loss.end), settings)
             return None
         except OffsetOutOfRange:  # the stream begins later by now, which the next command takes note of
             await self._log.propose(SettleShare(share.group, share.stream, "", ()))
@@ -227,11 +227,13 @@ class Shares:
                     return kept, min(header.next_offset, end)
         return kept, max(min(chunk.next_offset, end), at)
 
-    async def _give_up(self, share: Share, member: str, end: int, settings: ShareSettings) -> None:
+    async def _give_up(
+        self, share: Share, member: str, within: tuple[int, int], settings: ShareSettings
+    ) -> None:
         """Records that cannot be read, nor ever will be, are nobody's."""
-        lost = await self._acquire(share, member, limits.SHARE_IN_FLIGHT_MAX, end, settings)
+        lost = await self._acquire(share, member, limits.SHARE_IN_FLIGHT_MAX, within, settings)
         ranges = [(first, last, int(Verdict.REJECT)) for first, last, _ in lost.runs]
-        _log.error("lost records passed over", group=share.group, stream=share.stream, end=end)
+        _log.error("lost records passed over", group=share.group, stream=share.stream, end=within[1])
         await self.settle(share.group, member, share.stream, ranges)
 
     async def _open(self, group: str, stream: int, settings: ShareSettings) -> Share:

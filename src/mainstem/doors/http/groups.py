@@ -174,7 +174,7 @@ def _shares(request: Request, name: str) -> list[dict[str, object]]:
                 "offset": max(share.start, state.start),
                 "start": state.start,
                 "end": state.end,
-                "lag": share.left(state.end),
+                "lag": share.left(state.start, state.end),
                 "metadata": "",
             }
         )

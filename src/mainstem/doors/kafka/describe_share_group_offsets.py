@@ -92,7 +92,7 @@ def _partition(
         share = call.context.broker.shares.of_group(group).get(stream)
         if share is not None:
             first, end = call.context.broker.streams.bounds(stream)
-            start, lag = i64(max(share.start, first)), i64(share.left(end))
+            start, lag = i64(max(share.start, first)), i64(share.left(first, end))
     except (Refused, MainstemError) as error:
         outcome = outcome_of(error)
     return DescribeShareGroupOffsetsResponsePartition(

@@ -76,6 +76,7 @@ class Repacker:
         life: Callable[[], Life],
         maintains: Callable[[], bool],
         hold_back: Callable[[float], None],
+        collect: Callable[[], Awaitable[int]],
     ) -> None:
         self._port = port
         self._ledger = ledger
@@ -87,6 +88,7 @@ class Repacker:
         self._life = life
         self._maintains = maintains
         self._hold_back = hold_back  # every group of commands, for so many seconds
+        self._collect = collect  # delete objects of the log that nothing needs
         self._files = RepackedFiles(ledger.repacked, store)
         self._replaced = Replaced(ledger, clock, options.grace_s)
         self._wake = asyncio.Event()
@@ -125,6 +127,8 @@ class Repacker:
                     while await self.step():
                         pass
                     await self.clean()
+                    if any(held.number < self._ledger.repacked.frontier for held in self._port.objects()[:1]):
+                        await self._collect()
             except Closed:
                 return
             except (MainstemError, OSError) as error:
@@ -145,7 +149,12 @@ class Repacker:
             plan = plan or await self._plan_of_the_dead()
             if plan is None:
                 return False
-            await self._carry_out(plan)
+            try:
+                await self._carry_out(plan)
+            except FileNotFoundError:
+                if all(map(self._index.holds, plan.numbers)):
+                    raise
+                # Some left meanwhile, since nothing of them is needed any more: plan anew.
             self._hold_back(self.held_back_s())
             return True
 

@@ -39,7 +39,7 @@ def table_frame(spark: SparkSession, catalog: Catalog, name: str, snapshot: int 
     scan = table.scan(snapshot_id=snapshot)
     files = _own_files(spark, table, scan)
     if files:
-        empty = spark.createDataFrame(table.schema().as_arrow().empty_table())
+        empty = spark.createDataFrame(scan.projection().as_arrow().empty_table())
         return spark.read.schema(empty.schema).parquet(*files)
     return spark.createDataFrame(scan.to_arrow())
 
@@ -47,7 +47,7 @@ def table_frame(spark: SparkSession, catalog: Catalog, name: str, snapshot: int 
 def _own_files(spark: SparkSession, table: Table, scan: DataScan) -> list[str]:
     """The files of a topic's table, if Spark can read them as they are: columns and rows that a query does not
     need are then left where they stand. Columns of these tables keep their names, and no rows are taken back."""
-    local = spark.sparkContext.master.startswith("local")
+    local = (spark.conf.get("spark.master", "") or "").startswith("local")
     if not local or _TOPIC_PROPERTY not in table.properties:
         return []
     files = [task.file.file_path for task in scan.plan_files()]

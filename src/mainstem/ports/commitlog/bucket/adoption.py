@@ -22,7 +22,7 @@ class BucketAdoption:
         self._random = random or SystemRandom()
 
     async def check_empty(self) -> None:
-        async for found in self._store.list(f"{self._keys.folder}/"):
+        async for found in self._store.list():
             raise InvalidInput(
                 f"the store is not empty, it holds {found.key!r}: name another place, or empty this one"
             )

@@ -31,7 +31,6 @@ class EtcdAdoption:
         self._names = StoreKeys(folder)
         self._payloads = Payloads(store, self._names)
         self._tokens = Tokens(SystemClock(), SystemRandom())
-        self._folder = folder
 
     @classmethod
     def connect(cls, members: tuple[str, ...], store: ObjectStore) -> EtcdAdoption:
@@ -40,7 +39,7 @@ class EtcdAdoption:
     async def check_empty(self) -> None:
         if (await self._client.range(self._keys.id)).kvs:
             raise InvalidInput("there is a log in this etcd already: name another one")
-        async for found in self._store.list(f"{self._folder}/"):
+        async for found in self._store.list():
             raise InvalidInput(
                 f"the store is not empty, it holds {found.key!r}: name another place, or empty this one"
             )

@@ -1,0 +1,118 @@
+"""Members of a share group at work while the broker is killed and the machine loses power, over and over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.share.shares import Acquired, Wanted
+from mainstem.errors import MainstemError, RecordNotHeld
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.share_commands import Verdict
+from mainstem.records.decoding import decode_records
+from mainstem.testing.files import SimulatedCrash
+from mainstem.testing.machine import Machine
+
+_LIVES = 6
+_MEMBERS = 4
+
+
+class Shift:
+    """What members know: what they wrote, and what they were told."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._machine = Machine(
+            segment_bytes=self._random.choice((2048, 1 << 20)),
+            checkpoint_every_bytes=self._random.choice((0, 10_000)),
+            tail_cache_bytes=self._random.choice((0, 4096)),
+        )
+        self._lapses = 0  # how often the clock ran past everybody's locks
+        self.offered = 0
+        self.added: set[bytes] = set()  # are in the topic, as the broker said
+        self.settled: set[bytes] = set()  # accepted or rejected, as the broker said
+        self.settled_maybe: set[bytes] = set()  # the same without an answer
+        self.deliveries: dict[bytes, int] = {}
+
+    async def run(self) -> None:
+        broker = await self._machine.open()
+        await broker.create_topic("t", config=TopicConfig(durability="fsync"))
+        await broker.shares.change_settings("g", [("share.auto.offset.reset", "earliest")], [])
+        for _ in range(_LIVES):
+            members = [asyncio.create_task(self._work(broker, f"m{number}")) for number in range(_MEMBERS)]
+            for _ in range(self._random.randrange(5, 400)):
+                await asyncio.sleep(0)
+            await self._end()
+            await asyncio.gather(*members)
+            broker = await self._machine.open()
+        await self._check(broker)
+        await self._machine.close()
+
+    async def _end(self) -> None:
+        how = self._random.choice(("kill", "lost", "kept", "torn"))
+        if how == "kill":
+            await self._machine.kill()
+        else:
+            await self._machine.lose_power(how, self._random.randrange(1 << 30))  # type: ignore[arg-type]
+
+    async def _work(self, broker: Broker, member: str) -> None:
+        with contextlib.suppress(MainstemError, SimulatedCrash):  # until the broker goes down
+            while True:
+                await self._add(broker)
+                await self._do_some(broker, member)
+
+    async def _add(self, broker: Broker) -> None:
+        values = [b"%d" % (self.offered + number) for number in range(self._random.randint(1, 3))]
+        self.offered += len(values)
+        await broker.append_values("t", values)
+        self.added |= set(values)
+
+    async def _do_some(self, broker: Broker, member: str) -> None:
+        lapses, stream = self._lapses, broker.streams.of("t", 0)
+        wanted = Wanted(self._random.randint(1, 4), 1 << 20, exact=True)
+        values = _values(await broker.shares.acquire("g", member, stream, wanted))
+        assert not set(values.values()) & self.settled, "handed out after it was settled for good"
+        for value in values.values():
+            self.deliveries[value] = self.deliveries.get(value, 0) + 1
+        what = self._random.random()
+        verdict = Verdict.ACCEPT if what < 0.5 else Verdict.REJECT if what < 0.6 else Verdict.RELEASE
+        if what > 0.85:
+            self._lapses += 1
+            self._machine.clock.advance(40_000)
+            return
+        if verdict is not Verdict.RELEASE:
+            self.settled_maybe |= set(values.values())
+        try:
+            await broker.shares.settle("g", member, stream, [(at, at + 1, int(verdict)) for at in values])
+        except RecordNotHeld:
+            assert self._lapses > lapses, "a lock that did not lapse was lost"
+            return
+        if verdict is not Verdict.RELEASE:
+            self.settled |= set(values.values())
+
+    async def _check(self, broker: Broker) -> None:
+        """Every record that was added is settled, still to be had, or was handed out as often as it may be."""
+        self._machine.clock.advance(100_000)
+        stream = broker.streams.of("t", 0)
+        left: set[bytes] = set()
+        while values := _values(await broker.shares.acquire("g", "last", stream, Wanted(100, 1 << 20))):
+            assert not left & set(values.values())
+            left |= set(values.values())
+        assert not left & self.settled
+        missing = self.added - left - self.settled_maybe
+        assert all(self.deliveries.get(value, 0) >= 5 for value in missing)
+
+
+def _values(acquired: Acquired | None) -> dict[int, bytes]:
+    """By offset, of what was got."""
+    if acquired is None:
+        return {}
+    found = {record[0]: record[3] or b"" for batch in acquired.batches for record in decode_records(batch, 0)}
+    got = [offset for first, end, _ in acquired.runs for offset in range(first, end)]
+    return {offset: found[offset] for offset in got}
+
+
+async def test_no_record_is_lost_or_handed_out_after_it_was_settled(share_seed: int) -> None:
+    await Shift(share_seed).run()
