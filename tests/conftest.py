@@ -23,7 +23,7 @@ _SEEDS = {  # (a normal run, --chaos)
     "http_seed": (80, 3000),
     "http_server_seed": (1, 60),
     "lake_seed": (1, 3),
-    "share_seed": (6, 60),
+    "share_seed": (4, 60),
 }
 
 _BLOCKS = {  # (schedules in a normal run, with --chaos, in one test)

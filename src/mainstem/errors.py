@@ -80,6 +80,7 @@
     │   ├── SparkMissing            the lake's jobs need PySpark and a Java that are not there
     │   ├── NoSpace                 the disk is full; writes resume when space returns
     │   ├── StoreUnreachable        the object store does not answer, or not in time
+    │   ├── OutcomeUnknown          written or not, or yet to be: no answer came
     │   ├── Stale                   too long behind the log's tail to write: catch up first
     │   ├── CannotListen            a door's address is taken, not ours, or not allowed
     │   ├── ReadOnly                an fsync failed, so nothing more is written by this process
@@ -282,7 +283,9 @@ class LeaseLost(Rejected):
 
 class RecordNotHeld(Rejected):
     def __init__(self, group: str, offset: int) -> None:
-        super().__init__(f"the member has no lock on the record at {offset} for group {group!r}, or not any more")
+        super().__init__(
+            f"the member has no lock on the record at {offset} for group {group!r}, or not any more"
+        )
         self.offset = offset
 
 
@@ -518,6 +521,10 @@ class NoSpace(Unavailable):
 
 class StoreUnreachable(Unavailable):
     """The object store does not answer, or not in time. What was asked for may have happened all the same."""
+
+
+class OutcomeUnknown(Unavailable):
+    """The store was asked and no answer came: it may have been done, or be done yet. To repeat it may do it twice."""
 
 
 class Stale(Unavailable):

@@ -1,4 +1,4 @@
-"""A slice of the doors' own tests, with any broker of a cluster in the server's place. All of them: make test-cluster."""
+"""A slice of the doors' own tests, with a broker of a cluster in the server's place. All of them: make test-cluster."""
 
 from __future__ import annotations
 

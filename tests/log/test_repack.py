@@ -16,7 +16,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.routers import RouterSettings
 from mainstem.broker.transactions import ProducerStamp
 from mainstem.errors import LogDamaged, MainstemError, RecordsLost, invariant
-from mainstem.ledger.commands import DeleteRecords
+from mainstem.ledger.commands import DeleteRecords, MarkLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
 from mainstem.ledger.repacked import REPACKED
@@ -298,6 +298,29 @@ async def test_damage_that_the_repacker_meets_is_an_explicit_loss_and_nothing_el
     assert sorted(values) == [offset for offset in range(60) if offset != base]
     broker = await machine.restart()
     assert (await scan(broker, "busy")) == (values, lost)
+
+
+async def test_a_loss_told_of_one_slice_leaves_those_it_was_joined_with(machine: Machine) -> None:
+    broker = await machine.open()
+    written = await _write_two(broker, 120)
+    await _repack_all(broker)
+    stream = broker.streams.of("quiet", 0)
+    repacked = broker.log.ledger.repacked
+    rows = [
+        row
+        for number in repacked.numbers()
+        for row in (await RepackedFiles(repacked, broker.log.objects).read_index(number)).rows
+        if row["stream"] == stream and row["count"] > 2
+    ]
+    joined = int(rows[0]["base"])
+    gone = joined + 1
+    # As a job of the lake does that was sent to the log's own object, and met damage there.
+    await broker.log.propose(MarkLost(stream, gone, gone + 1))
+    await broker.log.propose(DeleteRecords(stream, ((gone + 1, gone + 2),)))
+    assert broker.log.read_cached(stream, joined, 1000) is None  # memory must not say that there is nothing
+    values, lost = await scan(broker, "quiet")
+    assert lost == [(gone, gone + 1)]
+    assert values == {offset: value for offset, value in written.items() if offset not in (gone, gone + 1)}
 
 
 async def test_files_that_were_merged_or_never_published_are_deleted(machine: Machine) -> None:

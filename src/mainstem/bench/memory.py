@@ -50,7 +50,9 @@ def _measured(directory: Path, mode: str) -> int:
 async def _serve(directory: Path, mode: str) -> None:
     options = BrokerOptions(directory)
     if mode in ("history", "again"):
-        options = replace(options, segment_bytes=SEGMENT_BYTES, tail_cache_bytes=1 << 20)
+        options = replace(
+            options, segment_bytes=SEGMENT_BYTES, tail_cache_bytes=1 << 20, checkpoint_every_bytes=64 << 20
+        )
     broker = await Broker.open(options)
     if mode == "full":
         await _fill(broker)

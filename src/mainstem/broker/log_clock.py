@@ -1,4 +1,4 @@
-"""The clock of a broker that shares its log: its own, as long as that is in step with the store's, or else the log's."""
+"""The clock of a broker that shares its log: its own, while that is in step with the store's, or else the log's."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from mainstem import events, limits
-from mainstem.errors import Closed, Unavailable, invariant
+from mainstem.errors import Closed, OutcomeUnknown, Stale, Unavailable, invariant
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.delivery import Delivery
@@ -47,7 +47,9 @@ class Following:
         return await self._port.prepare(encoded, slices)
 
     async def append(self, encoded: bytes, slices: Sequence[Buffer], prepared: object = None) -> Placement:
-        """Write a commit. When this returns everything before it is applied, and the caller applies it at once."""
+        """Write a commit. When this returns everything before it is applied, and the caller applies it at once.
+
+        Raises OutcomeUnknown, Stale or TooLarge."""
         self._in_flight = encoded
         try:
             while True:
@@ -55,6 +57,10 @@ class Following:
                     placement = await self._port.append(encoded, slices, prepared)
                 except Overtaken as others:
                     self._apply(others.commits)
+                except (Stale, Closed):
+                    raise  # it is not there, and never will be
+                except Unavailable as error:
+                    raise OutcomeUnknown(f"whether this was written is unknown: {error}") from error
                 else:
                     await self._reach(placement.position)
                     return placement

@@ -133,7 +133,7 @@ class Reader:
                 if self._transactions.touched(stream):
                     return await self._fetch_among_transactions(stream, offset, extents, end, view)
                 if not extents:
-                    return Chunk((), end)
+                    return await self._before_loss(stream, offset, end)
                 if extents[0].object >= FIRST_NUMBER:
                     return await self._read_repacked(Place(stream, offset, max_bytes), extents)
                 return _chunk(await self._fetch(stream, extents), offset, extents)
@@ -145,9 +145,29 @@ class Reader:
             except _Missing as missing:
                 raise _lost(missing.extent, offset) from None
             except _Damaged as damage:
+                if self._index.changes != changes:
+                    continue  # what it was repacked into is whole
                 await self._mark_lost(stream, offset, damage.extent)
                 if self._all_dead(stream, offset, damage.extent.end):
                     return Chunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
+
+    async def _before_loss(self, stream: int, offset: int, end: int) -> Chunk:
+        """What no extent ends before `end` of: nothing, unless a loss begins there in the middle of one. That is so
+        where slices were joined, and one of them was found damaged where it was before."""
+        if True:
+            return Chunk((), end)
+        extents = await self.resolving(lambda: self._index.find(stream, offset, 1, limits.OFFSET_MAX))
+        if not extents or extents[0].base >= end:
+            return Chunk((), end)
+        (batches,) = await self._load(extents[:1])
+        kept = [(end, extents[0].end), *self._deleted(stream, extents[:1])]
+        (before,) = await asyncio.to_thread(_without, [batches], sorted(kept))
+        return Chunk(_chunk([before], offset, extents[:1]).batches, end)
+
+    def _loss_begins(self, stream: int, offset: int, end: int) -> bool:
+        """Whether the next loss after `offset` begins at `end`."""
+        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        return loss is not None and loss[0] == end
 
     async def _read_repacked(self, place: Place, extents: list[Extent]) -> Chunk:
         ready = await self._ahead.take(place)
@@ -200,6 +220,8 @@ class Reader:
             found = extents = self._index.find(stream, offset, max_bytes, end)
         except NotLoaded:
             return None
+        if not found and self._loss_begins(stream, offset, end):
+            return None
         touched = self._transactions.touched(stream)
         if len(found) > _MANY_SLICES and not touched:
             return self._cached_joined(stream, offset, found)
@@ -244,6 +266,8 @@ class Reader:
             except _Missing as missing:
                 raise _lost(missing.extent, offset) from None
             except _Damaged as damage:
+                if self._index.changes != changes:
+                    return await self.stored(stream, offset, max_bytes)
                 await self._mark_lost(stream, offset, damage.extent)
                 raise RecordsLost(damage.extent.base, damage.extent.end, "damaged") from None
         return _chunk(batches, offset, extents)

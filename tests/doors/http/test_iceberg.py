@@ -143,6 +143,7 @@ async def test_updates_that_make_no_sense_are_refused_and_change_nothing(api: Ap
     assert (await api.ask("GET", f"{TABLES}/t"))[1] == made
 
 
+@pytest.mark.alone("expects the tables below the data directory")
 async def test_tables_stay_where_the_server_keeps_tables(api: Api, tmp_path: Path) -> None:
     store = f"file://{tmp_path}/data/objects"
     for location in (
@@ -255,6 +256,7 @@ async def test_names_move_and_stay_taken(api: Api) -> None:
     assert [each["name"] for each in (await api.ask("GET", TABLES))[1]["identifiers"]] == ["b", "c"]
 
 
+@pytest.mark.alone("fills the disk of a log of its own")
 async def test_a_full_disk_fails_the_commit_and_leaves_the_table(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

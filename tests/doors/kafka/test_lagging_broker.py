@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -13,9 +14,10 @@ from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import StoreUnreachable
 from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.testing.batches import batch
 
 from .conftest import opened
-from .requests import metadata
+from .requests import metadata, produce
 from .wire import Wire
 
 
@@ -70,3 +72,28 @@ async def test_without_a_store_what_is_known_is_told_and_nothing_is_said_not_to_
         (code,) = await _codes(wire, "two")
         assert code.retriable
         assert code is not ErrorCode.unknown_topic_or_partition
+
+
+async def test_records_that_may_have_been_written_are_not_said_not_to_be(
+    two: list[Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client without retries sends again what it is told was not written, and it would be there twice."""
+    ahead, _ = two
+    await ahead.create_topic("t")
+    sharing = ahead.log.sharing
+    assert sharing is not None
+    port = sharing.following._port
+    put = port.append
+
+    async def lose_the_answer(*asked: Any) -> Any:
+        await put(*asked)
+        raise StoreUnreachable("the store does not answer")
+
+    async with opened(ahead) as stage:
+        wire = await stage.connect()
+        monkeypatch.setattr(port, "append", lose_the_answer)
+        answer = await wire.ask(produce(9, "t", batch(b"once")[0]))
+        monkeypatch.setattr(port, "append", put)
+        assert answer.responses[0].partition_responses[0].error_code is ErrorCode.request_timed_out
+        await ahead.log.barrier()
+        assert [record.value for record in await ahead.read("t", 0)] == [b"once"]

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
@@ -18,6 +19,7 @@ from mainstem.records.building import build_batch
 from mainstem.testing.turns import until
 
 from .conftest import KafkaStage, opened
+from .messages import make
 from .shares import (
     ACCEPT,
     ACKNOWLEDGE,
@@ -32,9 +34,20 @@ from .shares import (
     ask,
     earliest,
 )
-from .wire import Wire
+from .wire import Wire, request_frame
 
 NONE = ErrorCode.none
+_OPENING = {
+    "group_id": "g",
+    "member_id": "hasty",
+    "share_session_epoch": 0,
+    "max_wait": timedelta(seconds=20),
+    "min_bytes": 1,
+    "max_records": 1,
+    "batch_size": 1,
+    "topics": (),
+    "forgotten_topics_data": (),
+}
 
 
 @pytest.fixture
@@ -269,13 +282,30 @@ async def test_who_closes_its_session_gives_back_uncounted_who_vanishes_counted(
         leaver = Sharer(await kafka.connect(), kafka.broker, member="leaver")
         assert await leaver.take(records=3) == [(0, 1), (1, 1), (2, 1)]
         assert (await leaver.fetch((0, 0, RENEW), epoch=-1)).error_code == NONE
+    share = kafka.broker.shares.of_group("g")[0]
     for deliveries in range(1, 6):
         vanisher = Sharer(await kafka.connect(), kafka.broker, member="vanisher")
-        assert await vanisher.take(records=1, wait_ms=5000) == [(0, deliveries)]
+        assert await vanisher.take(records=1) == [(0, deliveries)]
         await vanisher.wire.close()
+        await until(lambda: not share.leases.leased)
     last = Sharer(await kafka.connect(), kafka.broker, member="last")
-    await until(lambda: not kafka.broker.shares.of_group("g")[0].leases.leased)
     assert await last.take(records=1) == [(1, 1)]  # the first was handed out five times: it is given up
+
+
+async def test_every_session_of_a_connection_ends_with_it(kafka: KafkaStage) -> None:
+    wire = await kafka.connect()
+    for number in range(5):
+        await Sharer(wire, kafka.broker, member=f"m{number}").take(records=2)
+    sharer = Sharer(wire, kafka.broker, member="m0")
+    await sharer.take()  # in place of its old one
+    wire.send_raw(
+        request_frame(make(load_request_schema(FETCH, 2), _OPENING), 9)
+    )  # and one that is not waited for
+    await wire.close()
+    share = kafka.broker.shares.of_group("g")[0]
+    await until(lambda: not kafka.door.open_connections)
+    await until(lambda: not share.leases.leased)
+    assert len(kafka.door.context.share_sessions) == 0
 
 
 async def test_a_fetch_waits_for_records_and_for_what_others_give_back(

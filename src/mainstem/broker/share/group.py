@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mainstem.broker.group.assignors import Partitions
 from mainstem.broker.group.consumer_member import Beat, BeatAnswer
 from mainstem.broker.group.timers import Timer, Timers
-from mainstem.broker.share.assignor import NAME, assign_shared
+from mainstem.broker.share.assignor import assign_shared
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import FencedMemberEpoch, GroupFull, UnknownMember, WrongGroupKind
 from mainstem.ledger.topics import Topics
@@ -35,7 +35,6 @@ class ShareMember:
 class ShareGroup:
     kind = "Share"
     protocol_type = "share"
-    assignor = NAME
 
     def __init__(self, name: str, timers: Timers, members_max: int, topics: Callable[[], Topics]) -> None:
         self.name = name

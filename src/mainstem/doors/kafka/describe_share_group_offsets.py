@@ -19,7 +19,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, Refused, outcome_of
 from mainstem.doors.kafka.errors import group_code_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.security.access import Kind, Operation
@@ -82,7 +82,7 @@ def _partition(
     call: Call, group: str, topic: Topic | None, index: int, *, may: bool
 ) -> DescribeShareGroupOffsetsResponsePartition:
     start = lag = _UNKNOWN
-    outcome = Outcome(ErrorCode.none, None)
+    outcome = DONE
     try:
         if not may:
             raise Refused(ErrorCode.topic_authorization_failed, FORBIDDEN)

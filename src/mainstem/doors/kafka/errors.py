@@ -65,6 +65,14 @@ def code_of(error: BaseException) -> ErrorCode:
     return ErrorCode.unknown_server_error
 
 
+def produce_code_of(error: BaseException) -> ErrorCode:
+    """The same for records. Clients take KAFKA_STORAGE_ERROR for "not written" and send them again, however few
+    retries they were given; REQUEST_TIMED_OUT says that they may have been."""
+    if isinstance(error, errors.OutcomeUnknown | errors.Closed):
+        return ErrorCode.request_timed_out
+    return code_of(error)
+
+
 def group_code_of(error: BaseException) -> ErrorCode:
     """The same where a group's coordinator answers: a client that cannot be served now looks for it again."""
     if isinstance(error, errors.Unavailable | errors.BrokerFenced):

@@ -43,7 +43,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.streams import Streams
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
 from mainstem.doors.kafka.auto_create import create_missing, may_create
-from mainstem.doors.kafka.errors import code_of
+from mainstem.doors.kafka.errors import produce_code_of
 from mainstem.doors.kafka.lone_batch import LoneBatches
 from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
@@ -174,7 +174,7 @@ class _Produce:
                 raise InvalidBatch("there are no records")
             placing, facts = self._broker.place(topic, part.index, records)
         except MainstemError as error:
-            part.fail(code_of(error), str(error))
+            part.fail(produce_code_of(error), str(error))
             return
         part.stream = topic.streams[part.index]
         if topic.config.timestamp_type == "LogAppendTime":
@@ -190,7 +190,7 @@ class _Produce:
             part.base = done.result()[0]
             part.start = self._broker.streams.start(part.stream)
         except Exception as error:  # noqa: BLE001  # whatever became of it, the client is told
-            part.fail(code_of(error), str(error))
+            part.fail(produce_code_of(error), str(error))
         self._settled()
 
     def _settled(self) -> None:

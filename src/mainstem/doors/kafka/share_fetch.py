@@ -6,6 +6,7 @@ The messages are the library's. It has a turn of its own, as Fetch has, since it
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -25,13 +26,12 @@ from mainstem.broker.share.sessions import OPENS, ShareSession, TopicPartition
 from mainstem.broker.share.shares import Acquired, Wanted
 from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
-from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.share_sessions import (
-    OK,
     Acknowledgement,
-    Attendance,
     acknowledge,
+    attend,
     catch_up,
     check_group,
     check_readable,
@@ -54,21 +54,28 @@ _Found = dict[TopicPartition, Acquired | Outcome]
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     request = messages.read(API, call.version, bytes(body))
-    reply.run(_answer(call, request, reply))
+    try:
+        session = _session(
+            call, request
+        )  # at once: later the connection may be gone, which the session ends with
+    except (Refused, MainstemError) as error:
+        refused = _refused(outcome_of(error))
+        reply.send([messages.write(API, call.version, refused)], failed=True)
+        return
+    reply.run(_answer(call, request, session, reply))
 
 
-async def _answer(call: Call, request: ShareFetchRequest, reply: Reply) -> None:
+async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession, reply: Reply) -> None:
     hurry = asyncio.Event()
     reply.on_hurry(hurry.set)
     try:
-        session = _session(call, request)
         answer, size = await _served(call, request, session, hurry)
     except (Refused, MainstemError) as error:
         answer, size = _refused(outcome_of(error)), 0
     if size:
         held_ms = throttle(call, CONSUMER_BYTE_RATE, size, reply)
         if held_ms:
-            answer = _throttled(answer, held_ms)
+            answer = replace(answer, throttle_time=i32Timedelta.parse(held_ms * _MS))
     reply.send([messages.write(API, call.version, answer)], failed=bool(answer.error_code))
 
 
@@ -88,7 +95,7 @@ def _session(call: Call, request: ShareFetchRequest) -> ShareSession:
         if any(part.acknowledgement_batches for topic in request.topics for part in topic.partitions):
             raise Refused(ErrorCode.invalid_request, "a share session that opens has nothing to acknowledge")
         session = sessions.open(group, member)
-        call.memory = Attendance(call, session)
+        attend(call, session)
     else:
         session = sessions.find(group, member, epoch)
     if not closes(epoch):
@@ -155,7 +162,7 @@ async def _fetched(
 def _response(call: Call, session: ShareSession, outcomes: _Outcomes, found: _Found) -> ShareFetchResponse:
     topics: dict[bytes, list[PartitionData]] = {}
     for place in dict.fromkeys([*outcomes, *found]):
-        part = _partition(call, place, outcomes.get(place, OK), found.get(place))
+        part = _partition(call, place, outcomes.get(place, DONE), found.get(place))
         topics.setdefault(place[0], []).append(part)
     lock_ms = call.context.broker.shares.settings(session.group).lock_ms
     return ShareFetchResponse(
@@ -175,7 +182,7 @@ def _response(call: Call, session: ShareSession, outcomes: _Outcomes, found: _Fo
 def _partition(
     call: Call, place: TopicPartition, acknowledged: Outcome, found: Acquired | Outcome | None
 ) -> PartitionData:
-    fetched = found if isinstance(found, Outcome) else OK
+    fetched = found if isinstance(found, Outcome) else DONE
     acquired = found if isinstance(found, Acquired) else None
     return PartitionData(
         partition_index=i32(place[1]),
@@ -200,17 +207,6 @@ def _refused(outcome: Outcome) -> ShareFetchResponse:
         acquisition_lock_timeout=NO_THROTTLE,
         responses=(),
         node_endpoints=(),
-    )
-
-
-def _throttled(answer: ShareFetchResponse, held_ms: int) -> ShareFetchResponse:
-    return ShareFetchResponse(
-        throttle_time=i32Timedelta.parse(held_ms * _MS),
-        error_code=answer.error_code,
-        error_message=answer.error_message,
-        acquisition_lock_timeout=answer.acquisition_lock_timeout,
-        responses=answer.responses,
-        node_endpoints=answer.node_endpoints,
     )
 
 

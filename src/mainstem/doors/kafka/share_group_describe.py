@@ -21,6 +21,7 @@ from mainstem.broker.group.classic import DEAD, EMPTY
 from mainstem.broker.share.assignor import NAME
 from mainstem.broker.share.group import ShareGroup, ShareMember
 from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.by_topic import by_topic
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.security.access import Kind
 from mainstem.doors.kafka.throttle import NO_THROTTLE
@@ -80,16 +81,14 @@ def _member(call: Call, member: ShareMember) -> Member:
 
 def _assignment(call: Call, partitions: Partitions) -> Assignment:
     """Topics deleted meanwhile are left out: they have no name any more."""
-    topics: dict[bytes, list[i32]] = {}
-    for topic_id, number in sorted(partitions):
-        topics.setdefault(topic_id, []).append(i32(number))
+    topics = by_topic(partitions)
     found = ((call.context.broker.streams.get_by_id(topic_id), topic_id) for topic_id in topics)
     return Assignment(
         topic_partitions=tuple(
             TopicPartitions(
                 topic_id=UUID(bytes=topic_id),
                 topic_name=TopicName(topic.name),
-                partitions=tuple(topics[topic_id]),
+                partitions=topics[topic_id],
             )
             for topic, topic_id in found
             if topic is not None

@@ -17,6 +17,7 @@ from kio.static.primitive import i32, i32Timedelta
 from mainstem.broker.group.assignors import Partitions
 from mainstem.broker.group.consumer_member import Beat
 from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.by_topic import by_topic
 from mainstem.doors.kafka.errors import group_code_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
@@ -54,13 +55,10 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
 
 
 def _assignment(assigned: Partitions) -> Assignment:
-    topics: dict[bytes, list[i32]] = {}
-    for topic_id, number in sorted(assigned):
-        topics.setdefault(topic_id, []).append(i32(number))
     return Assignment(
         topic_partitions=tuple(
-            TopicPartitions(topic_id=UUID(bytes=topic_id), partitions=tuple(numbers))
-            for topic_id, numbers in topics.items()
+            TopicPartitions(topic_id=UUID(bytes=topic_id), partitions=numbers)
+            for topic_id, numbers in by_topic(assigned).items()
         )
     )
 

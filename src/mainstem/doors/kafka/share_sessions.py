@@ -12,14 +12,14 @@ from mainstem import limits
 from mainstem.broker.share.sessions import CLOSES, ShareSession
 from mainstem.broker.share.shares import Settlement
 from mainstem.doors.kafka.api import Call
-from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.errors import MainstemError
 from mainstem.ledger.share_commands import Verdict
 
 _KINDS = (Verdict.GAP, Verdict.ACCEPT, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW)
-OK = Outcome(ErrorCode.none, None)
 
 
 class Batch(Protocol):
@@ -88,7 +88,7 @@ async def acknowledge(
             stream = stream_of(call, topic_id, partition)
             ranges = _settlements(batches, renews=renews)
             await call.context.broker.shares.settle(session.group, session.member, stream, ranges)
-            outcomes[topic_id, partition] = OK
+            outcomes[topic_id, partition] = DONE
         except (Refused, MainstemError) as error:
             outcomes[topic_id, partition] = outcome_of(error)
     return outcomes
@@ -125,13 +125,21 @@ def closes(epoch: int) -> bool:
     return epoch == CLOSES
 
 
-class Attendance:
+def attend(call: Call, session: ShareSession) -> None:
     """A member is there as long as its connection is: what it has when that breaks is to be had again."""
+    if not isinstance(call.memory, _Attendance):
+        call.memory = _Attendance(call.context)
+    call.memory.sessions[session.group, session.member] = session
 
-    def __init__(self, call: Call, session: ShareSession) -> None:
-        self._context = call.context
-        self.session = session
+
+class _Attendance:
+    """The sessions that were opened through one connection."""
+
+    def __init__(self, context: KafkaContext) -> None:
+        self._context = context
+        self.sessions: dict[tuple[str, str], ShareSession] = {}
 
     def forget(self) -> None:
-        if self._context.share_sessions.close(self.session):
-            self._context.broker.shares.abandon(self.session.group, self.session.member)
+        for session in self.sessions.values():
+            if self._context.share_sessions.close(session):
+                self._context.broker.shares.abandon(session.group, session.member)
