@@ -300,6 +300,25 @@ async def test_damage_that_the_repacker_meets_is_an_explicit_loss_and_nothing_el
     assert (await scan(broker, "busy")) == (values, lost)
 
 
+async def test_damage_in_an_object_that_was_repacked_is_no_loss(machine: Machine) -> None:
+    machine._checkpoint_every_bytes = 1 << 40  # so that a start replays all of it
+    broker = await machine.open()
+    await _write_two(broker, 60)
+    expected = await scan(broker, "busy")
+    await _repack_all(broker)
+    for number in _wal_numbers(machine):
+        if number < broker.log.ledger.repacked.frontier:
+            rows = SealedExtents.decode(number, broker.log._port.read_index(number)).rows
+            for start in rows["start"].tolist():
+                machine.files.flip_bit(segment_path(DIRECTORY / WAL, number), start + 70, 2)
+    await machine.kill()
+    assert await scan(await machine.open(), "busy") == expected
+    await machine.close()
+    report = DirectoryCheck(DIRECTORY, files=machine.files).run()
+    assert report.sound
+    assert report.counts[Severity.HARMLESS]
+
+
 async def test_a_loss_told_of_one_slice_leaves_those_it_was_joined_with(machine: Machine) -> None:
     broker = await machine.open()
     written = await _write_two(broker, 120)

@@ -154,7 +154,7 @@ class Reader:
     async def _before_loss(self, stream: int, offset: int, end: int) -> Chunk:
         """What no extent ends before `end` of: nothing, unless a loss begins there in the middle of one. That is so
         where slices were joined, and one of them was found damaged where it was before."""
-        if True:
+        if not self._loss_begins(stream, offset, end):
             return Chunk((), end)
         extents = await self.resolving(lambda: self._index.find(stream, offset, 1, limits.OFFSET_MAX))
         if not extents or extents[0].base >= end:

@@ -171,13 +171,20 @@ async def recover(port: CommitLog, shared: SharedCommitLog | None = None) -> Rec
             recovered.index.add_sealed(SealedExtents.decode(object.number, index))
         else:
             recovered.replayed_bytes += object.size_bytes
+    damaged: list[tuple[int, list[tuple[int, int, int]]]] = []  # by object
     async for replayed in replay(port, ledger):
         if recovered.index.open_number not in (None, replayed.object):
             _finish(recovered, sealed)
-        _take_extents(port, recovered, replayed)
+        extents = extents_of(replayed.rows, replayed.outcome, replayed.starts)
+        recovered.index.open_object(replayed.object).extend(extents)
+        if not replayed.intact:
+            damaged.append((replayed.object, _damaged(port, replayed.object, extents)))
     if recovered.index.open_number in sealed:
         _finish(recovered, sealed)
     recovered.index.follow_repack()
+    for number, lost in damaged:
+        if number >= ledger.repacked.frontier:  # else what it was repacked into is whole
+            recovered.damaged += lost
     if ledger.position != port.end:
         raise LogDamaged(
             f"the log ends at position {port.end}, but its commits are there only up to {ledger.position}: "
@@ -194,13 +201,6 @@ def _finish(recovered: Recovered, sealed: set[int]) -> None:
         recovered.index.mark_sealed(extents.number)
     else:
         recovered.unsealed.append(extents)
-
-
-def _take_extents(port: CommitLog, recovered: Recovered, replayed: Replayed) -> None:
-    extents = extents_of(replayed.rows, replayed.outcome, replayed.starts)
-    recovered.index.open_object(replayed.object).extend(extents)
-    if not replayed.intact:
-        recovered.damaged += _damaged(port, replayed.object, extents)
 
 
 def _damaged(port: CommitLog, object: int, extents: Rows) -> list[tuple[int, int, int]]:
