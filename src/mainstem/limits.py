@@ -216,7 +216,8 @@ REPACKED_FILE_BYTES = 32 * MIB  # of payload, built in memory
 REPACKED_FILE_EXTENTS_MAX = 64 * KIB  # which bounds its index
 REPACKED_FILES_PER_ROUND_MAX = 10_000
 REPACKED_READS_AHEAD = 4  # under way for one who reads a stream from front to end …
-REPACKED_AHEAD_BYTES_MAX = 4 * MIB  # … by reads of no more than this
+REPACKED_AHEAD_BYTES_MIN = 64 * KIB  # … by reads of no less …
+REPACKED_AHEAD_BYTES_MAX = 4 * MIB  # … and no more than this
 REPACKED_READERS_MAX = 32  # read ahead for, or remembered
 REPACKED_EXTENT_BYTES = 32 * KIB  # small slices that follow each other are joined up to this
 

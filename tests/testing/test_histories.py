@@ -187,6 +187,15 @@ def test_a_group_that_rewinds_on_purpose_says_so() -> None:
     assert history.findings(final) == []
 
 
+def test_writers_that_may_repeat_themselves_lose_nothing_all_the_same() -> None:
+    history, final = good_history()
+    history.repeats("s")
+    twice = [*final["s"], (99, b"committed")]
+    assert history.findings({"s": twice}) == []
+    lost = [record for record in twice if record[1] != b"committed"]
+    assert {finding.broken for finding in history.findings({"s": lost})} == {Broken.LOST}
+
+
 def test_a_value_names_its_write() -> None:
     history, _ = good_history()
     with pytest.raises(ValueError, match="twice"):

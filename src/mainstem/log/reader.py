@@ -159,7 +159,10 @@ class Reader:
         extents = await self.resolving(lambda: self._index.find(stream, offset, 1, limits.OFFSET_MAX))
         if not extents or extents[0].base >= end:
             return Chunk((), end)
-        (batches,) = await self._load(extents[:1])
+        try:
+            (batches,) = await self._load(extents[:1])
+        except _Damaged:  # so that is what was lost, and the rest of it was deleted before
+            return Chunk((), end)
         kept = [(end, extents[0].end), *self._deleted(stream, extents[:1])]
         (before,) = await asyncio.to_thread(_without, [batches], sorted(kept))
         return Chunk(_chunk([before], offset, extents[:1]).batches, end)

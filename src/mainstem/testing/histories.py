@@ -100,6 +100,7 @@ class ClusterHistory:
     _fences: dict[str, int] = field(default_factory=dict)
     _holds: list[_Hold] = field(default_factory=list)
     _removed: dict[str, int] = field(default_factory=dict)
+    _repeating: set[str] = field(default_factory=set)
 
     # Writes
 
@@ -132,6 +133,10 @@ class ClusterHistory:
     def removed(self, stream: str, below: int) -> None:
         """Retention or a trim was asked for: records below may be gone."""
         self._removed[stream] = max(below, self._removed.get(stream, 0))
+
+    def repeats(self, stream: str) -> None:
+        """Its writers may send a value again, whatever they were told: it may be there more than once."""
+        self._repeating.add(stream)
 
     # Reads
 
@@ -219,15 +224,18 @@ class ClusterHistory:
             self._find(Broken.READ_BACKWARDS, f"{stream} lists its offsets out of order")
 
     def _check_acked(self, final: Mapping[str, Sequence[Record]]) -> None:
-        places = {(stream, value): at for stream, records in final.items() for at, value in records}
+        places: dict[tuple[str, bytes], list[int]] = {}
+        for stream, records in final.items():
+            for at, value in records:
+                places.setdefault((stream, value), []).append(at)
         for write in self.writes.values():
             if write.outcome is not Outcome.ACKED or self._may_be_gone(write):
                 continue
-            place = places.get((write.stream, write.value))
-            if place is None:
+            found = places.get((write.stream, write.value))
+            if found is None:
                 self._find(Broken.LOST, f"{write.value!r} acked at {write.stream}[{write.offset}]")
-            elif place != write.offset:
-                detail = f"{write.value!r} acked at {write.stream}[{write.offset}] is at [{place}]"
+            elif write.offset not in found:
+                detail = f"{write.value!r} acked at {write.stream}[{write.offset}] is at {found}"
                 self._find(Broken.MISPLACED, detail)
 
     def _may_be_gone(self, write: Write) -> bool:
@@ -251,7 +259,7 @@ class ClusterHistory:
         if known != value:
             self._find(Broken.TWO_CONTENTS, f"{where}, which was {known!r}")
         place = self._places.setdefault((stream, value), offset)
-        if place != offset:
+        if place != offset and stream not in self._repeating:
             self._find(Broken.DUPLICATE, f"{where}, which is at [{place}] too")
         write = self.writes.get(value)
         if write is None or write.stream != stream:

@@ -100,7 +100,7 @@ class IdempotentProducer(Producing):
 
 
 class PlainProducer(IdempotentProducer):
-    """Without retries, so that what it sends is sent once."""
+    """Without retries of its own, and without idempotence: what it was told is written is there, at least once."""
 
     topic = "plain"
     _options: ClassVar[dict[str, Any]] = {"enable.idempotence": False, "retries": 0}
