@@ -27,6 +27,8 @@ from mainstem.testing.cluster import eventually
 from mainstem.testing.histories import Record
 
 _TOPICS = ("idempotent", "plain", "transactional")
+_GOES_ON = ("idempotent acked", "plain acked", "read")
+_CALM_S = 60.0
 _DRAIN_S = 60.0
 _READ_S = 60.0
 
@@ -58,6 +60,7 @@ def run(kind: str, *, seed: int, seconds: float, folder: Path) -> Report:
         while time.monotonic() < end:
             stage.trouble()
         stage.calm()
+        _go_on(notes)
         _stop(clients)
         _drain(stage, seed, notes, jobs)
         final = _final(stage, notes)
@@ -93,6 +96,16 @@ def _clients(stage: Stage, seed: int, notes: Notes, jobs: Jobs) -> list[ChaosCli
         QueueWorker("q1", seed, notes, stage.http_addresses, jobs),
         QueueWorker("q2", seed, notes, stage.http_addresses, jobs),
     ]
+
+
+def _go_on(notes: Notes) -> None:
+    """Once it is calm, clients get on with their work. Raises AssertionError if they do not."""
+    before = Counter(notes.counts)
+    eventually(
+        lambda: {work: notes.counts[work] - before[work] for work in _GOES_ON},
+        lambda more: all(more.values()),
+        _CALM_S,
+    )
 
 
 def _stop(clients: list[ChaosClient]) -> None:
