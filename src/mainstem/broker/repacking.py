@@ -38,9 +38,7 @@ class Repacking:
         """Whether batches of the stream are being packed, so that later ones have to wait."""
         return stream in self._lines
 
-    def place(
-        self, stream: int, config: TopicConfig, batches: Slice, append: Append
-    ) -> Awaitable[Placed]:
+    def place(self, stream: int, config: TopicConfig, batches: Slice, append: Append) -> Awaitable[Placed]:
         """Append the batches as the topic stores them, after all that were placed before.
 
         Raises InvalidBatch, TooLarge, at once or when awaited."""
