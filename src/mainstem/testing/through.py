@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,7 @@ class _Log:
 
 
 class Through:
-    """The logs of one run of the tests."""
+    """The logs of one run of the tests, in a folder of their own that goes with them."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self._kind = kind
@@ -74,6 +75,7 @@ class Through:
         if self._s3 is not None:
             self._s3.kill()
             self._s3 = None
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _log(self, data_dir: Path) -> _Log:
         found = self._logs.pop(data_dir, None)
