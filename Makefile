@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 RUNS   := $(VENV)/.runs
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+# Half as many again as there are cores: a good part of the tests' time is waiting for servers they started.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 
 # Real clients of the Kafka door, and all of the HTTP door. What looks into a broker's own files is marked `alone`.
 THROUGH := $(wildcard tests/doors/kafka/test_*clients.py) tests/doors/kafka/test_kcat.py tests/doors/kafka/test_kill.py tests/doors/http

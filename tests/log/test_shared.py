@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.errors import BrokerFenced
+from mainstem.errors import BrokerFenced, OutcomeUnknown, Stale, Unavailable
+from mainstem.log.following import Following
 from mainstem.log.log import Log, LogOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.bucket.log import BucketCommitLog
@@ -98,6 +99,26 @@ async def test_a_broker_that_joins_later_finds_everything(cell: Cell) -> None:
     await cell.leave(one)
     two = await cell.join(2)
     assert len((await scan(two, "t"))[0]) == 10
+
+
+@pytest.mark.parametrize("trouble", [Unavailable("no answer"), Stale("too far behind")])
+async def test_what_is_in_the_log_is_not_said_to_be_missing(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch, trouble: Unavailable
+) -> None:
+    """A commit may be written and what others wrote before it be out of reach: to repeat it would double it."""
+    one = await cell.join(1)
+    await one.create_topic("t")
+
+    async def fail(*_: object) -> None:
+        raise trouble
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Following, "_reach", fail)
+        with pytest.raises(OutcomeUnknown):
+            await one.append_values("t", [b"written"])
+    two = await cell.join(2)
+    assert await scan(two, "t") == ({0: b"written"}, [])
+    assert (await one.append_values("t", [b"next"])).base_offset == 1
 
 
 async def test_a_broker_that_was_replaced_writes_nothing_more(cell: Cell) -> None:

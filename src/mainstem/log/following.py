@@ -49,24 +49,33 @@ class Following:
     async def append(self, encoded: bytes, slices: Sequence[Buffer], prepared: object = None) -> Placement:
         """Write a commit. When this returns everything before it is applied, and the caller applies it at once.
 
-        Raises OutcomeUnknown, Stale or TooLarge."""
+        Raises OutcomeUnknown; or Unavailable or TooLarge, if it is not there and never will be."""
         self._in_flight = encoded
         try:
             while True:
                 try:
                     placement = await self._port.append(encoded, slices, prepared)
                 except Overtaken as others:
+                    # The port may know more than is applied: what came before could not be read at the time.
+                    await self._reach(others.commits[0].placement.position)
                     self._apply(others.commits)
                 except (Stale, Closed):
                     raise  # it is not there, and never will be
                 except Unavailable as error:
                     raise OutcomeUnknown(f"whether this was written is unknown: {error}") from error
                 else:
-                    await self._reach(placement.position)
+                    await self._reach_written(placement.position)
                     return placement
         finally:
             self._in_flight = None
             self._moved.set()  # whatever became of it, nobody else need leave it to this broker any more
+
+    async def _reach_written(self, position: int) -> None:
+        """Apply what stands before a commit of this broker. If that fails the commit is in the log all the same."""
+        try:
+            await self._reach(position)
+        except Unavailable as error:
+            raise OutcomeUnknown(f"this was written, but not what became of it can be told: {error}") from error
 
     def take_number(self, broker: int) -> None:
         """This broker got another number. Before its first commit."""
