@@ -75,7 +75,9 @@ class Following:
         try:
             await self._reach(position)
         except Unavailable as error:
-            raise OutcomeUnknown(f"this was written, but not what became of it can be told: {error}") from error
+            raise OutcomeUnknown(
+                f"this was written, but not what became of it can be told: {error}"
+            ) from error
 
     def take_number(self, broker: int) -> None:
         """This broker got another number. Before its first commit."""
