@@ -48,6 +48,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Those that take longest first: begun last, they would leave one worker at it while the others have nothing to do.
+    items.sort(key=lambda item: "tests/spark/" not in item.nodeid)
     if config.getoption("--through") is None:
         return
     for item in items:
