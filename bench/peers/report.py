@@ -47,7 +47,7 @@ def machine() -> str:
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
     busy = f"load {load:.1f} before the runs"
-    if load > cores / 2:
+    if load > 0.75 * cores:
         busy += ", so other work took part of the machine: the figures are too low and uneven"
     today = datetime.now(UTC).date().isoformat()
     return f"{model}, {cores} cores, Linux {platform.release()}, Python {platform.python_version()}, {today}; {busy}"

@@ -46,11 +46,6 @@ class Report:
 def run(kind: str, *, seed: int, seconds: float, folder: Path) -> Report:
     """`kind`: where the log is, "bucket" or "etcd". Raises InvariantBroken with all that was broken."""
     notes, jobs = Notes(), Jobs()
-    with notes as history:
-        for partition in range(PARTITIONS):
-            history.repeats(
-                stream("plain", partition)
-            )  # a producer without a number of its own may send twice
     with Stage(kind, seed, folder) as stage:
         _make_topics(stage)
         clients = _clients(stage, seed, notes, jobs)
