@@ -25,7 +25,7 @@ DECODE_CALL_BYTES = 4 * MIB  # record bytes decoded by one kernel call; a larger
 DECODE_CALL_RECORDS = 64 * KIB  # records decoded by one kernel call; a larger batch goes alone
 DECODE_CALL_BATCHES = 16 * KIB  # batches decoded by one kernel call
 INTERPRETED_RECORDS_MAX = 48  # up to here plain Python beats the cost of calling a compiled kernel
-REPACK_INLINE_BYTES_MAX = 4 * KIB  # a slice this small changes its codec on the event loop
+RECOMPRESSED_INLINE_BYTES_MAX = 4 * KIB  # a slice this small changes its codec on the event loop
 JSON_NESTING_MAX = 512  # levels of arrays and objects in a value that is shown as JSON
 ZSTD_WINDOW_BYTES_MAX = 128 * MIB  # memory a zstd frame may ask for
 

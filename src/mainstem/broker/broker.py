@@ -31,7 +31,7 @@ from mainstem.broker.log_clock import LogClock
 from mainstem.broker.names import valid_name
 from mainstem.broker.opening import open_log
 from mainstem.broker.queues import Queues
-from mainstem.broker.repacking import Repacking
+from mainstem.broker.recompression import Recompression
 from mainstem.broker.retention import Retention
 from mainstem.broker.rounds import Rounds
 from mainstem.broker.routers import Routers
@@ -176,7 +176,7 @@ class Broker:
         self.streams = Streams(log)
         self.client_quotas = ClientQuotas(log, clock)
         self.shares = Shares(log, clock, self.streams)
-        self._repacking = Repacking()
+        self._recompression = Recompression()
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
         self.activity = Activity(clock)
@@ -481,9 +481,9 @@ class Broker:
     def _place(
         self, stream: int, config: TopicConfig, slice: Slice, facts: SliceFacts, size: int
     ) -> Awaitable[Placed]:
-        if config.compression_type == "producer" and not self._repacking.busy(stream):
+        if config.compression_type == "producer" and not self._recompression.busy(stream):
             return self._append(stream, config, slice, facts, size)
-        return self._repacking.place(
+        return self._recompression.place(
             stream, config, slice, lambda packed: self._append(stream, config, packed, facts, size)
         )
 
@@ -500,9 +500,9 @@ class Broker:
     ) -> Awaitable[Placed]:
         """Append a batch this process built: `size` is what caps count, `rows` are packed RECORD rows."""
         config = topic.config
-        if config.compression_type == "producer" and not self._repacking.busy(stream):
+        if config.compression_type == "producer" and not self._recompression.busy(stream):
             return self._log.append(stream, slice, facts, size, rows)
-        return self._repacking.place(
+        return self._recompression.place(
             stream, config, slice, lambda packed: self._log.append(stream, packed, facts, size, rows)
         )
 

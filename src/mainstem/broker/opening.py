@@ -20,6 +20,7 @@ from mainstem.ports.files import Lock, OsFiles, make_directories
 from mainstem.ports.host import boot_id
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.open import open_store
+from mainstem.ports.objectstore.port import ObjectStore
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import BrokerOptions
@@ -41,17 +42,7 @@ async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tupl
 
 async def _open_own(options: BrokerOptions, clock: Clock) -> Log:
     port = await LocalCommitLog.open(options.data_dir, segment_bytes=options.segment_bytes)
-    try:
-        log = await Log.open(
-            port,
-            clock,
-            replace(_log_options(options), boot_id=boot_id()),
-            ChildCheckpoints(options.data_dir),
-            open_store(options.objects_url),
-        )
-    except BaseException:
-        await port.close()
-        raise
+    log = await _opened(port, options, clock, open_store(options.objects_url))
     if elsewhere := absent_tiers(port, log.ledger):
         await log.close()
         raise InvalidConfig(
@@ -76,17 +67,7 @@ async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, 
             CachedObjectStore(store, options.data_dir / _CACHE),
             segment_bytes=options.segment_bytes,
         )
-        try:
-            log = await Log.open(
-                port,
-                clock,
-                replace(_log_options(options), boot_id=boot_id()),
-                ChildCheckpoints(options.data_dir),
-                store,
-            )
-        except BaseException:
-            await port.close()
-            raise
+        log = await _opened(port, options, clock, store)
         try:
             await check_owned(port, store, log.ledger)
             if not await missing_notes(port, log.ledger):
@@ -96,6 +77,21 @@ async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, 
             await log.close()
             raise
         await log.close()  # it was recovered without the objects whose notes are there now
+
+
+async def _opened(port: LocalCommitLog, options: BrokerOptions, clock: Clock, store: ObjectStore) -> Log:
+    """The log over a port of its own, which is closed if that fails."""
+    try:
+        return await Log.open(
+            port,
+            clock,
+            replace(_log_options(options), boot_id=boot_id()),
+            ChildCheckpoints(options.data_dir),
+            store,
+        )
+    except BaseException:
+        await port.close()
+        raise
 
 
 async def _join(

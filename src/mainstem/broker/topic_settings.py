@@ -109,7 +109,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "string",
         "compression_type",
         one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        "How batches are stored. producer keeps them as they came; anything else repacks those that differ.",
+        "How batches are stored. producer keeps them as they came; anything else recompresses those that differ.",
         "compression.type",
     ),
     _effective(
@@ -171,10 +171,16 @@ _KAFKA: tuple[TopicSetting, ...] = (
 )
 
 _KAFKA_INERT: tuple[TopicSetting, ...] = (
-    _inert("compression.gzip.level", "int", "-1", whole(-1, 9), "repacking uses the codec's usual level."),
-    _inert("compression.lz4.level", "int", "9", whole(1, 17), "repacking uses the codec's usual level."),
     _inert(
-        "compression.zstd.level", "int", "3", whole(-131072, 22), "repacking uses the codec's usual level."
+        "compression.gzip.level", "int", "-1", whole(-1, 9), "recompression uses the codec's usual level."
+    ),
+    _inert("compression.lz4.level", "int", "9", whole(1, 17), "recompression uses the codec's usual level."),
+    _inert(
+        "compression.zstd.level",
+        "int",
+        "3",
+        whole(-131072, 22),
+        "recompression uses the codec's usual level.",
     ),
     _inert("file.delete.delay.ms", "long", "60000", whole(0), _SEGMENTS, "log.segment.delete.delay.ms"),
     _inert("flush.messages", "long", str(INT64_MAX), whole(1), _SYNCS, "log.flush.interval.messages"),

@@ -25,7 +25,7 @@ STORED: dict[str, Codec] = {
     "lz4": "lz4",
     "zstd": "zstd",
 }
-LARGE = b"large " * limits.REPACK_INLINE_BYTES_MAX
+LARGE = b"large " * limits.RECOMPRESSED_INLINE_BYTES_MAX
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def _stored(broker: Broker, name: str = "t") -> tuple[list[BatchHeader], l
 
 @pytest.mark.parametrize("came", CODECS)
 @pytest.mark.parametrize("kind", STORED)
-@pytest.mark.parametrize("size", [10, limits.REPACK_INLINE_BYTES_MAX])
+@pytest.mark.parametrize("size", [10, limits.RECOMPRESSED_INLINE_BYTES_MAX])
 async def test_a_batch_is_stored_in_the_topics_codec(
     machine: Machine, kind: str, came: Codec, size: int
 ) -> None:
@@ -120,7 +120,7 @@ async def test_small_batches_do_not_overtake_large_ones(machine: Machine) -> Non
     assert (await _stored(broker))[1] == sent
 
 
-async def test_batches_wait_even_if_the_topic_stops_repacking_meanwhile(machine: Machine) -> None:
+async def test_batches_wait_even_if_the_topic_stops_recompressing_meanwhile(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(compression_type="gzip"))
     first = broker.place(broker.streams.topic("t"), 0, _batch(LARGE))[0]
@@ -130,7 +130,7 @@ async def test_batches_wait_even_if_the_topic_stops_repacking_meanwhile(machine:
     assert [base for base, _ in await asyncio.gather(first, second)] == [0, 1]
 
 
-async def test_an_idempotent_producer_is_followed_through_repacking(machine: Machine) -> None:
+async def test_an_idempotent_producer_is_followed_through_recompression(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(compression_type="zstd"))
     topic = broker.streams.topic("t")
@@ -156,7 +156,7 @@ def _garbage(size: int) -> bytearray:
     return seal(batch, attributes=1, last_offset_delta=0, base_timestamp=0, max_timestamp=0, count=1)
 
 
-@pytest.mark.parametrize("size", [1, limits.REPACK_INLINE_BYTES_MAX])
+@pytest.mark.parametrize("size", [1, limits.RECOMPRESSED_INLINE_BYTES_MAX])
 async def test_a_batch_that_cannot_be_unpacked_is_refused_and_nothing_else(
     machine: Machine, size: int
 ) -> None:

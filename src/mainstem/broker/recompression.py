@@ -1,4 +1,4 @@
-"""Repacking: batches that a topic stores in another codec than they came in.
+"""Recompression: batches that a topic stores in another codec than they came in.
 
 Small ones are packed where they are, the others on a thread. Meanwhile whatever comes after them for the same
 stream waits, so that everything is appended in the order it came.
@@ -29,7 +29,7 @@ class _Line:
     length: int = 0
 
 
-class Repacking:
+class Recompression:
     def __init__(self) -> None:
         self._lines: dict[int, _Line] = {}
         self._tasks: set[asyncio.Task[Placed]] = set()
@@ -79,7 +79,7 @@ def _heavy(batches: Slice, config: TopicConfig) -> bool:
     if codec is None:
         return False
     differing = [header for header in walk(batches) if header.codec_id != codec_id(codec)]
-    if len(batches) > limits.REPACK_INLINE_BYTES_MAX:
+    if len(batches) > limits.RECOMPRESSED_INLINE_BYTES_MAX:
         return bool(differing)
     return any(header.codec_id for header in differing)
 
