@@ -63,6 +63,20 @@ async def test_size_retention_keeps_the_newest_slices_that_fit(machine: Machine)
     assert await broker.enforce_retention() == 0
 
 
+async def test_size_retention_reaches_over_more_objects_than_memory_has_indexes_of(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_MEMORY_BYTES", 0, raising=False)
+    broker = await _opened(machine)
+    for _ in range(400):
+        await broker.append_values("t", [b"." * 100])
+    size = len((await broker.fetch("t", 0, max_bytes=1)).batches[0])
+    await broker.alter_topic("t", TopicConfig(retention_bytes=200 * size))
+    async with asyncio.timeout(30):
+        assert await broker.enforce_retention() == 1
+    assert await _offsets(broker) == list(range(200, 400))
+
+
 async def test_retention_that_is_off_or_compacts_trims_nothing(machine: Machine) -> None:
     broker = await _opened(machine)
     await broker.create_topic("c", config=TopicConfig(retention_ms=1, cleanup_policy="compact"))
