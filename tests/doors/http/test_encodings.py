@@ -55,7 +55,7 @@ async def test_a_packed_body_is_bounded_by_what_it_unpacks_to(
     [
         ("br", b"x", (415, "unsupported_media_type")),
         ("gzip", b"x", (400, "invalid_request")),
-        ("gzip", gzip.compress(b"{}")[:-4], (400, "invalid_request")),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-4], (400, "invalid_request")),
         ("zstd", b"x", (400, "invalid_request")),
     ],
 )
