@@ -22,6 +22,7 @@ _SLICES = {
         "http/test_queues.py::test_an_ack_deletes_for_good",
         "http/test_queues.py::test_a_lease_expires_strictly_after_its_deadline_and_keeps_the_count",
         "http/test_groups.py::test_a_group_is_listed_and_shown_with_its_lag",
+        "http/test_pipelines.py::test_how_far_behind_it_is_is_reckoned_when_somebody_looks",
     ),
     "cluster-etcd": (
         "kafka/test_transactions_clients.py::test_commits_are_seen_and_aborts_are_not",

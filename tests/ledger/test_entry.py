@@ -223,4 +223,6 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "PlanTier": 143,
         "SettleTier": 144,
         "ForgetTier": 145,
+        "KeepReport": 150,
+        "BumpGeneration": 151,
     }

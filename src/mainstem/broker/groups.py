@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -39,6 +40,7 @@ from mainstem.errors import (
     UnsupportedAssignor,
     WrongGroupKind,
 )
+from mainstem.ledger.commands import BumpGeneration
 from mainstem.ledger.cursors import Cursor
 from mainstem.ledger.share_commands import DeleteShare
 from mainstem.ledger.topics import Topics
@@ -61,9 +63,9 @@ class ListedGroup(NamedTuple):
 
 
 class Groups:
-    """Membership is volatile and lives here; committed offsets are the ledger's.
+    """Membership lives here; committed offsets are the ledger's, and so is who was in a group last.
 
-    After a start nobody is a member: clients hear that they are unknown, join again, find their offsets."""
+    After a start members are asked to join again, and find their offsets."""
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class Groups:
         self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
         self._expiry = self.timers.timer(self._start_expiring)
         self._expiring: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()  # the ledger who is in a group
         self._closed = False
 
     def start(self) -> None:
@@ -102,6 +105,7 @@ class Groups:
         if self._expiring is not None:
             self._expiring.cancel()
             await asyncio.gather(self._expiring, return_exceptions=True)
+        await asyncio.gather(*self._telling)
 
     def hand_over(self) -> None:
         """Brokers came or went: groups that another one looks after now are forgotten, and their members told."""
@@ -207,10 +211,10 @@ class Groups:
         """Whether somebody may commit offsets of a group. A generation of -1 is no member."""
         self._check_open(group)
         found = self._groups.get(group)
+        if found is None and generation >= 0:
+            found = self._classic(group, member_id)
         if found is not None:
             found.check_commit(member_id, generation, instance_id, transactional=transactional)
-        elif generation >= 0:
-            raise UnknownMember(group, member_id)
 
     async def commit(
         self,
@@ -369,9 +373,11 @@ class Groups:
             raise NotCoordinator(group)
 
     def _classic(self, name: str, member_id: str) -> ClassicGroup:
-        """Raises UnknownMember if there is no such group."""
+        """The group of a member. Raises UnknownMember if there is no such group."""
         self._check_open(name)
         group = self._groups.get(name)
+        if group is None and self._was_in(name, member_id):
+            group = self._new_classic(name)
         if not isinstance(group, ClassicGroup):
             raise UnknownMember(name, member_id)
         return group
@@ -383,11 +389,45 @@ class Groups:
                 raise InconsistentProtocol(f"the broker assigns the partitions of group {name!r}")
             group = None
         if group is None:
-            if member_id:
+            if member_id and not self._was_in(name, member_id):
                 raise UnknownMember(name, member_id)
-            group = ClassicGroup(name, self.timers, self._options, self._new_id)
-            self._put(group)
+            group = self._new_classic(name)
         return group
+
+    def _new_classic(self, name: str) -> ClassicGroup:
+        group = ClassicGroup(
+            name,
+            self.timers,
+            self._options,
+            self._new_id,
+            before=self._log.ledger.group_generations.get(name),
+            bumped=partial(self._bumped, name),
+        )
+        self._put(group)
+        return group
+
+    def _was_in(self, name: str, member_id: str) -> bool:
+        """Whether somebody was in the group when a broker last said who is."""
+        before = self._log.ledger.group_generations.get(name)
+        return before is not None and member_id in before.members
+
+    def _bumped(self, name: str, generation: int, members: tuple[str, ...]) -> None:
+        """Have the ledger know who is in a group. Nobody waits for it: what a member commits comes after it."""
+        if len(members) > limits.GROUP_GENERATION_MEMBERS_MAX or any(
+            len(member) > limits.GROUP_GENERATION_CHARS_MAX for member in members
+        ):
+            members = ()
+        told = asyncio.get_running_loop().create_task(
+            self._tell(BumpGeneration(name, generation, members)), name="mainstem-generation"
+        )
+        self._telling.add(told)
+        told.add_done_callback(self._telling.discard)
+
+    async def _tell(self, command: BumpGeneration) -> None:
+        try:
+            await self._log.propose(command)
+        except MainstemError as error:  # its members will be strangers to the next broker
+            _log.warning("a generation was not kept", extra={"group": command.group, "error": str(error)})
 
     def _put(self, group: Group) -> None:
         if group.name not in self._groups and len(self._groups) >= self._options.groups_max:

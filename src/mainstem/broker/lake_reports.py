@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.told import Told
+from mainstem.ledger.reports import LAKE_DRIVER
 from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
+
+if TYPE_CHECKING:  # drivers import this module for its structs, and need no log for that
+    from mainstem.log.log import Log
 
 
 class TopicFailure(msgspec.Struct, frozen=True):
@@ -43,20 +49,17 @@ class HeardReport(msgspec.Struct, frozen=True):
 class LakeReports:
     """The last report of each driver."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock) -> None:
         self._clock = clock
-        self._heard: dict[str, HeardReport] = {}  # the last one heard of at the end
+        self._told = Told(LAKE_DRIVER, DriverReport, log, clock)
 
-    def hear(self, report: DriverReport) -> None:
-        self._heard.pop(report.holder, None)
-        self._heard[report.holder] = HeardReport(report, self._clock.now_ms())
-        while len(self._heard) > limits.LAKE_DRIVERS_SHOWN_MAX:
-            del self._heard[next(iter(self._heard))]
+    async def hear(self, report: DriverReport) -> None:
+        await self._told.hear(report.holder, report)
 
     def drivers(self) -> list[HeardReport]:
         """Those heard of lately."""
         since = self._clock.now_ms() - limits.LAKE_DRIVER_SILENT_MS
-        return [heard for heard in self._heard.values() if heard.heard_ms >= since]
+        return [HeardReport(*heard) for heard in self._told.heard(since).values()]
 
     def published(self) -> Iterator[Metric]:
         """As metrics."""

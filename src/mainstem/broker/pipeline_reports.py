@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from mainstem import limits
+from mainstem.broker.told import Heard, Told
 from mainstem.errors import MainstemError
+from mainstem.ledger.reports import PIPELINE
 from mainstem.metrics import Labels, Metric
 from mainstem.ports.clock import Clock
 
@@ -86,32 +88,23 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     error: str
 
 
-class _Heard(msgspec.Struct, frozen=True):
-    report: PipelineReport
-    heard_ms: int
-
-
 class PipelineReports:
-    """The last report of each pipeline. Volatile: whoever runs says it again."""
+    """The last report of each pipeline."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._heard: dict[str, _Heard] = {}  # by name, the last one heard of at the end
+        self._told = Told(PIPELINE, PipelineReport, log, clock)
 
-    def hear(self, report: PipelineReport) -> None:
-        self._heard.pop(report.pipeline, None)
-        self._heard[report.pipeline] = _Heard(report, self._clock.now_ms())
-        while len(self._heard) > limits.PIPELINES_SHOWN_MAX:
-            del self._heard[next(iter(self._heard))]
+    async def hear(self, report: PipelineReport) -> None:
+        await self._told.hear(report.pipeline, report)
 
     def pipelines(self) -> list[PipelineStatus]:
         """Those heard of lately, by name."""
-        since = self._clock.now_ms() - limits.PIPELINE_KEPT_MS
-        kept = [heard for heard in self._heard.values() if heard.heard_ms >= since]
-        return [self._status(heard) for heard in sorted(kept, key=lambda heard: heard.report.pipeline)]
+        kept = self._told.heard(self._clock.now_ms() - limits.PIPELINE_KEPT_MS)
+        return [self._status(heard) for _, heard in sorted(kept.items())]
 
-    def _status(self, heard: _Heard) -> PipelineStatus:
+    def _status(self, heard: Heard[PipelineReport]) -> PipelineStatus:
         report = heard.report
         at_work = report.state in ("starting", "running")
         silent = at_work and heard.heard_ms < self._clock.now_ms() - limits.PIPELINE_SILENT_MS

@@ -29,12 +29,14 @@ from mainstem.ledger.credentials import Credential
 from mainstem.ledger.cursors import CursorsState
 from mainstem.ledger.entry import Buffer
 from mainstem.ledger.generations import GenerationsState
+from mainstem.ledger.group_generations import GroupGeneration
 from mainstem.ledger.group_settings import GroupSettingsState
 from mainstem.ledger.idempotency import IdempotencyState
 from mainstem.ledger.leases import LeasesState
 from mainstem.ledger.members import Member
 from mainstem.ledger.producers import ProducersState
 from mainstem.ledger.repacked import RepackedState
+from mainstem.ledger.reports import Report
 from mainstem.ledger.routers import RoutersState
 from mainstem.ledger.security_commands import AccessRule
 from mainstem.ledger.share import ShareState
@@ -78,6 +80,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     shares: list[ShareState] = []
     repacked: RepackedState = RepackedState()
     tiers: list[TierState] = []
+    reports: list[Report] = []
+    group_generations: list[GroupGeneration] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode

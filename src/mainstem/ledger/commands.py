@@ -27,6 +27,7 @@ from mainstem.ledger.lake_commands import (
     TakeTask,
 )
 from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack
+from mainstem.ledger.report_commands import KeepReport
 from mainstem.ledger.router_commands import DeleteRouter, Forward, NoteForwarded, PassOver, PutRouter
 from mainstem.ledger.security_commands import (
     AlterClientQuota,
@@ -132,6 +133,14 @@ class CommitOffsets(msgspec.Struct, frozen=True, array_like=True, tag=30):
     leader_epochs: tuple[
         int, ...
     ] = ()  # one an offset, of the record before it; -1 = unknown; none = all unknown
+
+
+class BumpGeneration(msgspec.Struct, frozen=True, array_like=True, tag=151):
+    """A group is rebalanced: these are its members from now on. None: the group is forgotten."""
+
+    group: str
+    generation: int
+    members: tuple[str, ...]
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -412,4 +421,6 @@ Command = (
     | PlanTier
     | SettleTier
     | ForgetTier
+    | KeepReport
+    | BumpGeneration
 )

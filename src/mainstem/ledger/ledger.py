@@ -20,6 +20,7 @@ from mainstem.ledger import (
     commands,
     lake_commands,
     repack_commands,
+    report_commands,
     router_commands,
     security_commands,
     share_commands,
@@ -36,6 +37,7 @@ from mainstem.ledger.cursors import Cursors
 from mainstem.ledger.digest import combine
 from mainstem.ledger.entry import Buffer, Entry, Part
 from mainstem.ledger.generations import Generations
+from mainstem.ledger.group_generations import GroupGenerations
 from mainstem.ledger.group_settings import GroupSettings
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.intervals import DELETED, is_loss
@@ -45,6 +47,7 @@ from mainstem.ledger.placement import Placement, refused
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.repacked import RepackedObjects
+from mainstem.ledger.reports import Reports
 from mainstem.ledger.results import (
     AlreadyApplied,
     Beaten,
@@ -97,6 +100,8 @@ class Ledger:
         self.shares = Shares(self.streams)
         self.repacked = RepackedObjects()
         self.tiers = Tiers()
+        self.reports = Reports()
+        self.group_generations = GroupGenerations()
         self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
@@ -205,6 +210,8 @@ class Ledger:
             share_commands.AcquireShare: lambda command: self.shares.acquire(command, self.time_ms),
             share_commands.SettleShare: lambda command: self.shares.settle(command, self.time_ms),
             share_commands.DeleteShare: lambda command: self.shares.delete(command),
+            commands.BumpGeneration: lambda command: self.group_generations.bump(command),
+            report_commands.KeepReport: lambda command: self.reports.keep(command, self.time_ms),
         }
 
     # Applying
@@ -436,13 +443,15 @@ class Ledger:
                 + self.queues.digest
                 + self.shares.digest
                 + self.group_settings.digest
+                + self.group_generations.digest
                 + self.sinks.digest
                 + self.routers.digest(),
                 self.brokers.digest()
                 + self.members.digest
                 + self.credentials.digest
                 + self.access_rules.digest
-                + self.client_quotas.digest,
+                + self.client_quotas.digest
+                + self.reports.digest,
             ),
         )
 
@@ -473,6 +482,8 @@ class Ledger:
             shares=self.shares.encode(),
             repacked=self.repacked.encode(),
             tiers=self.tiers.encode(),
+            reports=self.reports.encode(),
+            group_generations=self.group_generations.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -506,6 +517,8 @@ class Ledger:
         ledger.shares = Shares.decode(state.shares, streams)
         ledger.repacked = RepackedObjects.decode(state.repacked)
         ledger.tiers = Tiers.decode(state.tiers)
+        ledger.reports = Reports.decode(state.reports)
+        ledger.group_generations = GroupGenerations.decode(state.group_generations)
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

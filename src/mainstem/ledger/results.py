@@ -8,8 +8,10 @@ from mainstem.errors import MainstemError
 from mainstem.ledger.appends import AppendOutcome
 from mainstem.ledger.client_quotas import ClientQuota
 from mainstem.ledger.credentials import Credential
+from mainstem.ledger.group_generations import GroupGeneration
 from mainstem.ledger.group_settings import GroupSettingsState
 from mainstem.ledger.members import Member
+from mainstem.ledger.reports import Report
 from mainstem.ledger.security_commands import AccessRule
 from mainstem.ledger.topics import Topic
 
@@ -363,5 +365,7 @@ Result = (
     | SharesChanged
     | ShareAcquired
     | ShareSettled
+    | Report
+    | GroupGeneration
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

@@ -81,25 +81,31 @@ class Through:
         found = self._logs.pop(data_dir, None)
         if found is None:
             self._drop_unused()
-            found = self._new_log(hashlib.blake2b(str(data_dir).encode(), digest_size=8).hexdigest())
+            found = self._new_log(data_dir)
         self._logs[data_dir] = found
         return found
 
-    def _new_log(self, name: str) -> _Log:
+    def _new_log(self, data_dir: Path) -> _Log:
         if self._s3 is None:
             self._s3 = S3Server(self._folder / "s3").__enter__()
             self._s3.make_bucket(_BUCKET)
         etcd = None
         if self._kind == "cluster-etcd":
-            etcd = EtcdCluster(self._folder / f"etcd-{name}").__enter__()
-        return _Log(self._s3.url(_BUCKET, name), etcd)
+            etcd = EtcdCluster(self._etcd_folder(data_dir)).__enter__()
+        return _Log(self._s3.url(_BUCKET, _name(data_dir)), etcd)
 
     def _drop_unused(self) -> None:
         for data_dir, log in list(self._logs.items()):
             unused = log.server is None or not log.server.running
             if log.etcd is not None and unused and len(self._logs) >= _LOGS_KEPT:
                 log.etcd.close()
+                shutil.rmtree(
+                    self._etcd_folder(data_dir), ignore_errors=True
+                )  # 128 MB each, and there are many
                 del self._logs[data_dir]
+
+    def _etcd_folder(self, data_dir: Path) -> Path:
+        return self._folder / f"etcd-{_name(data_dir)}"
 
 
 class BrokerOfThree(ServerProcess):
@@ -179,6 +185,10 @@ def end() -> None:
     if _current is not None:
         _current.close()
         _current = None
+
+
+def _name(data_dir: Path) -> str:
+    return hashlib.blake2b(str(data_dir).encode(), digest_size=8).hexdigest()
 
 
 def _of_peer(flags: Sequence[str], addresses: dict[str, Address]) -> list[str]:

@@ -10,6 +10,7 @@ from mainstem.broker.group.member import Join, Joined, Synced
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.group.timers import Timers
 from mainstem.errors import MainstemError, MemberIdRequired
+from mainstem.ledger.group_generations import GroupGeneration
 from mainstem.ports.clock import ManualClock
 
 SESSION_MS = 10_000
@@ -19,12 +20,26 @@ RANGE = (("range", b"m"),)
 
 
 class Driver:
-    def __init__(self, *, members_max: int = 1_000, initial_delay_ms: int = DELAY_MS) -> None:
+    def __init__(
+        self,
+        *,
+        members_max: int = 1_000,
+        initial_delay_ms: int = DELAY_MS,
+        before: GroupGeneration | None = None,
+    ) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         options = GroupOptions(members_max=members_max, initial_delay_ms=initial_delay_ms)
         numbers = count(1)
-        self.group = ClassicGroup("g", self.timers, options, lambda prefix: f"{prefix}-{next(numbers)}")
+        self.bumped: list[tuple[int, tuple[str, ...]]] = []
+        self.group = ClassicGroup(
+            "g",
+            self.timers,
+            options,
+            lambda prefix: f"{prefix}-{next(numbers)}",
+            before=before,
+            bumped=lambda generation, members: self.bumped.append((generation, members)),
+        )
 
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)

@@ -28,6 +28,7 @@ from mainstem.errors import (
     MemberIdRequired,
     OffsetMetadataTooLarge,
     PartitionNotFound,
+    RebalanceInProgress,
     TooLarge,
     TopicNotFound,
     UnknownMember,
@@ -244,19 +245,46 @@ async def test_members_commit_and_strangers_do_not(stage: Stage) -> None:
     ) == [None]
 
 
-async def test_after_a_restart_members_are_unknown_and_their_offsets_are_there(stage: Stage) -> None:
+async def test_after_a_restart_members_are_asked_in_and_may_commit_until_they_are(stage: Stage) -> None:
     joined = await stage.joined()
     await stage.groups.commit(
         "g", [OffsetToCommit("t", 1, 42, "m", 0)], member_id=joined.member_id, generation=1
     )
-    epoch = stage.consumer("h")
     await stage.restart()
     with pytest.raises(UnknownMember):
+        stage.groups.heartbeat("g", "a stranger", 1)
+    with pytest.raises(RebalanceInProgress):
         stage.groups.heartbeat("g", joined.member_id, 1)
+    for group, member, generation in (("g", joined.member_id, 0), ("g", "a stranger", 1), ("h", "m", 1)):
+        with pytest.raises(UnknownMember):
+            await stage.groups.commit(
+                group, [OffsetToCommit("t", 1, 0)], member_id=member, generation=generation
+            )
+    assert await stage.groups.commit(
+        "g", [OffsetToCommit("t", 1, 50)], member_id=joined.member_id, generation=1
+    ) == [None]
+    again = await stage.groups.join(a_join(member_id=joined.member_id))
+    assert (again.member_id, again.generation) == (joined.member_id, 2)
+    with pytest.raises(IllegalGeneration):
+        await stage.groups.commit("g", [], member_id=joined.member_id, generation=1)
+    cursor = stage.groups.committed("g", "t", 1)
+    assert cursor is not None
+    assert cursor.offset == 50
+
+
+async def test_the_ledger_forgets_members_that_left(stage: Stage) -> None:
+    joined = await stage.joined()
+    stage.groups.leave("g", joined.member_id)
+    await stage.restart()
+    assert stage.broker.log.ledger.group_generations.get("g") is None
     with pytest.raises(UnknownMember):
         await stage.groups.join(a_join(member_id=joined.member_id))
-    with pytest.raises(UnknownMember):
-        await stage.groups.commit("g", [], member_id=joined.member_id, generation=1)
+
+
+async def test_after_a_restart_members_that_the_broker_assigns_to_are_unknown(stage: Stage) -> None:
+    await stage.groups.commit("g", [OffsetToCommit("t", 1, 42, "m", 0)])
+    epoch = stage.consumer("h")
+    await stage.restart()
     with pytest.raises(UnknownMember):
         stage.consumer("h", epoch=epoch)
     with pytest.raises(UnknownMember):

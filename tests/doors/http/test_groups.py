@@ -146,6 +146,7 @@ async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) 
     assert not api.broker.shares.has("s")
 
 
+@pytest.mark.alone("has members at a broker that may not be the group's")
 async def test_members_of_a_share_group_are_shown(api: Api, topic: str) -> None:
     groups = api.context.known_groups()
     beat = Beat(group="s", member_id="m", epoch=0, topics=frozenset({"t"}), client_id="c", client_host="/h")

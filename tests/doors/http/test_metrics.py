@@ -38,6 +38,7 @@ def test_a_histogram_counts_each_value_below_every_bound_it_does_not_exceed() ->
     assert histogram.count == 6
 
 
+@pytest.mark.alone("every broker measures its own commits")
 async def test_commits_and_syncs_are_measured_once_a_group_not_once_a_record(api: Api) -> None:
     await api.put("orders", durability="fsync")
     before = await published(api)
@@ -55,6 +56,7 @@ async def test_commits_and_syncs_are_measured_once_a_group_not_once_a_record(api
     assert grown("mainstem_sync_seconds_count") >= 1, "a record is acknowledged once it is synced"
 
 
+@pytest.mark.alone("has members at a broker that may not be the group's")
 async def test_lag_and_members_of_groups(api: Api) -> None:
     await api.write("orders", *range(10))
     await commit(api, "billing", "orders", 4)

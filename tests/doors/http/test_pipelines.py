@@ -92,10 +92,10 @@ async def test_one_that_is_heard_of_no_more_is_silent_and_one_that_failed_says_w
 
 
 async def test_no_more_are_kept_than_there_is_room_for(api: Api) -> None:
-    for number in range(limits.PIPELINES_SHOWN_MAX + 3):
+    for number in range(limits.REPORTS_OF_A_KIND_MAX + 3):
         await told(api, name=f"p{number:03}")
     names = [one["pipeline"] for one in await shown(api)]
-    assert names == [f"p{number:03}" for number in range(3, limits.PIPELINES_SHOWN_MAX + 3)]
+    assert names == [f"p{number:03}" for number in range(3, limits.REPORTS_OF_A_KIND_MAX + 3)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -218,7 +219,9 @@ def test_kafka_python_does_everything_it_knows(python: KafkaAdminClient) -> None
     )
     assert created["topics"][0]["error_code"] == 0
     python.create_partitions({"py": 4})
-    assert len(python.describe_topics(["py"])[0]["partitions"]) == 4
+    deadline = time.monotonic() + 30  # another broker hears of them a moment later
+    while len(python.describe_topics(["py"])[0]["partitions"]) != 4:
+        assert time.monotonic() < deadline, "nobody tells of the new partitions"
     topic = PyConfigResource("TOPIC", "py", {"retention.bytes": "7", "cleanup.policy": ("APPEND", "compact")})
     python.alter_configs([topic])
     configs = python.describe_configs([PyConfigResource("TOPIC", "py")])["topic"]["py"]

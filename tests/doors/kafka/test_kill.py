@@ -63,7 +63,7 @@ def test_an_idempotent_producer_survives_kills_without_loss_or_duplicates(
             "enable.idempotence": True,
             "log_level": 0,  # refused connections are what this is about
             "linger.ms": 1,
-            "batch.num.messages": 50,
+            "batch.num.messages": 200,  # of which librdkafka has one under way: a cluster takes 100 ms for each
             "message.timeout.ms": int(WITHIN_S * 1000),
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,

@@ -8,6 +8,9 @@
 Every answer to a join goes out at once when the joining ends, and every answer to a sync when the leader's
 assignment is there. Whether members give up their partitions meanwhile (eager) or not (cooperative) is
 between them.
+
+A group that another broker looked after, or this one before it was started again, begins with the members it had: each
+is asked to join again, may commit what it read until it does, and is waited for a while.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from mainstem import limits
 from mainstem.broker.group.member import Join, Joined, JoinedMember, Member, Synced
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.group.protocols import Protocols
@@ -31,6 +35,7 @@ from mainstem.errors import (
     UnknownMember,
     invariant,
 )
+from mainstem.ledger.group_generations import GroupGeneration
 
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"
@@ -43,11 +48,19 @@ class ClassicGroup:
     kind = "Classic"
 
     def __init__(
-        self, name: str, timers: Timers, options: GroupOptions, new_id: Callable[[str], str]
+        self,
+        name: str,
+        timers: Timers,
+        options: GroupOptions,
+        new_id: Callable[[str], str],
+        *,
+        before: GroupGeneration | None = None,
+        bumped: Callable[[int, tuple[str, ...]], None] = lambda _generation, _members: None,
     ) -> None:
+        """`bumped` hears of every generation and who is in it; `before` is what the last broker heard so."""
         self.name = name
         self.state = EMPTY
-        self.generation = 0
+        self.generation = 0 if before is None else before.generation
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
@@ -67,6 +80,11 @@ class ClassicGroup:
         self._gathering = False  # the first members of an empty group are waited for
         self._gathered_ms = 0
         self._gathered_more = False
+        self._bumped = bumped
+        self._expected = set(() if before is None else before.members)  # not heard of here yet
+        self._expecting = timers.timer(self._expect_no_more)
+        if self._expected:
+            self._expecting.start(limits.GROUP_EXPECTED_MS)
 
     @property
     def empty(self) -> bool:
@@ -84,6 +102,9 @@ class ClassicGroup:
         if join.member_id in self._pending:
             self._pending.pop(join.member_id).cancel()
             return self._admit(join, join.member_id)
+        if join.member_id in self._expected and join.instance_id not in self._instances:
+            self._expected.discard(join.member_id)
+            return self._admit(join, join.member_id)
         return self._rejoin(self._member(join.member_id, join.instance_id), join)
 
     def sync(
@@ -97,6 +118,7 @@ class ClassicGroup:
         assignments: Mapping[str, bytes],
     ) -> asyncio.Future[Synced]:
         """The answer comes when the leader has said who reads what."""
+        self._check_joined(member_id, generation)
         member = self._current(member_id, instance_id, generation)
         for given, known in ((protocol_type, self.protocol_type), (protocol, self.protocol)):
             if given is not None and known is not None and given != known:
@@ -118,6 +140,7 @@ class ClassicGroup:
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
         """Raises RebalanceInProgress when the member has to join again."""
+        self._check_joined(member_id, generation)
         member = self._current(member_id, instance_id, generation)
         member.alive()
         if self.state == PREPARING:
@@ -127,6 +150,10 @@ class ClassicGroup:
         pending = self._pending.pop(member_id, None)
         if pending is not None:
             pending.cancel()
+            self._end_joining_if_complete()
+            return
+        if member_id in self._expected:
+            self._expected.discard(member_id)
             self._end_joining_if_complete()
             return
         if not member_id and instance_id is not None:  # an administrator removes a static member
@@ -139,6 +166,8 @@ class ClassicGroup:
         """Whether these may commit offsets: a member of this generation, or anybody while there is none."""
         if generation < 0 and not self.members:
             return
+        if generation == self.generation and member_id in self._expected:
+            return
         if generation >= 0 or member_id or instance_id is not None:
             self._current(member_id, instance_id, generation).alive()
         elif not transactional:
@@ -150,6 +179,7 @@ class ClassicGroup:
         """Answer everybody who waits; nothing happens in the group from here on."""
         self._phase.cancel()
         self._sync_phase.cancel()
+        self._expecting.cancel()
         for timer in self._pending.values():
             timer.cancel()
         for member in self.members.values():
@@ -230,6 +260,7 @@ class ClassicGroup:
             self.leader = member_id
         if self.state == STABLE and self._protocols.select(self.members.values()) == self.protocol:
             member.alive()
+            self._bumped(self.generation, tuple(self.members))
             return _answered(self._unchanged_for(member, led or "", join.may_skip_assignment))
         future = self._wait_for_join(member)
         self._rebalance()
@@ -290,7 +321,9 @@ class ClassicGroup:
         return max((member.rebalance_ms for member in self.members.values()), default=0)
 
     def _end_joining_if_complete(self) -> None:
-        if self.state == PREPARING and not (self._gathering or self._awaited or self._pending):
+        if self.state == PREPARING and not (
+            self._gathering or self._awaited or self._pending or self._expected
+        ):
             self._end_joining()
 
     def _joining_timed_out(self) -> None:
@@ -299,8 +332,15 @@ class ClassicGroup:
             self._gathered_ms, self._gathered_more = self._gathered_ms + step, False
             self._phase.start(step)
             return
-        self._gathering = False
-        self._end_joining()
+        gathered, self._gathering = self._gathering, False
+        if gathered and self._expected:
+            self._phase.start(self._rebalance_ms())
+        else:
+            self._end_joining()
+
+    def _expect_no_more(self) -> None:
+        self._expected.clear()
+        self._end_joining_if_complete()
 
     def _end_joining(self) -> None:
         """A new generation of those who came. Static members stay as long as their session, come or not."""
@@ -313,7 +353,10 @@ class ClassicGroup:
             self._phase.start(self._rebalance_ms())  # nobody came: without a leader there is no generation
             return
         self._phase.cancel()
+        self._expecting.cancel()
+        self._expected.clear()
         self.generation += 1
+        self._bumped(self.generation, tuple(self.members))
         if not self.members:
             self.state, self.leader, self.protocol = EMPTY, None, None
             return
@@ -389,6 +432,11 @@ class ClassicGroup:
         )
 
     # Who is who
+
+    def _check_joined(self, member_id: str, generation: int) -> None:
+        """Raises RebalanceInProgress for a member of the last generation that has yet to join again here."""
+        if generation == self.generation and member_id in self._expected:
+            raise RebalanceInProgress(self.name)
 
     def _of_instance(self, instance_id: str | None) -> Member | None:
         return self.members.get(self._instances.get(instance_id, "")) if instance_id is not None else None

@@ -49,7 +49,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.live = Live(self.broker.clock, self.limits.watch_sessions)
-        self.lake_reports = LakeReports(self.broker.clock)
+        self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.published += [
             self.broker.log.measures.published,

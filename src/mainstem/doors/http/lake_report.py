@@ -13,5 +13,5 @@ _report = msgspec.json.Decoder(DriverReport)
 
 async def post_report(request: Request) -> Response:
     """Keep a driver's report, for the status and the metrics."""
-    request.context.lake_reports.hear(request.json(_report))
+    await request.context.lake_reports.hear(request.json(_report))
     return reply({"heard": True})

@@ -16,7 +16,7 @@ async def post_report(request: Request) -> Response:
     report = request.json(_report)
     for topic in report.named():
         request.require_name(topic)
-    request.context.pipeline_reports.hear(report)
+    await request.context.pipeline_reports.hear(report)
     return reply({"heard": True, "performance": request.performance()})
 
 
