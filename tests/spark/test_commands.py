@@ -91,8 +91,10 @@ def test_a_stretch_is_replayed_and_asked_for_in_sql(broker: Broker, topic: str, 
     assert [value["n"] for value in broker.values(f"{topic}.again")] == [2, 3, 4]
     query = f"select sum(n) as total from `{topic}` union all select count(*) from `{topic}.again`"
     schema = f"{topic}=n long"
-    found = lines(mainstem(broker, "sql", query, "--schema", schema, "--json", cwd=tmp_path))
-    assert [row["total"] for row in found] == [15, 3]
+    asked = mainstem(broker, "sql", query, "--schema", schema, "--json", cwd=tmp_path)
+    assert [row["total"] for row in lines(asked)] == [15, 3]
+    spoken = [line for line in asked.stderr.splitlines() if "incubator" not in line]  # the Java's own word
+    assert spoken == [], "how Spark starts is nobody's business"
 
 
 def test_what_cannot_be_done_is_one_line(broker: Broker, topic: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstem.errors import SparkMissing
@@ -17,6 +18,7 @@ MASTER_ENV = "MAINSTEM_SPARK_MASTER"
 # Two attempts at a task: a Python worker that was killed must not fail the whole job.
 MASTER_DEFAULT = "local[*,2]"
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 _SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -26,7 +28,8 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.log.level": "ERROR",
+    # From the first line on: by the time Spark's own setting of the level counts, it has said a good deal.
+    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"',
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
