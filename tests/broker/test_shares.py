@@ -11,7 +11,7 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.share.shares import Acquired, Wanted
-from mainstem.errors import RecordNotHeld, RecordsLost
+from mainstem.errors import InvalidConfig, RecordNotHeld, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.share_commands import Verdict
 from mainstem.log.chunks import Chunk
@@ -148,6 +148,31 @@ async def test_delivery_counts_and_settings_outlive_a_kill(tmp_path: Path) -> No
         broker = await _open(tmp_path, clock)
     assert await broker.shares.acquire("g", "m", stream, _WANTED) is None
     assert broker.shares.of_group("g")[stream].archived == 2
+    await broker.close()
+
+
+async def test_a_group_may_begin_some_time_ago(tmp_path: Path) -> None:
+    clock = ManualClock()
+    broker = await _open(tmp_path, clock)
+    await broker.create_topic("t")
+    for _ in range(4):
+        await broker.append_values("t", [b"x"])
+        clock.advance(60_000)
+    stream = broker.streams.of("t", 0)
+    for duration, begins in (("PT0S", 4), ("pt1m", 3), ("PT2M30S", 2), ("P1DT12H", 0)):
+        await broker.shares.change_settings(
+            duration, [("share.auto.offset.reset", f"By_Duration:{duration}")], []
+        )
+        await broker.shares.acquire(duration, "m", stream, _WANTED)
+        assert broker.shares.of_group(duration)[stream].start == begins
+        assert broker.shares.own_settings(duration) == {
+            "share.auto.offset.reset": f"by_duration:{duration.upper()}"
+        }
+    for wrong in ("", "1h", "-PT1H", "P1Y", "PT", f"P{'9' * 400}D"):
+        with pytest.raises(InvalidConfig):
+            await broker.shares.change_settings(
+                "g", [("share.auto.offset.reset", f"by_duration:{wrong}")], []
+            )
     await broker.close()
 
 

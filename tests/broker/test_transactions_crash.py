@@ -88,10 +88,13 @@ async def read_all(broker: Broker, topic: str, partition: int) -> dict[int, byte
 
 
 class Client:
-    def __init__(self, broker: Broker, story: Story, stamp: ProducerStamp) -> None:
+    """`bumps`: it joins by writing, and goes on with another epoch after each end."""
+
+    def __init__(self, broker: Broker, story: Story, stamp: ProducerStamp, *, bumps: bool) -> None:
         self.broker = broker
         self.story = story
         self.stamp = stamp
+        self.bumps = bumps
         self.sequences: dict[Place, int] = {}
         self.intent: Intent | None = None
 
@@ -100,7 +103,9 @@ class Client:
             self.intent = Intent()
             self.story.intents.append(self.intent)
         topic, partition = place
-        await self.broker.transactions.add_partitions(self.stamp, [self.broker.streams.of(topic, partition)])
+        if not self.bumps:
+            stream = self.broker.streams.of(topic, partition)
+            await self.broker.transactions.add_partitions(self.stamp, [stream])
         self.story.count += 1
         values = [f"{self.story.count}-{number}".encode() for number in range(2)]
         sequence = self.sequences.get(place, 0)
@@ -113,7 +118,8 @@ class Client:
             base_sequence=sequence,
             transactional=True,
         )
-        await self.broker.append(topic, batch, partition)
+        joins = self.stamp.id if self.bumps else None
+        await self.broker.place(self.broker.streams.topic(topic), partition, batch, joins)[0]
         self.intent.values.setdefault(place, []).extend(values)  # only what was acked must be there
 
     async def end(self, *, commit: bool) -> None:
@@ -121,8 +127,12 @@ class Client:
         if intent is None:
             return
         intent.outcome = "committing" if commit else "aborting"
-        await self.broker.transactions.end(self.stamp, commit=commit)
+        before = self.stamp
+        self.stamp = await self.broker.transactions.end(before, commit=commit, bump=self.bumps)
         intent.outcome = "committed" if commit else "aborting"
+        if self.bumps:
+            self.sequences.clear()
+            assert await self.broker.transactions.end(before, commit=commit, bump=True) == self.stamp
 
 
 async def work(machine: Machine, story: Story, seed: int, rounds: int) -> None:
@@ -137,7 +147,7 @@ async def work(machine: Machine, story: Story, seed: int, rounds: int) -> None:
     clients = []
     for id in ("a", "b"):
         started = await broker.transactions.initialise(id, 60_000)
-        clients.append(Client(broker, story, ProducerStamp(id, *started)))
+        clients.append(Client(broker, story, ProducerStamp(id, *started), bumps=id == "b"))
     for _ in range(rounds):
         client = randomness.choice(clients)
         if randomness.random() < 0.3:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,75 +21,27 @@ from mainstem.errors import (
     ProducerUnknown,
     StreamNotFound,
 )
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL, AppendCode
+from mainstem.ledger.appends import SLICE_TRANSACTIONAL
 from mainstem.ledger.commands import (
-    AddGroupToTransaction,
     AddStreamsToTransaction,
     CommitOffsets,
     DeleteRecords,
     DeleteTopic,
-    EndTransaction,
     ExpireTransactions,
     ForgetTransactionalIds,
     InitProducer,
     Take,
-    TransactionOffsets,
     Trim,
 )
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import Marker
 from mainstem.ledger.replay import apply_all
-from mainstem.ledger.results import ProducerInitialised, TransactionEnded
+from mainstem.ledger.results import TransactionEnded
 from mainstem.ledger.transactions import EPOCH_MAX, TransactionPhase
 
+from .transactional import DUPLICATE, FENCED, INVALID, JOINING, OK, Producer
 from .writer import Writer
-
-OK, DUPLICATE, FENCED, INVALID = (
-    AppendCode.OK,
-    AppendCode.DUPLICATE,
-    AppendCode.PRODUCER_FENCED,
-    AppendCode.INVALID_TRANSACTION,
-)
-
-
-class Producer:
-    """A transactional producer that counts its own sequences."""
-
-    def __init__(self, writer: Writer, id: str = "tx", timeout_ms: int = 1_000) -> None:
-        self.writer = writer
-        self.id = id
-        started: ProducerInitialised = writer.do(InitProducer(id, timeout_ms))
-        self.producer, self.epoch = started.producer, started.epoch
-        self.marked = started.marked
-        self.sequences: dict[int, int] = {}
-
-    def add(self, *streams: int) -> Any:
-        return self.writer.do(AddStreamsToTransaction(self.id, self.producer, self.epoch, streams))
-
-    def append(self, stream: int, count: int = 1, flags: int = SLICE_TRANSACTIONAL) -> tuple[int, int]:
-        sequence = self.sequences.get(stream, 0)
-        base, code = self.writer.append(
-            stream, count, producer=self.producer, epoch=self.epoch, sequence=sequence, flags=flags
-        )
-        if code == OK:
-            self.sequences[stream] = sequence + count
-        return base, code
-
-    def write(self, stream: int, count: int = 1) -> int:
-        self.add(stream)
-        base, code = self.append(stream, count)
-        assert code == OK
-        return base
-
-    def end(self, commit: bool) -> Any:
-        return self.writer.do(EndTransaction(self.id, self.producer, self.epoch, commit))
-
-    def offsets(self, group: str, *offsets: tuple[int, int, str]) -> Any:
-        return self.writer.do(TransactionOffsets(self.id, self.producer, self.epoch, group, offsets))
-
-    def join(self, group: str) -> Any:
-        return self.writer.do(AddGroupToTransaction(self.id, self.producer, self.epoch, group))
 
 
 @pytest.fixture
@@ -469,16 +420,19 @@ class TransactionMachine(RuleBasedStateMachine):
         assert before is None or (producer.producer, producer.epoch) == (before.producer, before.epoch + 1)
         self.model[id] = ModelTransaction(id, producer.producer, producer.epoch)
 
-    @rule(id=ids, stream=partitions, count=st.integers(1, 3), added=st.booleans())
-    def write(self, id: str, stream: int, count: int, added: bool) -> None:
+    @rule(
+        id=ids, stream=partitions, count=st.integers(1, 3), way=st.sampled_from(["adds", "joins", "neither"])
+    )
+    def write(self, id: str, stream: int, count: int, way: str) -> None:
         producer, one = self.live.get(id), self.model.get(id)
         if producer is None or one is None:
             return
-        if added:
+        if way == "adds":
             producer.add(stream)
+        if way != "neither":
             one.open = True
             one.streams.add(stream)
-        base, code = producer.append(stream, count)
+        base, code = producer.append(stream, count, JOINING if way == "joins" else SLICE_TRANSACTIONAL)
         if stream not in one.streams:
             assert (base, code) == (-1, INVALID)
             return
@@ -493,13 +447,14 @@ class TransactionMachine(RuleBasedStateMachine):
         assert self.writer.append(stream, count) == (len(cells), OK)
         cells += ["plain"] * count
 
-    @rule(id=ids, stream=partitions, offset=st.integers(0, 50))
-    def give_offset(self, id: str, stream: int, offset: int) -> None:
+    @rule(id=ids, stream=partitions, offset=st.integers(0, 50), joins=st.booleans())
+    def give_offset(self, id: str, stream: int, offset: int, joins: bool) -> None:
         producer, one = self.live.get(id), self.model.get(id)
         if producer is None or one is None:
             return
-        producer.join("g")
-        producer.offsets("g", (stream, offset, ""))
+        if not joins:
+            producer.join("g")
+        producer.offsets("g", (stream, offset, ""), joins=joins)
         one.open = True
         one.offsets[stream] = offset
 
@@ -515,17 +470,42 @@ class TransactionMachine(RuleBasedStateMachine):
         else:
             assert isinstance(ended, MainstemError) or not ended.marked
 
-    @rule(id=ids)
-    def expire(self, id: str) -> None:
+    @rule(id=ids, commit=st.booleans())
+    def end_and_bump(self, id: str, commit: bool) -> None:
         producer, one = self.live.get(id), self.model.get(id)
         if producer is None or one is None:
             return
-        expired = self.writer.do(ExpireTransactions(((id, one.producer, one.epoch),)))
+        before, retrying = producer.copy(), producer.copy()
+        ended = producer.end(commit, bump=True)
+        if commit and not one.open:
+            assert isinstance(ended, MainstemError)
+            return
+        assert {stream for stream, _, _ in ended.marked} == one.streams
+        assert (producer.producer, producer.epoch) == (one.producer, one.epoch + 1)
+        self.finish(one, commit)
+        one.epoch += 1
+        self.old.append(before)
+        assert retrying.end(commit, bump=True) == replace(ended, marked=())
+        assert isinstance(before.end(not commit, bump=True), MainstemError)
+
+    @rule(id=ids, resumable=st.booleans(), resumes=st.booleans())
+    def expire(self, id: str, resumable: bool, resumes: bool) -> None:
+        producer, one = self.live.get(id), self.model.get(id)
+        if producer is None or one is None:
+            return
+        expired = self.writer.do(ExpireTransactions(((id, one.producer, one.epoch),), resumable))
         assert bool(expired.ids) == one.open
-        if one.open:
-            self.finish(one, False)
-            self.old.append(self.live.pop(id))
-            one.epoch += 1
+        if not one.open:
+            return
+        self.finish(one, False)
+        self.old.append(self.live.pop(id).copy())
+        one.epoch += 1
+        if resumes:
+            ended = producer.end(False, bump=True)
+            assert isinstance(ended, ProducerFenced) != resumable
+            if resumable:
+                assert (producer.producer, producer.epoch) == (one.producer, one.epoch)
+                self.live[id] = producer
 
     @rule(pick=st.integers(0, 99), stream=partitions, commit=st.booleans())
     def zombie(self, pick: int, stream: int, commit: bool) -> None:
@@ -533,7 +513,13 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         zombie = self.old[pick % len(self.old)]
         assert zombie.append(stream) == (-1, FENCED)
-        for refused in (zombie.add(stream), zombie.end(commit), zombie.join("g")):
+        assert zombie.append(stream, flags=JOINING) == (-1, FENCED)
+        for refused in (
+            zombie.add(stream),
+            zombie.end(commit),
+            zombie.join("g"),
+            zombie.offsets("g", (stream, 1, ""), joins=True),
+        ):
             assert isinstance(refused, ProducerFenced)
 
     @rule(stream=partitions, offset=st.integers(0, 30))

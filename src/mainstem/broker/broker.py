@@ -428,9 +428,12 @@ class Broker:
         base, duplicate = await placing
         return Appended(base, facts.count, facts.max_timestamp, duplicate)
 
-    def place(self, topic: Topic, partition: int, batches: Slice) -> tuple[Awaitable[Placed], SliceFacts]:
+    def place(
+        self, topic: Topic, partition: int, batches: Slice, joins: str | None = None
+    ) -> tuple[Awaitable[Placed], SliceFacts]:
         """As `append`, but in line at once: what is placed later comes later in the log.
 
+        `joins`: the transactional id whose transaction the partition becomes part of by it.
         Raises what is wrong with the batches; awaiting raises what the ledger refuses."""
         if not 0 <= partition < len(topic.streams):
             raise PartitionNotFound(topic.name, partition, len(topic.streams))
@@ -438,6 +441,8 @@ class Broker:
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
         if facts.control:
             raise InvalidBatch("control batches are written by the broker alone")
+        if joins is not None:
+            facts = self.transactions.joining(joins, facts)
         if config.timestamp_type == "LogAppendTime":
             now = self._clock.now_ms()
             batches = _with_append_time(memoryview(batches), now)

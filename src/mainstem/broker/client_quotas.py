@@ -25,7 +25,7 @@ class Meter:
     __slots__ = ("_allowance", "_at", "_clock", "rate")
 
     def __init__(self, rate: float, clock: Clock) -> None:
-        self.rate = rate  # bytes a second
+        self.rate = rate  # bytes a second, or percent
         self._clock = clock
         self._allowance = rate * limits.QUOTA_WINDOW_S
         self._at = clock.monotonic()
@@ -35,8 +35,9 @@ class Meter:
         """The most that may be moved at once without being held back."""
         return max(int(self.rate * limits.QUOTA_WINDOW_S), 1)
 
-    def take(self, size: int) -> int:
-        """Count bytes that were moved. Returns for how many milliseconds nothing more should be."""
+    def take(self, size: float) -> int:
+        """Count bytes that were moved, or hundredths of seconds that were spent. Returns for how many milliseconds
+        nothing more should be."""
         now = self._clock.monotonic()
         earned = (now - self._at) * self.rate
         self._at = now

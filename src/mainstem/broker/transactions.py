@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mainstem import limits
 from mainstem.broker.rounds import Rounds
-from mainstem.errors import TransactionNotFound
+from mainstem.errors import ProducerUnknown, TransactionNotFound
 from mainstem.ledger.commands import (
     AddGroupToTransaction,
     AddStreamsToTransaction,
@@ -20,10 +20,16 @@ from mainstem.ledger.commands import (
     InitProducer,
     TransactionOffsets,
 )
-from mainstem.ledger.results import ProducerAllocated, ProducerInitialised, TransactionsExpired
+from mainstem.ledger.results import (
+    ProducerAllocated,
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionsExpired,
+)
 from mainstem.ledger.transactions import Transaction, TransactionPhase
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
+from mainstem.records.header import SliceFacts
 
 _log = logging.getLogger("mainstem.transactions")
 
@@ -104,19 +110,34 @@ class Transactions:
         group: str,
         offsets: Sequence[tuple[int, int, str]],
         leader_epochs: Sequence[int] = (),
+        *,
+        joins: bool = False,
     ) -> None:
         """Positions (stream, next offset, metadata) that count if the transaction commits.
 
-        Raises InvalidTransaction unless `add_group` was called in this transaction."""
+        Raises InvalidTransaction unless `add_group` was called in this transaction, or this `joins` by itself."""
         await self._log.propose(
             TransactionOffsets(
-                stamp.id, stamp.producer, stamp.epoch, group, tuple(offsets), tuple(leader_epochs)
+                stamp.id, stamp.producer, stamp.epoch, group, tuple(offsets), tuple(leader_epochs), joins
             )
         )
 
-    async def end(self, stamp: ProducerStamp, *, commit: bool) -> None:
-        """Commit or abort. Raises InvalidTransaction if there is nothing to end."""
-        await self._log.propose(EndTransaction(stamp.id, stamp.producer, stamp.epoch, commit))
+    def joining(self, id: str, facts: SliceFacts) -> SliceFacts:
+        """The same batch, so that its partition becomes part of the id's transaction without `add_partitions`.
+
+        Raises ProducerUnknown if its producer is another id's: who may write for the one may not for the other."""
+        holder = self._log.ledger.transactions.of_producer(facts.producer)
+        if holder is not None and holder.id != id:
+            raise ProducerUnknown(f"transactional id {id[:64]!r} is not held by producer {facts.producer}")
+        return facts._replace(joins=True)
+
+    async def end(self, stamp: ProducerStamp, *, commit: bool, bump: bool = False) -> ProducerStamp:
+        """Commit or abort. Returns what to write with from now on: `bump` makes it another, which fences all
+        that was sent before. Raises InvalidTransaction if there is nothing to end."""
+        ended: TransactionEnded = await self._log.propose(
+            EndTransaction(stamp.id, stamp.producer, stamp.epoch, commit, bump)
+        )
+        return ProducerStamp(stamp.id, ended.producer, ended.epoch) if bump else stamp
 
     async def abort(self, id: str) -> bool:
         """Abort what an id has open, as if its time were over: its producer is fenced. False if nothing is open.
@@ -124,7 +145,7 @@ class Transactions:
         Raises TransactionNotFound."""
         info = self.describe(id)
         expired: TransactionsExpired = await self._log.propose(
-            ExpireTransactions(((id, info.producer, info.epoch),))
+            ExpireTransactions(((id, info.producer, info.epoch),), resumable=True)
         )
         return bool(expired.ids)
 
@@ -182,7 +203,7 @@ class Transactions:
         )
         if not late:
             return ()
-        expired: TransactionsExpired = await self._log.propose(ExpireTransactions(late))
+        expired: TransactionsExpired = await self._log.propose(ExpireTransactions(late, resumable=True))
         for id in expired.ids:
             _log.warning("transaction timed out and was aborted", extra={"transactional_id": id})
         return expired.ids

@@ -58,7 +58,10 @@ RECORD = np.dtype([("size", "<u4"), ("time", "<i8")])
 
 SLICE_TRACKED = 1  # the run carries a size and a time for each record of the slice
 SLICE_TRANSACTIONAL = 2
+SLICE_JOINS = 4  # its stream becomes part of its producer's transaction by it, which it may begin
 SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempotency key (idempotency.py)
+
+_TIMED = SLICE_KEYED | SLICE_JOINS  # what these leave in the state holds the time of their entry
 
 _HEAD = struct.Struct("<II")
 
@@ -98,9 +101,9 @@ class AppendRun:
         return run
 
     @property
-    def keyed(self) -> bool:
-        """Some slice has an idempotency key."""
-        return bool((self.slices["flags"] & SLICE_KEYED).any())
+    def timed(self) -> bool:
+        """Some slice has an idempotency key, or may begin a transaction."""
+        return bool((self.slices["flags"] & _TIMED).any())
 
     def tracked_records(self) -> int:
         """How many record rows the slices ask for."""

@@ -219,21 +219,27 @@ class TransactionOffsets(msgspec.Struct, frozen=True, array_like=True, tag=53):
     group: str
     offsets: tuple[tuple[int, int, str], ...]
     leader_epochs: tuple[int, ...] = ()
+    joins: bool = False  # the group need not have been added: this adds it
 
 
 class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=54):
-    """Commit or abort all of a transaction at once. A marker takes one offset in each of its streams."""
+    """Commit or abort all of a transaction at once. A marker takes one offset in each of its streams.
+
+    `bump`: the producer goes on with another epoch, so that nothing it sent before can come late into what
+    follows. Then an abort needs nothing open: what it is to abort may still be on its way."""
 
     id: str
     producer: int
     epoch: int
     commit: bool
+    bump: bool = False
 
 
 class ExpireTransactions(msgspec.Struct, frozen=True, array_like=True, tag=55):
     """Abort transactions that took too long, and fence their producers: (id, producer, epoch)."""
 
     transactions: tuple[tuple[str, int, int], ...]
+    resumable: bool = False  # a bumping abort lets the producer go on with the next epoch
 
 
 class ForgetTransactionalIds(msgspec.Struct, frozen=True, array_like=True, tag=56):

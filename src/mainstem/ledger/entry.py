@@ -66,8 +66,8 @@ class Entry:
 
     @property
     def plain(self) -> bool:
-        """Exactly one append run, and no idempotency keys in it: those are judged at their entry's own time."""
-        return len(self.parts) == 1 and type(self.parts[0]) is AppendRun and not self.parts[0].keyed
+        """Exactly one append run, in which nothing depends on the entry's own time."""
+        return len(self.parts) == 1 and type(self.parts[0]) is AppendRun and not self.parts[0].timed
 
     def encode(self, bodies: Sequence[bytes | None] = ()) -> bytes:
         """`bodies`: the commands as `encode_command` gave them, one a part, where that was done before."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.ledger.appends import (
+    SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
     SLICE_TRACKED,
@@ -173,6 +174,8 @@ class Placement:
         elif producer >= 0:
             self._producers.record(producer, stream, epoch, sequence, count, base, time_ms)
             if flags & SLICE_TRANSACTIONAL:
+                if flags & SLICE_JOINS:
+                    self._transactions.join(producer, stream, time_ms)
                 streams.transactions.wrote(stream, producer, base, count, size)
         return base, _OK
 
@@ -185,7 +188,11 @@ class Placement:
             # Those batches are gone: "you have it already" would lose the new ones without a word.
             return (_INVALID, -1) if self._streams.was_aborted(stream, base) else (code, base)
         barred = self._transactions.judge(
-            producer, epoch, stream, transactional=bool(flags & SLICE_TRANSACTIONAL)
+            producer,
+            epoch,
+            stream,
+            transactional=bool(flags & SLICE_TRANSACTIONAL),
+            joins=bool(flags & SLICE_JOINS),
         )
         return barred or code, -1
 

@@ -92,6 +92,8 @@ class TransactionJoined:
 class TransactionEnded:
     committed: bool
     marked: tuple[Marked, ...]  # empty if it had ended so before
+    producer: int = -1  # that the id goes on with, and its epoch; -1 = as before
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

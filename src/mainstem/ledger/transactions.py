@@ -2,12 +2,16 @@
 
 A transactional id names a producer across its restarts. Each start bumps the epoch, which fences the start
 before it and aborts what that one left open. All checks are made here, at apply: they hold whoever proposes.
+
+Clients of Kafka's transaction.version 2 have their epoch bumped at each end as well (`EndTransaction.bump`), and
+name no partition before they write to it: the slice itself joins (`SLICE_JOINS`). Late requests of a transaction
+that has ended then meet an epoch that is over, and cannot begin another by mistake.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -56,6 +60,7 @@ _INVALID = int(AppendCode.INVALID_TRANSACTION)
 
 
 Position = tuple[int, str, int]  # next offset to read, metadata, leader epoch
+Identity = tuple[int, int]  # a producer and its epoch
 
 
 class TransactionPhase(IntEnum):
@@ -81,6 +86,7 @@ class Transaction:
     updated_ms: int = 0
     streams: dict[int, None] = field(default_factory=dict)  # a dict for its fixed order
     offsets: dict[str, dict[int, Position]] = field(default_factory=dict)  # group → stream → position
+    ended_as: Identity | None = None  # whom the last end bumped, as a retry of it would say
     hash: int = 0  # as counted in the digest
 
     @property
@@ -101,6 +107,7 @@ class TransactionState(msgspec.Struct, frozen=True, array_like=True):
     updated_ms: int
     streams: list[int]
     offsets: list[tuple[str, list[tuple[int, Position]]]]  # group, then by stream
+    ended_as: Identity | None = None
 
 
 class Transactions:
@@ -138,7 +145,7 @@ class Transactions:
 
     # Appends
 
-    def judge(self, producer: int, epoch: int, stream: int, *, transactional: bool) -> int:
+    def judge(self, producer: int, epoch: int, stream: int, *, transactional: bool, joins: bool) -> int:
         """Whether this producer may append now: an append code. Asked for every slice of a producer."""
         one = self._by_producer.get(producer)
         if one is None:
@@ -146,9 +153,22 @@ class Transactions:
         if epoch != one.epoch:
             return _FENCED
         if transactional:
-            return _OK if one.open and stream in one.streams else _INVALID
+            if one.open and stream in one.streams:
+                return _OK
+            return _OK if joins and self._has_room(one, (stream,)) else _INVALID
         # All that a producer writes during a transaction is part of it: readers tell aborted records by that.
         return _INVALID if self._streams.transactions.is_open(stream, producer) else _OK
+
+    def join(self, producer: int, stream: int, time_ms: int) -> None:
+        """A slice that joins was appended: its stream is part of the transaction, which it may have begun."""
+        one = self._by_producer[producer]
+        if not one.open or stream not in one.streams:
+            self._begin(one, time_ms)
+            one.streams[stream] = None
+
+    def _has_room(self, one: Transaction, streams: Iterable[int]) -> bool:
+        known = one.streams if one.open else {}
+        return len(known.keys() | set(streams)) <= limits.TRANSACTION_STREAMS_MAX
 
     # Commands
 
@@ -162,7 +182,7 @@ class Transactions:
             one = self._by_id[command.id] = Transaction(command.id, -1, 0, command.timeout_ms)
             self._give_new_producer(one)
             marked: tuple[Marked, ...] = ()
-        elif command.epoch == one.last_epoch >= 0 and command.producer == one.producer:
+        elif command.epoch >= 0 and _bumped_before(one, command):
             marked = ()  # a retry: its bump is applied already
         else:
             marked = self._end(one, False, one.epoch + 1, time_ms) if one.open else ()
@@ -170,6 +190,7 @@ class Transactions:
         one.timeout_ms = command.timeout_ms
         one.phase = TransactionPhase.EMPTY
         one.started_ms = -1
+        one.ended_as = None
         self._touch(one, time_ms)
         return ProducerInitialised(one.producer, one.epoch, marked)
 
@@ -192,12 +213,10 @@ class Transactions:
                     "an id goes once it was not used for a week"
                 )
             return None
-        if command.producer < 0:
+        latest = command.producer == one.producer and command.epoch == one.epoch
+        if command.producer < 0 or latest or (_bumped_before(one, command) and not one.open):
             return None
-        repeated = command.epoch == one.last_epoch and not one.open
-        if command.producer != one.producer or not (command.epoch == one.epoch or repeated):
-            return _fenced(one)
-        return None
+        return _fenced(one)
 
     def _bump(self, one: Transaction) -> None:
         if one.epoch >= EPOCH_MAX - 1:
@@ -223,8 +242,7 @@ class Transactions:
                 return StreamNotFound(stream)
             if self._streams.ephemeral(stream):
                 return InvalidInput("an ephemeral topic takes no part in transactions")
-        known = one.streams if one.open else {}
-        if len(known.keys() | set(command.streams)) > limits.TRANSACTION_STREAMS_MAX:
+        if not self._has_room(one, command.streams):
             return LimitReached(f"a transaction has at most {limits.TRANSACTION_STREAMS_MAX} partitions")
         self._begin(one, time_ms)
         one.streams.update(dict.fromkeys(command.streams))
@@ -235,14 +253,9 @@ class Transactions:
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
-        if not 1 <= len(command.group) <= limits.NAME_CHARS_MAX:
-            return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
-        if (
-            one.open
-            and command.group not in one.offsets
-            and len(one.offsets) >= limits.TRANSACTION_GROUPS_MAX
-        ):
-            return LimitReached(f"a transaction has at most {limits.TRANSACTION_GROUPS_MAX} groups")
+        refusal = _bad_group(one, command.group)
+        if refusal:
+            return refusal
         self._begin(one, time_ms)
         one.offsets.setdefault(command.group, {})
         return TransactionJoined(len(one.streams))
@@ -252,6 +265,7 @@ class Transactions:
             one.phase = TransactionPhase.OPEN
             one.started_ms = time_ms
             one.streams, one.offsets = {}, {}
+            one.ended_as = None
             self._open[one.id] = one
         self._touch(one, time_ms)
 
@@ -260,26 +274,38 @@ class Transactions:
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
-        if not one.open or command.group not in one.offsets:
-            return InvalidTransaction(
-                f"the offsets of group {command.group!r} are no part of a transaction of {command.id!r} now: "
-                "add them to it first"
-            )
-        refusal = self._cursors.refusal(CommitOffsets(command.group, command.offsets, command.leader_epochs))
+        refusal = self._bad_offsets(one, command)
         if refusal:
             return refusal
-        held = sum(map(len, one.offsets.values()))
-        if held + len(command.offsets) > limits.TRANSACTION_OFFSETS_MAX:
-            return LimitReached(f"a transaction commits at most {limits.TRANSACTION_OFFSETS_MAX} offsets")
-        positions = one.offsets[command.group]
+        if command.joins:
+            self._begin(one, time_ms)
+        positions = one.offsets.setdefault(command.group, {})
         epochs = command.leader_epochs or (-1,) * len(command.offsets)
         for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
             positions[stream] = (offset, metadata, epoch)
         self._touch(one, time_ms)
         return TransactionJoined(len(one.streams))
 
+    def _bad_offsets(self, one: Transaction, command: TransactionOffsets) -> MainstemError | None:
+        if command.joins:
+            refusal = _bad_group(one, command.group)
+            if refusal:
+                return refusal
+        elif not one.open or command.group not in one.offsets:
+            return InvalidTransaction(
+                f"the offsets of group {command.group!r} are no part of a transaction of {command.id!r} now: "
+                "add them to it first"
+            )
+        wrong = self._cursors.refusal(CommitOffsets(command.group, command.offsets, command.leader_epochs))
+        held = sum(map(len, one.offsets.values()))
+        if wrong is None and held + len(command.offsets) > limits.TRANSACTION_OFFSETS_MAX:
+            return LimitReached(f"a transaction commits at most {limits.TRANSACTION_OFFSETS_MAX} offsets")
+        return wrong
+
     def end(self, command: EndTransaction, time_ms: int) -> TransactionEnded | MainstemError:
         """Commit or abort, in every stream and group at once. Doing it again the same way changes nothing."""
+        if command.bump:
+            return self._end_and_bump(command, time_ms)
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
@@ -287,12 +313,35 @@ class Transactions:
             marked = self._end(one, command.commit, one.epoch, time_ms)
             self._touch(one, time_ms)
             return TransactionEnded(command.commit, marked)
-        wanted = TransactionPhase.COMMITTED if command.commit else TransactionPhase.ABORTED
-        if one.phase is wanted:
+        if one.phase is _phase_of(command):
             return TransactionEnded(command.commit, ())
-        return InvalidTransaction(
-            f"{command.id!r} has no open transaction to {'commit' if command.commit else 'abort'}"
-        )
+        return _nothing_to_end(one, command.commit)
+
+    def _end_and_bump(self, command: EndTransaction, time_ms: int) -> TransactionEnded | MainstemError:
+        repeated = self._by_id.get(command.id)
+        if repeated is not None and repeated.ended_as == (command.producer, command.epoch):
+            if repeated.phase is not _phase_of(command):
+                return _nothing_to_end(repeated, command.commit)
+            return TransactionEnded(command.commit, (), repeated.producer, repeated.epoch)
+        one = self._find(command.id, command.producer, command.epoch)
+        if isinstance(one, MainstemError):
+            return one
+        marked: tuple[Marked, ...] = ()
+        if one.open:
+            # Readers of markers learn of the next epoch by them, as from Kafka's.
+            marked = self._end(one, command.commit, min(one.epoch + 1, EPOCH_MAX), time_ms)
+        elif command.commit:
+            return _nothing_to_end(one, command.commit)
+        one.phase = _phase_of(command)
+        self._succeed(one)
+        self._touch(one, time_ms)
+        return TransactionEnded(command.commit, marked, one.producer, one.epoch)
+
+    def _succeed(self, one: Transaction) -> None:
+        """Bump the epoch of an id whose transaction is over, and remember whom a retry of its end would name."""
+        ended_as = one.producer, one.epoch
+        self._bump(one)
+        one.ended_as = ended_as
 
     def expire(self, command: ExpireTransactions, time_ms: int) -> TransactionsExpired:
         """Abort and fence the transactions named, if they are still the ones that are open."""
@@ -303,7 +352,10 @@ class Transactions:
             if one is not None and one.open and (one.producer, one.epoch) == (producer, epoch):
                 fencing = min(epoch + 1, EPOCH_MAX)
                 marked += self._end(one, False, fencing, time_ms)
-                one.last_epoch, one.epoch = epoch, fencing
+                if command.resumable:
+                    self._succeed(one)
+                else:
+                    one.last_epoch, one.epoch = epoch, fencing
                 self._touch(one, time_ms)
                 expired.append(id)
         return TransactionsExpired(tuple(expired), tuple(marked))
@@ -417,6 +469,7 @@ class Transactions:
                 one.updated_ms,
                 list(one.streams),
                 _positions(one),
+                one.ended_as,
             )
             for one in self._by_id.values()
         ]
@@ -438,6 +491,7 @@ class Transactions:
                 state.updated_ms,
                 dict.fromkeys(state.streams),
                 {group: dict(positions) for group, positions in state.offsets},
+                state.ended_as,
             )
             found._by_id[one.id] = found._by_producer[one.producer] = one
             found._changed.add(one.id)
@@ -461,7 +515,30 @@ def _hash(one: Transaction) -> int:
         int(one.phase),
         list(one.streams),
         _positions(one),
+        *(one.ended_as or ()),  # nothing if there is none: so it was before there were any
     )
+
+
+def _bumped_before(one: Transaction, command: InitProducer) -> bool:
+    """Whether the producer that asks for its next epoch is the one that has it already, and missed the answer."""
+    return (command.producer, command.epoch) in (one.ended_as, (one.producer, one.last_epoch))
+
+
+def _phase_of(command: EndTransaction) -> TransactionPhase:
+    return TransactionPhase.COMMITTED if command.commit else TransactionPhase.ABORTED
+
+
+def _bad_group(one: Transaction, group: str) -> InvalidInput | LimitReached | None:
+    """Why a group's offsets cannot become part of the present or next transaction."""
+    if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+        return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
+    if one.open and group not in one.offsets and len(one.offsets) >= limits.TRANSACTION_GROUPS_MAX:
+        return LimitReached(f"a transaction has at most {limits.TRANSACTION_GROUPS_MAX} groups")
+    return None
+
+
+def _nothing_to_end(one: Transaction, commit: bool) -> InvalidTransaction:
+    return InvalidTransaction(f"{one.id!r} has no open transaction to {'commit' if commit else 'abort'}")
 
 
 def _fenced(one: Transaction) -> ProducerFenced:

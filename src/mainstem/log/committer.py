@@ -24,6 +24,7 @@ from mainstem.errors import (
     Unavailable,
 )
 from mainstem.ledger.appends import (
+    SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
     SLICE_TRACKED,
@@ -205,7 +206,9 @@ class Committer:
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
         waiter: asyncio.Future[Placed] = self._loop.create_future()
-        flags = (SLICE_TRACKED if records else 0) | (SLICE_TRANSACTIONAL if facts.transactional else 0)
+        flags = SLICE_TRACKED if records else 0
+        if facts.transactional:
+            flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
         if facts.keyed:
             flags |= SLICE_KEYED
         length = len(slice)

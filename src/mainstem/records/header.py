@@ -70,6 +70,7 @@ class SliceFacts(NamedTuple):
     transactional: bool
     control: bool
     keyed: bool = False  # the producer's fields hold an idempotency key instead (ledger/idempotency.py)
+    joins: bool = False  # its stream becomes part of the producer's transaction by it
 
 
 class BatchHeader(NamedTuple):

@@ -33,6 +33,7 @@ def produce(
     *records: bytes | None,
     acks: int = -1,
     partitions: list[int] | None = None,
+    transactional_id: str | None = None,
 ) -> Any:
     """One batch a partition; partition 0 on if none are named."""
     classes = module(PRODUCE, version)
@@ -45,7 +46,11 @@ def produce(
     )
     wanted = made(classes.TopicProduceData, name=topic, topic_id=topic, partition_data=data)
     return made(
-        classes.ProduceRequest, transactional_id=None, acks=i16(acks), timeout=ms(5000), topic_data=(wanted,)
+        classes.ProduceRequest,
+        transactional_id=transactional_id,
+        acks=i16(acks),
+        timeout=ms(5000),
+        topic_data=(wanted,),
     )
 
 

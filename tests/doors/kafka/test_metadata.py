@@ -111,6 +111,13 @@ async def test_every_version_of_api_versions_tells_the_ranges(wire: Wire, versio
     assert answer.error_code is ErrorCode.none
     spoken = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert spoken == {key: (api.first, api.last) for key, api in apis().items()}
+    if version >= 3:
+        [final] = answer.finalized_features
+        assert (final.name, final.min_version_level, final.max_version_level) == ("transaction.version", 2, 2)
+        assert answer.finalized_features_epoch == 0
+        # Clients of version 3 cannot bear a level that begins at 0.
+        supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+        assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
 
 
 async def test_api_versions_of_the_future_answers_version_0_with_the_ranges(wire: Wire) -> None:

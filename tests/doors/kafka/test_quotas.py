@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +12,15 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.client_quotas import Meter
+from mainstem.doors.kafka.metered import counted
 from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
+from mainstem.ports.clock import ManualClock
 from mainstem.testing.batches import batch
 
 from .conftest import KafkaStage
 from .messages import make
-from .requests import fetch, metadata, produce
+from .requests import fetch, list_offsets, metadata, produce
 from .wire import Wire
 
 _RATE = "producer_byte_rate"
@@ -185,3 +190,94 @@ async def test_a_client_without_a_quota_is_never_held_back(kafka: KafkaStage, wi
     slice, _ = batch(b"x" * 100_000)
     for _ in range(3):
         assert (await wire.ask(produce(9, "t", slice))).throttle_time.total_seconds() == 0
+
+
+def _meter(broker: Broker, key: str, client: str = "test") -> Meter:
+    meter = broker.client_quotas.meter(key, "ANONYMOUS", client)
+    assert meter is not None
+    return meter
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda slice: produce(3, "t", slice),
+        lambda slice: produce(8, "t", slice),
+        lambda slice: produce(12, "t", slice),
+        lambda slice: fetch(4, "t", (0, 0)),
+        lambda slice: fetch(12, "t", (0, 0)),
+        lambda slice: metadata(3, "t"),
+        lambda slice: metadata(12, "t"),
+        lambda slice: list_offsets(7, "t", (0, -1)),
+        lambda slice: make(load_request_schema(10, 4), {"key_type": 0, "coordinator_keys": ("g",)}),
+    ],
+    ids=[
+        "produce-3",
+        "produce-8",
+        "produce-12",
+        "fetch-4",
+        "fetch-12",
+        "metadata-3",
+        "metadata-12",
+        "list-offsets",
+        "find-coordinator",
+    ],
+)
+async def test_a_client_that_took_too_much_time_is_answered_told_and_not_read_from(
+    kafka: KafkaStage, wire: Wire, request_of: Callable[[bytearray], Any]
+) -> None:
+    await kafka.broker.create_topic("t")
+    slice, _ = batch(b"x")
+    await _limit(kafka.broker, "request_percentage", 100.0)
+    for _ in range(2):  # of Produce, the second goes the short way
+        assert (await wire.ask(request_of(slice))).throttle_time.total_seconds() == 0
+    _meter(kafka.broker, "request_percentage").take(1_000 + 500)  # hundredths of seconds: ten were to spare
+    answer = await wire.ask(request_of(slice))
+    assert 2 < answer.throttle_time.total_seconds() < 8
+    assert await _muted(wire)
+    counted = {metric.name: metric.samples for metric in kafka.door.metrics.published()}
+    assert dict(counted["mainstem_kafka_throttled_total"])[("quota", "request_percentage"),] == 1
+
+
+async def test_the_time_of_requests_is_counted_and_of_others_it_is_not(kafka: KafkaStage, wire: Wire) -> None:
+    await _limit(kafka.broker, "request_percentage", 0.000001)  # less than any request takes
+    await _limit(kafka.broker, "request_percentage", 100.0, client="another")
+    first = await wire.ask(metadata(12))
+    second = await wire.ask(metadata(12))
+    assert (first.throttle_time.total_seconds(), second.throttle_time.total_seconds()) == (0, 20)
+    assert _meter(kafka.broker, "request_percentage", "another").take(0) == 0
+
+
+async def test_finding_out_versions_and_logging_in_are_free(kafka: KafkaStage, wire: Wire) -> None:
+    await _limit(kafka.broker, "request_percentage", 0.000001)
+    hello = make(load_request_schema(18, 3), {"client_software_name": "test", "client_software_version": "1"})
+    for _ in range(3):
+        assert (await wire.ask(hello)).throttle_time.total_seconds() == 0
+    assert (await wire.ask(metadata(12))).throttle_time.total_seconds() == 0
+
+
+async def test_work_that_waits_is_counted_step_by_step() -> None:
+    meter, clock = Meter(1.0, ManualClock()), ManualClock()
+    events = [asyncio.get_running_loop().create_future() for _ in range(2)]
+
+    async def work() -> None:
+        clock.advance(30)
+        await events[0]
+        clock.advance(30)
+        with contextlib.suppress(ValueError):
+            await events[1]
+        clock.advance(40)
+        raise LookupError
+
+    async def run() -> None:
+        await counted(work(), meter, clock.monotonic)
+
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    clock.advance(5_000)  # others are at work, or nobody is
+    events[0].set_result(None)
+    events[1].set_exception(ValueError())
+    with pytest.raises(LookupError):
+        await task
+    assert meter.take(0) == 0  # a hundredth of ten seconds was to spare, and is used up
+    assert meter.take(0.01) > 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
+
+import msgspec
 
 from mainstem import limits
 from mainstem.errors import InvalidConfig
 
 EARLIEST, LATEST = "earliest", "latest"
+BY_DURATION = "by_duration:"
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
@@ -40,6 +44,28 @@ def _between(least: int, most: int) -> Callable[[str], str]:
     return check
 
 
+def _beginning(value: str) -> str:
+    word = value.lower()
+    if word in (EARLIEST, LATEST):
+        return word
+    if not word.startswith(BY_DURATION):
+        raise ValueError(f"it is {EARLIEST}, {LATEST} or {BY_DURATION} and an ISO 8601 duration")
+    duration = value[len(BY_DURATION) :].upper()
+    _ms(duration)
+    return BY_DURATION + duration
+
+
+def _ms(duration: str) -> int:
+    """Of an ISO 8601 duration of days, hours, minutes and seconds. Raises ValueError."""
+    try:
+        ms = msgspec.convert(duration, timedelta) // timedelta(milliseconds=1)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{error}: one is PT1H or P3DT12H") from None
+    if ms < 0:
+        raise ValueError("a group begins at a time that is past")
+    return ms
+
+
 _RESET, _ISOLATION = "share.auto.offset.reset", "share.isolation.level"
 _LOCK, _DELIVERIES = "share.record.lock.duration.ms", "share.delivery.count.limit"
 _IN_FLIGHT = "share.partition.max.record.locks"
@@ -52,8 +78,9 @@ SHARE_SETTINGS = {
             _RESET,
             "string",
             LATEST,
-            "where the group begins in a partition that it has not read: earliest or latest",
-            _one_of(EARLIEST, LATEST),
+            "where the group begins in a partition that it has not read: earliest, latest, "
+            "or by_duration: and how long ago (by_duration:PT1H)",
+            _beginning,
         ),
         ShareSetting(
             _ISOLATION,
@@ -123,6 +150,7 @@ class ShareSettings:
     """Of one group."""
 
     begins_earliest: bool
+    begins_ms_ago: int | None  # None: at either end
     committed_only: bool
     lock_ms: int
     deliveries_max: int
@@ -137,8 +165,10 @@ class ShareSettings:
         def value(name: str) -> str:
             return values.get(name, SHARE_SETTINGS[name].default)
 
+        reset = value(_RESET)
         return cls(
-            begins_earliest=value(_RESET) == EARLIEST,
+            begins_earliest=reset == EARLIEST,
+            begins_ms_ago=_ms(reset.removeprefix(BY_DURATION)) if reset.startswith(BY_DURATION) else None,
             committed_only=value(_ISOLATION) == COMMITTED,
             lock_ms=int(value(_LOCK)),
             deliveries_max=int(value(_DELIVERIES)),

@@ -239,10 +239,15 @@ class Shares:
     async def _open(self, group: str, stream: int, settings: ShareSettings) -> Share:
         share = self._log.ledger.shares.get(group, stream)
         if share is None:
-            start, end = self._streams.bounds(stream)
-            await self._log.propose(OpenShare(group, ((stream, start if settings.begins_earliest else end),)))
+            await self._log.propose(OpenShare(group, ((stream, await self._beginning(stream, settings)),)))
             share = self._share(group, stream)
         return share
+
+    async def _beginning(self, stream: int, settings: ShareSettings) -> int:
+        start, end = self._streams.bounds(stream)
+        if settings.begins_ms_ago is not None:
+            return await self._log.offset_at(stream, self._clock.now_ms() - settings.begins_ms_ago)
+        return start if settings.begins_earliest else end
 
     def _share(self, group: str, stream: int) -> Share:
         share = self._log.ledger.shares.get(group, stream)

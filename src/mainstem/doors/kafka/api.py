@@ -80,6 +80,10 @@ class Reply(Protocol):
         """Go on in a task of the connection; if it fails, the connection is closed."""
         ...
 
+    def step(self, work: Callable[[], None]) -> None:
+        """Go on at once, when something that was waited for has happened."""
+        ...
+
     def hold_others(self) -> None:
         """Let no later request of the connection start before this one is answered."""
         ...
@@ -113,6 +117,11 @@ class Api:
     first: int  # oldest version spoken
     last: int  # newest version spoken: what the handler takes and answers
     handle: Handler
+    metered: bool = True  # its time counts against the quota of whoever asks
+
+
+def _in_front(version: int) -> int | None:
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +137,7 @@ class FastApi:
     turn: Turn = Turn.ALONE
     large: bool = False  # its requests may be as large as the door takes, others are bounded more tightly
     plain_answer_header: bool = False  # no tagged fields in the answer's header whatever the version
+    metered: bool = True
+    throttle_at: Callable[[int], int | None] = (
+        _in_front  # where an answer's throttle_time_ms is; None: nowhere
+    )

@@ -2,6 +2,17 @@
 
 Its answer's header never has tagged fields, so that a client can read it before it knows any version; and a
 client that asks in a version unknown here gets version 0 of the answer, with an error and the ranges.
+
+It also tells of features, as tagged fields of the answer:
+
+| tag | field                    | type                               | versions             |
+|-----|--------------------------|------------------------------------|----------------------|
+| 0   | supported_features       | name, first level i2, last i2      | 4+, for the 0 in them |
+| 1   | finalized_features_epoch | i8                                 | 3+                   |
+| 2   | finalized_features       | name, highest level i2, lowest i2  | 3+                   |
+
+`transaction.version` 2 lets clients write to partitions that they did not add to a transaction before, and go on
+with another epoch after each.
 """
 
 from __future__ import annotations
@@ -10,7 +21,13 @@ import struct
 from functools import cache
 
 from mainstem.doors.kafka.api import Call, FastApi, Reply
-from mainstem.doors.kafka.wire import NO_TAGS, write_count
+from mainstem.doors.kafka.wire import (
+    INT64,
+    NO_TAGS,
+    write_count,
+    write_string,
+    write_uvarint,
+)
 
 _KEY = 18
 _FLEXIBLE_FROM = 3
@@ -18,6 +35,12 @@ _UNSUPPORTED_VERSION = 35
 _RANGE = struct.Struct(">hhh")
 _ERROR = struct.Struct(">h")
 _THROTTLE = struct.Struct(">i")
+_LEVELS = struct.Struct(">hh")
+
+_TRANSACTION_VERSION = "transaction.version"
+_TRANSACTION_LEVEL = 2
+_FEATURES_EPOCH = 0  # they are the same as long as the broker runs
+_FIRST_LEVEL_ZERO_FROM = 4  # clients of version 3 fail over a feature that may be at level 0
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
@@ -42,8 +65,27 @@ def _answer(version: int, error: int) -> bytes:
     if version >= 1:
         out.append(_THROTTLE.pack(0))
     if flexible:
-        out.append(NO_TAGS)
+        out.append(_features(version))
     return b"".join(out)
 
 
-API = FastApi(_KEY, 0, 4, _FLEXIBLE_FROM, handle, plain_answer_header=True)
+def _features(version: int) -> bytes:
+    """The tagged fields at the end of an answer."""
+    fields = {
+        1: INT64.pack(_FEATURES_EPOCH),
+        2: _feature(_TRANSACTION_VERSION, _TRANSACTION_LEVEL, _TRANSACTION_LEVEL),
+    }
+    if version >= _FIRST_LEVEL_ZERO_FROM:
+        fields = {0: _feature(_TRANSACTION_VERSION, 0, _TRANSACTION_LEVEL), **fields}
+    out = [write_uvarint(len(fields))]
+    for tag, field in fields.items():
+        out += (write_uvarint(tag), write_uvarint(len(field)), field)
+    return b"".join(out)
+
+
+def _feature(name: str, one: int, other: int) -> bytes:
+    """An array of this feature alone."""
+    return write_count(1, True) + write_string(name, True) + _LEVELS.pack(one, other) + NO_TAGS
+
+
+API = FastApi(_KEY, 0, 4, _FLEXIBLE_FROM, handle, plain_answer_header=True, metered=False)

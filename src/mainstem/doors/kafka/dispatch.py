@@ -17,16 +17,19 @@ import struct
 from typing import TYPE_CHECKING
 
 from mainstem import limits
+from mainstem.broker.client_quotas import Meter
 from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Api, Call, FastApi, Turn
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.metered import MeteredRequest, named_in, spend
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
 from mainstem.doors.kafka.request import Request
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest
+from mainstem.ledger.client_quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
@@ -38,12 +41,13 @@ _KEY = struct.Struct(">h")
 class Route:
     """One API: what handles it, in which order, and its counters."""
 
-    __slots__ = ("alone", "api", "counters", "large", "single")
+    __slots__ = ("alone", "api", "counters", "large", "metered", "single")
 
     def __init__(self, api: Api | FastApi, counters: ApiCounters) -> None:
         self.api = api
         self.counters = counters
         self.large = isinstance(api, FastApi) and api.large
+        self.metered = api.metered
         turn = api.turn if isinstance(api, FastApi) else Turn.ALONE
         self.alone = turn is Turn.ALONE
         self.single = turn is Turn.SINGLE
@@ -52,6 +56,8 @@ class Route:
 class Dispatch:
     def __init__(self, context: KafkaContext, apis: dict[int, Api | FastApi], metrics: KafkaMetrics) -> None:
         self._context = context
+        self._quotas = context.broker.client_quotas
+        self._now = context.clock.monotonic  # the loop's own time stands still within a turn of it
         self._routes = {key: Route(api, metrics.of(key)) for key, api in apis.items()}
 
     def route(self, frame: memoryview) -> Route:
@@ -88,13 +94,17 @@ class Dispatch:
                 self._context, version, client_id, connection.host, connection.principal, session=session
             )
             connection.calls[api.key, version] = call
+        meter = call.meter(REQUEST_PERCENTAGE) if self._quotas.held and route.metered else None
+        began = 0.0 if meter is None else self._now()
         try:
             if isinstance(api, FastApi):
-                self._start_fast(connection, route, api, call, correlation, frame, body_at)
+                self._start_fast(connection, route, api, call, correlation, frame, body_at, meter)
             else:
-                self._start_slow(connection, route, api, call, correlation, frame, body_at)
+                self._start_slow(connection, route, api, call, correlation, frame, body_at, meter)
         except UNREADABLE as error:
             raise MalformedRequest(f"API {api.key} version {version} is unreadable: {error}") from None
+        if meter is not None:
+            spend(meter, self._now() - began)
 
     def _start_fast(
         self,
@@ -105,12 +115,16 @@ class Dispatch:
         correlation: int,
         frame: memoryview,
         body_at: int,
+        meter: Meter | None,
     ) -> None:
         flexible = call.version >= api.flexible_from
         if flexible:
             body_at = skip_tags(frame, body_at)
         tagged = flexible and not api.plain_answer_header
-        request = Request(connection, route, correlation, tagged, len(frame), connection.now())
+        if meter is None:
+            request = Request(connection, route, correlation, tagged, len(frame), connection.now())
+        else:
+            request = self._metered(connection, route, call, correlation, tagged, len(frame), meter)
         connection.enqueue(request)
         api.handle(call, frame[body_at:], request)
 
@@ -123,14 +137,44 @@ class Dispatch:
         correlation: int,
         frame: memoryview,
         body_at: int,
+        meter: Meter | None,
     ) -> None:
         flexible = messages.flexible(api.key, call.version)
         if flexible:
             body_at = skip_tags(frame, body_at)
         message = messages.read(api, call.version, bytes(frame[body_at:]))
-        request = Request(connection, route, correlation, flexible, len(frame), connection.now())
+        if meter is None:
+            request = Request(connection, route, correlation, flexible, len(frame), connection.now())
+        else:
+            request = self._metered(connection, route, call, correlation, flexible, len(frame), meter)
         connection.enqueue(request)
         request.run(_handle(api, call, message, request))
+
+    def _metered(
+        self,
+        connection: KafkaConnection,
+        route: Route,
+        call: Call,
+        correlation: int,
+        tagged: bool,
+        size: int,
+        meter: Meter,
+    ) -> Request:
+        request = MeteredRequest(
+            connection,
+            route,
+            correlation,
+            tagged,
+            size,
+            connection.now(),
+            version=call.version,
+            meter=meter,
+            now=self._now,
+        )
+        if request.held_ms:
+            call.context.metrics.throttled[REQUEST_PERCENTAGE] += 1
+            request.mute(request.held_ms)
+        return request
 
     def _unspoken(
         self, connection: KafkaConnection, route: Route, version: int, correlation: int, size: int
@@ -151,6 +195,8 @@ async def _handle(api: Api, call: Call, message: object, request: Request) -> No
         answer = await api.handle(call, message)
     else:
         answer = await enforcement.handle(api, call, message)
+    if request.held_ms:
+        answer = named_in(answer, request.held_ms)
     if not request.connection.closed:
         failed = bool(getattr(answer, "error_code", 0))
         request.send([messages.write(api, call.version, answer)], failed=failed)

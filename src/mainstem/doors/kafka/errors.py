@@ -65,11 +65,15 @@ def code_of(error: BaseException) -> ErrorCode:
     return ErrorCode.unknown_server_error
 
 
-def produce_code_of(error: BaseException) -> ErrorCode:
+def produce_code_of(error: BaseException, *, abortable: bool = False) -> ErrorCode:
     """The same for records. Clients take KAFKA_STORAGE_ERROR for "not written" and send them again, however few
-    retries they were given; REQUEST_TIMED_OUT says that they may have been."""
+    retries they were given; REQUEST_TIMED_OUT says that they may have been.
+
+    `abortable`: they are of a transaction, and the client knows TRANSACTION_ABORTABLE."""
     if isinstance(error, errors.OutcomeUnknown | errors.Closed):
         return ErrorCode.request_timed_out
+    if abortable and isinstance(error, errors.InvalidTransaction):
+        return ErrorCode.transaction_abortable
     return code_of(error)
 
 
@@ -80,8 +84,11 @@ def group_code_of(error: BaseException) -> ErrorCode:
     return code_of(error)
 
 
-def producer_code_of(error: BaseException, *, fenced: bool) -> ErrorCode:
-    """The same where a transaction's coordinator answers; `fenced`: the version knows PRODUCER_FENCED."""
+def producer_code_of(error: BaseException, *, fenced: bool, abortable: bool = False) -> ErrorCode:
+    """The same where a transaction's coordinator answers; `fenced` and `abortable`: the version knows
+    PRODUCER_FENCED, and TRANSACTION_ABORTABLE for what no transaction covers."""
     if fenced and isinstance(error, errors.ProducerFenced):
         return ErrorCode.producer_fenced
+    if abortable and isinstance(error, errors.InvalidTransaction):
+        return ErrorCode.transaction_abortable
     return group_code_of(error)

@@ -275,11 +275,13 @@ class FetchPoll:
 
     def _look_again(self) -> None:
         reply = self._reply
+        if reply is None:
+            self._look()  # at nothing: nobody waits for it any more
+            return
         try:
-            self._look()
+            reply.step(self._look)
         except Exception as error:  # noqa: BLE001  # nobody else would see it
-            if reply is not None:
-                reply.fail(error)
+            reply.fail(error)
 
     def _hurry(self) -> None:
         """The client waits no longer."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kio.schema.errors import ErrorCode
-from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
-from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
+from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
@@ -20,17 +20,25 @@ _FENCED_FROM = 4  # first version that knows PRODUCER_FENCED
 
 
 async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    code, producer, epoch = ErrorCode.none, -1, -1
-    try:
-        producer, epoch = await _initialise(call, request)
-    except MainstemError as error:
-        code = producer_code_of(error, fenced=call.version >= _FENCED_FROM)
+    code, producer, epoch = _unspoken(request), -1, -1
+    if code is ErrorCode.none:
+        try:
+            producer, epoch = await _initialise(call, request)
+        except MainstemError as error:
+            code = producer_code_of(error, fenced=call.version >= _FENCED_FROM)
     return InitProducerIdResponse(
         throttle_time=NO_THROTTLE,
         error_code=code,
         producer_id=ProducerId(producer),
         producer_epoch=i16(epoch),
     )
+
+
+def _unspoken(request: InitProducerIdRequest) -> ErrorCode:
+    """Transactions that are prepared first and committed later are refused as by a Kafka that has them off."""
+    if request.enable2_pc:
+        return ErrorCode.transactional_id_authorization_failed
+    return ErrorCode.unsupported_version if request.keep_prepared_txn else ErrorCode.none
 
 
 async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, int]:
@@ -48,4 +56,4 @@ async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, 
     )
 
 
-API = Api(22, 0, 5, handle)
+API = Api(22, 0, 6, handle)

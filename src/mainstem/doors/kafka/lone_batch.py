@@ -13,7 +13,7 @@ import numpy as np
 
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.api import Reply
-from mainstem.doors.kafka.errors import code_of
+from mainstem.doors.kafka.errors import produce_code_of
 from mainstem.doors.kafka.wire import INT32, span, write_string
 from mainstem.errors import MainstemError
 from mainstem.ledger.topics import Topic
@@ -25,7 +25,18 @@ _ANSWER = struct.Struct(">ihqqq")  # index, error code, base offset, append time
 class LoneBatches:
     """Requests of one connection that begin alike."""
 
-    __slots__ = ("_beginning", "_broker", "_end", "_flexible", "_head", "_tail", "_topic", "rules")
+    __slots__ = (
+        "_abortable",
+        "_beginning",
+        "_broker",
+        "_end",
+        "_flexible",
+        "_head",
+        "_joins",
+        "_tail",
+        "_topic",
+        "rules",
+    )
 
     def __init__(
         self,
@@ -37,16 +48,21 @@ class LoneBatches:
         flexible: bool,
         answer: tuple[bytes, bytes],
         rules: int,
+        joins: str | None,
+        abortable: bool,
     ) -> None:
         """`beginning` and `end`: what stands before the partition's number, and after its records.
 
-        `answer`: what stands before and after the partition in an answer without an error."""
+        `answer`: what stands before and after the partition in an answer without an error.
+        `joins`, `abortable`: as in `Broker.place` and `produce_code_of`."""
         self._broker = broker
         self._topic = topic
         self._beginning = beginning
         self._end = end
         self._flexible = flexible
         self._head, self._tail = answer
+        self._joins = joins
+        self._abortable = abortable
         self.rules = rules  # state of the access rules by which the client may write them
 
     def serve(self, body: memoryview, reply: Reply) -> bool:
@@ -60,7 +76,7 @@ class LoneBatches:
         if first < 0 or body[end:] != self._end:
             return False
         try:
-            placing, facts = self._broker.place(topic, index, _owned(body, first, end))
+            placing, facts = self._broker.place(topic, index, _owned(body, first, end), self._joins)
         except MainstemError as error:
             self.refuse(index, error, reply)
             return True
@@ -80,7 +96,7 @@ class LoneBatches:
         # The tail: no record errors, then a null message, then the rest.
         none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
         message = write_string(str(error), self._flexible)
-        failure = _ANSWER.pack(index, code_of(error), -1, -1, -1)
+        failure = _ANSWER.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
         reply.send((self._head + failure + none + message + rest,), failed=True)
 
 

@@ -270,4 +270,8 @@ def _after_leader(nodes: tuple[int, ...], version: int) -> bytes:
     return rest
 
 
-API = FastApi(_KEY, _FIRST, _LAST, _FLEXIBLE_FROM, handle)
+def _throttle_at(version: int) -> int | None:
+    return 0 if version >= 3 else None
+
+
+API = FastApi(_KEY, _FIRST, _LAST, _FLEXIBLE_FROM, handle, throttle_at=_throttle_at)

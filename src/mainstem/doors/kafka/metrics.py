@@ -10,13 +10,12 @@ from kio.schema.index import api_key_map
 
 from mainstem import events
 from mainstem.errors import RecordsLost
-from mainstem.ledger.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from mainstem.ledger.client_quotas import QUOTA_KEYS
 from mainstem.metrics import Labels, Metric, one
 
 _log = events.named("kafka")
 _LOSSES_NAMED_MAX = 10_000  # each is logged once, up to this many
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-_ENFORCED_QUOTAS = (CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE)
 _BOUNDS = (*map(str, LATENCY_BUCKETS_S), "+Inf")
 
 
@@ -57,7 +56,7 @@ class KafkaMetrics:
         self.connections_accepted = 0
         self.connections_refused = 0  # over the limit
         self.connections_dropped = 0  # for what they sent, or for not reading
-        self.throttled: dict[str, int] = dict.fromkeys(_ENFORCED_QUOTAS, 0)  # answers by quota
+        self.throttled: dict[str, int] = dict.fromkeys(QUOTA_KEYS, 0)  # answers by quota
         self.throttled_ms = 0
         self.losses_passed = 0  # fetches that went on after a range of lost records
         self.records_lost = 0  # in those ranges, each counted once

@@ -65,6 +65,8 @@ from mainstem.ledger.topics import Topic
 
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
+_ABORTABLE_FROM = 11  # first version that knows TRANSACTION_ABORTABLE
+_JOINS_FROM = 12  # first version before which no AddPartitionsToTxn is sent (transaction.version 2)
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 
 # One partition of the answer, by the first version that has the layout.
@@ -130,12 +132,23 @@ class _TopicParts:
 class _Produce:
     """One request: places its batches, and answers when the last one is settled."""
 
-    __slots__ = ("_acks", "_broker", "_reply", "_throttle_ms", "_topics", "_unsettled", "_version")
+    __slots__ = (
+        "_abortable",
+        "_acks",
+        "_broker",
+        "_joins",
+        "_reply",
+        "_throttle_ms",
+        "_topics",
+        "_unsettled",
+        "_version",
+    )
 
     def __init__(
         self,
         broker: Broker,
         version: int,
+        transactional_id: str | None,
         acks: int,
         topics: list[_TopicParts],
         reply: Reply,
@@ -143,6 +156,8 @@ class _Produce:
     ) -> None:
         self._broker = broker
         self._version = version
+        self._abortable = transactional_id is not None and version >= _ABORTABLE_FROM
+        self._joins = transactional_id if version >= _JOINS_FROM else None
         self._acks = acks
         self._topics = topics
         self._reply = reply
@@ -172,9 +187,9 @@ class _Produce:
         try:
             if records is None:
                 raise InvalidBatch("there are no records")
-            placing, facts = self._broker.place(topic, part.index, records)
+            placing, facts = self._broker.place(topic, part.index, records, self._joins)
         except MainstemError as error:
-            part.fail(produce_code_of(error), str(error))
+            part.fail(produce_code_of(error, abortable=self._abortable), str(error))
             return
         part.stream = topic.streams[part.index]
         if topic.config.timestamp_type == "LogAppendTime":
@@ -190,7 +205,7 @@ class _Produce:
             part.base = done.result()[0]
             part.start = self._broker.streams.start(part.stream)
         except Exception as error:  # noqa: BLE001  # whatever became of it, the client is told
-            part.fail(produce_code_of(error), str(error))
+            part.fail(produce_code_of(error, abortable=self._abortable), str(error))
         self._settled()
 
     def _settled(self) -> None:
@@ -261,7 +276,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
     throttle_ms = throttle(call, PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
-    work = _Produce(call.context.broker, call.version, acks, topics, reply, throttle_ms)
+    work = _Produce(call.context.broker, call.version, transactional_id, acks, topics, reply, throttle_ms)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
     elif transactional_id is not None and not call.may(
@@ -272,11 +287,13 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
-        call.memory = _alike(call, body, topics) if acks and not metered else None
+        call.memory = _alike(call, body, transactional_id, topics) if acks and not metered else None
         work.place()
 
 
-def _alike(call: Call, body: memoryview, topics: list[_TopicParts]) -> LoneBatches | None:
+def _alike(
+    call: Call, body: memoryview, transactional_id: str | None, topics: list[_TopicParts]
+) -> LoneBatches | None:
     """What to expect of the requests to come, if this one is a lone batch."""
     version = call.version
     if len(topics) != 1 or len(topics[0].parts) != 1 or version < 8:
@@ -297,7 +314,15 @@ def _alike(call: Call, body: memoryview, topics: list[_TopicParts]) -> LoneBatch
     access = call.context.access
     rules = 0 if access is None else access.state
     return LoneBatches(
-        call.context.broker, topic, beginning, end, flexible=flexible, answer=answer, rules=rules
+        call.context.broker,
+        topic,
+        beginning,
+        end,
+        flexible=flexible,
+        answer=answer,
+        rules=rules,
+        joins=transactional_id if version >= _JOINS_FROM else None,
+        abortable=transactional_id is not None and version >= _ABORTABLE_FROM,
     )
 
 
@@ -368,4 +393,11 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
     return skip_tags(body, at) if flexible else at
 
 
-API = FastApi(0, 0, 13, _FLEXIBLE_FROM, handle, Turn.OVERLAPPING, large=True)
+def _throttle_at(version: int) -> int | None:
+    """From the end of the answer."""
+    if version == 0:
+        return None
+    return -5 if version >= _FLEXIBLE_FROM else -4
+
+
+API = FastApi(0, 0, 13, _FLEXIBLE_FROM, handle, Turn.OVERLAPPING, large=True, throttle_at=_throttle_at)

@@ -20,6 +20,8 @@ _TAGGED_HEAD = struct.Struct(">iib")
 class Request:
     """Made when a request starts; implements Reply."""
 
+    held_ms = 0  # for which the client is held back by a quota of time (metered.py)
+
     __slots__ = (
         "alone",
         "connection",
@@ -77,6 +79,9 @@ class Request:
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self.connection.run(work)
+
+    def step(self, work: Callable[[], None]) -> None:
+        work()
 
     def hold_others(self) -> None:
         self.alone = True

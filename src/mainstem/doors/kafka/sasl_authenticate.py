@@ -41,4 +41,4 @@ def _refused(code: ErrorCode, message: str) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"")
 
 
-API = Api(36, 0, 2, handle)
+API = Api(36, 0, 2, handle, metered=False)

@@ -22,4 +22,4 @@ async def handle(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResp
 
 
 # After version 0 the client would send its messages without a request around them.
-API = Api(17, 1, 1, handle)
+API = Api(17, 1, 1, handle, metered=False)

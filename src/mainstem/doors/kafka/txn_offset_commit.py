@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kio.schema.errors import ErrorCode
-from kio.schema.txn_offset_commit.v4.request import TxnOffsetCommitRequest
-from kio.schema.txn_offset_commit.v4.response import (
+from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
+from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -18,6 +18,9 @@ from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import producer_code_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
+
+_ABORTABLE_FROM = 4  # first version that knows TRANSACTION_ABORTABLE
+_JOINS_FROM = 5  # first version before which no AddOffsetsToTxn is sent (transaction.version 2)
 
 
 async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
@@ -37,7 +40,11 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     except MainstemError as error:
         outcomes = [error] * len(offsets)
     # No version of this API knows PRODUCER_FENCED.
-    codes = (ErrorCode.none if error is None else producer_code_of(error, fenced=False) for error in outcomes)
+    abortable = call.version >= _ABORTABLE_FROM
+    codes = (
+        ErrorCode.none if error is None else producer_code_of(error, fenced=False, abortable=abortable)
+        for error in outcomes
+    )
     return _answer(request, codes)
 
 
@@ -63,6 +70,7 @@ async def _commit(
         request.group_id,
         [(stream, offset.offset, offset.metadata) for stream, offset in taken],
         [max(offset.leader_epoch, -1) for _, offset in taken],
+        joins=call.version >= _JOINS_FROM,
     )
     return [None if isinstance(stream, int) else stream for stream in streams]
 
@@ -84,4 +92,4 @@ def _answer(request: TxnOffsetCommitRequest, codes: Iterator[ErrorCode]) -> TxnO
     return TxnOffsetCommitResponse(throttle_time=NO_THROTTLE, topics=topics)
 
 
-API = Api(28, 0, 4, handle)
+API = Api(28, 0, 5, handle)

@@ -1,8 +1,8 @@
 """JSON web tokens (RFC 7519): whose they are, if they are signed by a key we were given.
 
-Keys come from a JWKS file. RS256, RS384, RS512 and HS256, HS384, HS512 are understood. Checking an RSA
-signature (RFC 8017, 8.2.2) needs no secret, so plain arithmetic does: the padded hash is built anew and
-compared as a whole, which leaves nothing of the padding to be parsed.
+Keys come from a JWKS file. RS256, RS384, RS512, ES256, ES384, ES512 and HS256, HS384, HS512 are understood.
+Checking an RSA signature (RFC 8017, 8.2.2) needs no secret, so plain arithmetic does: the padded hash is built anew
+and compared as a whole, which leaves nothing of the padding to be parsed. For elliptic curves see curves.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from mainstem import limits
+from mainstem.doors.kafka.security.curves import CURVES
 from mainstem.errors import InvalidConfig, Unauthorized
 
 _CLOCK_SKEW_MS = 30_000
@@ -26,6 +27,7 @@ _DER = {
     "384": bytes.fromhex("3041300d060960864801650304020205000430"),
     "512": bytes.fromhex("3051300d060960864801650304020305000440"),
 }
+_CURVE_OF = {"256": "P-256", "384": "P-384", "512": "P-521"}  # RFC 7518, 3.4: a hash goes with one curve
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -37,6 +39,13 @@ class Key(msgspec.Struct, frozen=True):
     n: str = ""
     e: str = ""
     k: str = ""
+    crv: str = ""
+    x: str = ""
+    y: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return self.kty in ("RSA", "oct") or (self.kty == "EC" and self.crv in CURVES)
 
 
 class _KeySet(msgspec.Struct, frozen=True):
@@ -112,9 +121,9 @@ def read_keys(path: Path) -> list[Key]:
         keys = msgspec.json.decode(path.read_bytes(), type=_KeySet).keys
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise InvalidConfig(f"--kafka-oauth-jwks {path} cannot be read: {wrong}") from None
-    usable = [key for key in keys if key.kty in ("RSA", "oct")]
+    usable = [key for key in keys if key.usable]
     if not usable:
-        raise InvalidConfig(f"--kafka-oauth-jwks {path} holds no RSA or oct key")
+        raise InvalidConfig(f"--kafka-oauth-jwks {path} holds no RSA, EC or oct key")
     for key in usable:
         if key.kty == "RSA" and not _RSA_BITS_MIN <= _number(key.n).bit_length() <= _RSA_BITS_MAX:
             raise InvalidConfig(
@@ -122,6 +131,8 @@ def read_keys(path: Path) -> list[Key]:
             )
         if key.kty == "oct" and len(_bytes(key.k)) < 32:
             raise InvalidConfig(f"--kafka-oauth-jwks {path}: an oct key has at least 32 bytes")
+        if key.kty == "EC" and not CURVES[key.crv].holds(_number(key.x), _number(key.y)):
+            raise InvalidConfig(f"--kafka-oauth-jwks {path}: an EC key is no point of {key.crv}")
     return usable
 
 
@@ -133,6 +144,9 @@ def _signed_by(key: Key, algorithm: str, signed: bytes, signature: bytes) -> boo
         return hmac.compare_digest(hmac.digest(_bytes(key.k), signed, f"sha{bits}"), signature)
     if kind == "RS" and key.kty == "RSA":
         return _rsa_signed(_number(key.n), _number(key.e), bits, signed, signature)
+    if kind == "ES" and key.kty == "EC" and key.crv == _CURVE_OF[bits]:
+        digest = hashlib.new(f"sha{bits}", signed).digest()
+        return CURVES[key.crv].signed((_number(key.x), _number(key.y)), digest, signature)
     return False
 
 
