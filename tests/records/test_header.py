@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mainstem import limits
 from mainstem.errors import CorruptBatch, InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
-from mainstem.records.header import HEADER_BYTES, check_slice, crc_matches, stamp, walk
+from mainstem.records.header import HEADER_BYTES, SliceFacts, check_slice, crc_matches, stamp, walk
 
 from .samples import AIOKAFKA, NOW_MS, Sample
 
@@ -33,7 +33,7 @@ def _check(batch: bytes | bytearray, batch_bytes_max: int = 1 << 20) -> object:
 def test_facts_sum_over_the_batches_of_a_slice() -> None:
     later = build_batch([b"x"], timestamps_ms=NOW_MS + 9)
     facts = check_slice(memoryview(later + _batch(3) + _batch(60)), batch_bytes_max=1 << 20)
-    assert facts == (64, 3, NOW_MS + 9, -1, -1, -1, False, False, False)
+    assert facts == SliceFacts(64, 3, NOW_MS + 9, -1, -1, -1, transactional=False, control=False)
 
 
 def test_producer_fields_are_those_of_an_independent_encoder() -> None:
@@ -45,7 +45,7 @@ def test_producer_fields_are_those_of_an_independent_encoder() -> None:
         base_sequence=12,
         is_transactional=1,
     )
-    assert _check(batch) == (1, 1, NOW_MS, 77, 3, 12, True, False, False)
+    assert _check(batch) == SliceFacts(1, 1, NOW_MS, 77, 3, 12, transactional=True, control=False)
     ours = build_batch(
         [b"v"], timestamps_ms=NOW_MS, producer=77, producer_epoch=3, base_sequence=12, transactional=True
     )
