@@ -18,6 +18,7 @@ OFFSET_MAX = 1 << 62  # of an offset or a byte count, so that sums stay within 6
 RECORD_BYTES_MAX = 64 * MIB  # one record, decoded
 BATCH_BYTES_MAX = 64 * MIB  # one record batch as stored; a topic's own limit is usually far lower
 BATCH_RECORDS_MAX = 1 << 20  # records in one batch
+CRC_JOINED_BYTES_MIN = 256 * KIB  # a smaller slice is checksummed sooner than its CRC is put together
 BATCH_DECODED_BYTES_MAX = 256 * MIB  # what one compressed batch may unpack to
 HEADERS_PER_RECORD_MAX = 10_000
 HEADERS_PER_DECODE_MAX = 8 * MIB  # headers decoded by one call, which bounds its memory
@@ -120,6 +121,8 @@ BUCKET_ENTRIES_KEPT_MS = 3_600_000  # on the store's clock; far longer than a st
 
 # Read path
 TAIL_CACHE_BYTES = 64 * MIB
+HEAP_KEPT_BYTES = 64 * MIB  # freed by the server, and kept for what it receives next
+HEAP_BLOCK_BYTES_MAX = 16 * MIB  # larger blocks come from the kernel and go back to it
 READ_BYTES_DEFAULT = 1 * MIB
 READ_BYTES_MAX = 64 * MIB
 READ_WAIT_MS_MAX = 300_000
@@ -202,6 +205,7 @@ REPACK_LEVELS_MAX = 2  # how often bytes are copied to stand closer together
 REPACK_DEAD_RATIO = 0.5  # of a round's bytes; then what is left of it is written anew
 REPACK_SCAN_FILES = 64  # looked at in one go to find such a round …
 REPACK_SCAN_EVERY_S = 60.0  # … no more often than this
+REPACK_STREAMS_AT_ONCE = 1024  # looked at before others have their turn on the loop
 REPACK_READ_BYTES = 4 * MIB  # copied at a time
 REPACK_READ_GAP_BYTES = 64 * KIB  # slices closer than this are fetched by one read
 REPACK_BYTES_PER_S = 64 * MIB  # read and copied by default
@@ -215,9 +219,11 @@ REPACK_HELD_BACK_S_MAX = 0.1  # … but no longer than this
 REPACKED_FILE_BYTES = 32 * MIB  # of payload, built in memory
 REPACKED_FILE_EXTENTS_MAX = 64 * KIB  # which bounds its index
 REPACKED_FILES_PER_ROUND_MAX = 10_000
-REPACKED_READS_AHEAD = 4  # under way for one who reads a stream from front to end …
+REPACKED_READS_AHEAD = 4  # fetched together for one who reads a stream from front to end …
 REPACKED_AHEAD_BYTES_MIN = 64 * KIB  # … by reads of no less …
-REPACKED_AHEAD_BYTES_MAX = 4 * MIB  # … and no more than this
+REPACKED_AHEAD_BYTES_MAX = (
+    4 * MIB
+)  # … and no more than this; with so much together, no further one is fetched
 REPACKED_READERS_MAX = 32  # read ahead for, or remembered
 REPACKED_EXTENT_BYTES = 32 * KIB  # small slices that follow each other are joined up to this
 
@@ -257,7 +263,7 @@ GROUP_SESSION_MS_MIN = 100  # Kafka's 6 s would keep a laptop waiting
 GROUP_SESSION_MS_MAX = 1_800_000
 GROUP_REBALANCE_MS_MAX = 86_400_000
 GROUP_INITIAL_DELAY_MS = 50  # an empty group waits this long for more first members than one
-GROUP_EXPECTED_MS = 4_000  # members of a group that another broker looked after are waited for: they ask every 3 s
+GROUP_EXPECTED_MS = 4_000  # that a group's members of before a start are waited for: they ask every 3 s
 GROUP_GENERATIONS_MAX = 10_000  # groups whose last members the ledger knows
 GROUP_GENERATION_MEMBERS_MAX = 1_000  # of a larger group it knows none
 GROUP_GENERATION_CHARS_MAX = 1_024  # of a member's id
@@ -313,6 +319,7 @@ MESSAGES_CHUNK_BYTES = 512 * KIB
 MESSAGE_VALUE_BYTES_DEFAULT = 16 * KIB  # of a value, unless all of it is asked for
 LEASES_SHOWN = 500
 STORAGE_OBJECTS_SHOWN = 200
+STORAGE_REPACKED_SHOWN = 50  # repacked files, each of which has its index read
 STORAGE_PARTS_SHOWN = 500
 STORAGE_RANGES_SHOWN = 50
 STORAGE_OPEN_EXTENTS_MAX = 100_000  # of the file that grows: more are not sorted for being shown
@@ -325,6 +332,7 @@ ROUTER_COPIED_INLINE_BYTES = 4 * KIB  # so few are copied on the event loop
 ROUTER_PAUSE_S_MIN = 0.002  # before a round, so that it forwards what came together …
 ROUTER_PAUSE_S_PER_LEG = 50e-6  # … and longer the more it has to do, so that most of the time is the writers'
 ROUTER_RETRY_S = 1.0  # how soon a full destination is tried again
+PASSED_LOSSES_MAX = 128  # of a stream, that deletes passed over: of more the oldest are told of as one
 
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536

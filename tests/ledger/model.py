@@ -27,6 +27,7 @@ class ModelStream:
     expiry_floor: int = 0
     ceiling: int = 0
     max_timestamp: int = -1
+    passed: dict[int, str] = field(default_factory=dict)  # lost ones that deletes passed over, and why
 
     @property
     def start(self) -> int:
@@ -82,7 +83,16 @@ class ModelStream:
         self.evict()
         return base
 
-    def trim(self, offset: int, reason: str) -> None:
+    def untold(self) -> dict[int, str]:
+        """Lost offsets below the start that no floor of retention tells of."""
+        told = max(self.evict_floor, self.expiry_floor)
+        return {at: state for at, state in self.passed.items() if at >= told}
+
+    def trim(self, offset: int, reason: str, keeps_losses: bool) -> None:
+        if keeps_losses:
+            for at in range(self.start, min(offset, len(self.cells))):
+                if self.cells[at].state not in (LIVE, DELETED):
+                    self.passed[at] = self.cells[at].state
         name = {"delete": "delete_floor", "cap": "evict_floor", "ttl": "expiry_floor"}[reason]
         setattr(self, name, max(getattr(self, name), min(offset, len(self.cells))))
         self.settle()

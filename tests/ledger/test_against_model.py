@@ -179,14 +179,15 @@ class LedgerMachine(RuleBasedStateMachine):
             return known.batches[0][0]
         return (known.batches[-1][1] + (1 if how == "next" else 3)) % (1 << 31)
 
-    @rule(pick=picks, offset=offsets, reason=st.sampled_from(["delete", "cap", "ttl"]))
+    @rule(pick=picks, offset=offsets, reason=st.sampled_from(["delete", "delete ", "cap", "ttl"]))
     def trim(self, pick: int, offset: int, reason: str) -> None:
         stream = self.pick_stream(pick)
-        outcome = self.do(Trim(stream, offset, reason))  # type: ignore[arg-type]
+        keeps, reason = reason == "delete", reason.strip()  # deletes of an older log do not
+        outcome = self.do(Trim(stream, offset, reason, 0, keeps))  # type: ignore[arg-type]
         target = self.model.streams.get(stream)
         assert isinstance(outcome, MainstemError) == (target is None)
         if target:
-            target.trim(offset, reason)
+            target.trim(offset, reason, keeps)
 
     @rule(pick=picks, ranges=st.lists(st.tuples(offsets, st.integers(1, 6)), min_size=1, max_size=4))
     def delete_records(self, pick: int, ranges: list[tuple[int, int]]) -> None:
@@ -276,6 +277,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert streams.max_timestamp[number] == stream.max_timestamp
             assert streams.evict_floor[number] == stream.evict_floor
             assert streams.lost(number) == stream.ranges(lost=True)
+            passed = streams.passed.above(number, 0)
+            assert {at: why for first, last, why in passed for at in range(first, last)} == stream.untold()
             assert streams.deleted(number) == [(a, b) for a, b, _ in stream.ranges(lost=False)]
         assert len(self.ledger.producers) == len(self.model.producers)
         cursors = self.ledger.cursors

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, NotAQueue, Rejected, StreamNotFound, TopicFull
+from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.commands import (
     Ack,
     AlterTopic,
@@ -256,6 +257,20 @@ def test_a_job_whose_copy_is_lost_is_to_be_copied_again() -> None:
     writer.apply(run(slice_row(DEAD)), NoteCopies(QUEUE, (0,), DEAD))
     writer.do(DeleteRecords(DEAD, ((1, 2),)))  # read and deleted: it has been there
     assert writer.do(Bury(QUEUE, (0,))).jobs == 1
+
+
+def test_a_job_that_has_a_copy_or_is_gone_is_not_copied_again() -> None:
+    writer = queue(max_deliveries=2, dead_letter="dead")
+    exhausted(writer)
+    once = NoteCopies(QUEUE, (0,), DEAD, once=True)
+    assert writer.apply(run(slice_row(DEAD)), once)[1].jobs == 1
+    for _ in range(2):
+        refused, noted = writer.apply(run(slice_row(DEAD)), once)
+        assert refused.code.tolist() == [AppendCode.OVERTAKEN]
+        assert isinstance(noted, Rejected)
+        writer.do(Bury(QUEUE, (0,)))
+    assert writer.state(DEAD)[1] == 1
+    assert counts(writer) == (0, 1, 1)
 
 
 def test_a_job_whose_copy_was_refused_stays() -> None:

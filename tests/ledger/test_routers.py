@@ -18,6 +18,7 @@ from mainstem.errors import (
     TopicIncompatible,
     TopicNotFound,
 )
+from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.commands import (
     AddPartitions,
     AlterTopic,
@@ -33,6 +34,8 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.router_commands import DeleteRouter, Forward, NoteForwarded, PassOver, PutRouter
 
 from .writer import Writer, run, slice_row
+
+OK, OVERTAKEN = AppendCode.OK, AppendCode.OVERTAKEN
 
 
 class Routes(Writer):
@@ -305,6 +308,25 @@ def test_a_full_destination_leaves_the_router_where_it_is(routes: Routes) -> Non
     assert (routes.cursor("a>b"), routes.state(b)[1]) == (0, 0)
 
 
+def test_copies_that_somebody_else_made_first_are_not_appended(routes: Routes) -> None:
+    a, b, c = routes.topics("abc")
+    routes.put("a", "b", preserve_tag=False)
+    routes.append(a, 5)
+    leg = routes.ledger.routers.legs.to_stream(b)[0].number
+    noted = [run(slice_row(b, 3)), NoteForwarded(leg, 0, 3, 3, once=True)]
+    assert routes.apply(*noted)[1].copies == 3
+    for note in (NoteForwarded(leg, 0, 5, 5, once=True), NoteForwarded(99, 3, 5, 2, once=True)):
+        others = run(slice_row(c, 1))
+        kept, refused, outcome = routes.apply(others, run(slice_row(b, 5), slice_row(c, 1)), note)
+        assert (kept.code.tolist(), refused.code.tolist()) == ([OK], [OVERTAKEN] * 2)
+        assert isinstance(outcome, (Rejected, RouterNotFound))
+    assert (routes.state(b)[1], routes.state(c)[1], routes.cursor("a>b")) == (3, 2, 3)
+    # As it was before: the copies were appended, whoever else had made them.
+    assert isinstance(routes.apply(run(slice_row(b, 5)), NoteForwarded(leg, 0, 5, 5))[1], Rejected)
+    assert routes.state(b)[1] == 8
+    same_again(routes)
+
+
 def test_passing_over_leaves_as_many_gaps_as_records_were_lost(routes: Routes) -> None:
     a, b = *routes.topics("a"), *routes.topics("b", cap_records=9)
     routes.put("a", "b")
@@ -316,6 +338,18 @@ def test_passing_over_leaves_as_many_gaps_as_records_were_lost(routes: Routes) -
     assert isinstance(routes.do(PassOver(leg, 0, 3, 2)), Rejected)
     assert isinstance(routes.do(PassOver(99, 3, 4)), RouterNotFound)
     assert isinstance(routes.do(PassOver(leg, 3, 4, -1)), InvalidInput)
+    same_again(routes)
+
+
+def test_a_gap_that_a_delete_passed_over_reaches_the_next_topic_all_the_same(routes: Routes) -> None:
+    a, b = routes.topics("ab")
+    routes.put("a", "b")
+    routes.append(a, 9)
+    routes.do(MarkLost(a, 3, 5))
+    routes.do(Trim(a, 7, "delete", keeps_losses=True))  # before anything was copied
+    assert routes.forward(a).ends == {b: 4}
+    assert routes.ledger.streams.lost(b) == [(0, 2, SOURCE_TRIM)]
+    assert routes.runs(b) == [(2, 2, a, 7)]
     same_again(routes)
 
 

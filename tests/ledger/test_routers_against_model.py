@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mainstem import limits
-from mainstem.ledger.commands import AlterTopic, DeleteRecords, DeleteTopic, MarkLost, Trim
+from mainstem.ledger.commands import AlterTopic, DeleteRecords, DeleteTopic, MarkLost, Trim, TrimReason
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
@@ -87,15 +87,19 @@ class RouterModel(RuleBasedStateMachine):
                 cell.live, cell.lost = False, lose
         self._settle(model)
 
-    @rule(stream=streams, to=st.integers(0, 30), evict=st.booleans())
-    def trim(self, stream: int, to: int, evict: bool) -> None:
+    @rule(stream=streams, to=st.integers(0, 30), how=st.sampled_from(["cap", "delete", "old delete"]))
+    def trim(self, stream: int, to: int, how: str) -> None:
         model = self.model[stream]
         if not model.alive:
             return
         to = min(to, len(model.cells))
-        self.writer.do(Trim(stream, to, "cap" if evict else "delete"))
+        reason: TrimReason = "cap" if how == "cap" else "delete"
+        self.writer.do(Trim(stream, to, reason, keeps_losses=how == "delete"))
+        if how != "delete":
+            for cell in model.cells[model.trimmed : to]:
+                cell.lost = False  # or told of by the floor
         model.trimmed = max(model.trimmed, to)
-        if evict:
+        if how == "cap":
             model.evicted = max(model.evicted, to)
         self._settle(model)
 
@@ -170,7 +174,7 @@ class RouterModel(RuleBasedStateMachine):
         made = []
         for at in range(cursor, end):
             cell = model.cells[at]
-            if at < model.evicted or (at >= model.trimmed and cell.lost):
+            if at < model.evicted or cell.lost:
                 made.append(Cell((-1, -1), live=False, lost=True))
             elif at >= model.trimmed and cell.live and cell.hop + 1 < limits.ROUTER_HOPS_MAX:
                 made.append(Cell(cell.origin, cell.hop + 1, self.clock))

@@ -2,15 +2,25 @@ from __future__ import annotations
 
 import pytest
 
+from mainstem import limits
 from mainstem.errors import InvalidInput, StreamNotFound
 from mainstem.ledger.appends import SLICE_TRACKED, AppendCode
-from mainstem.ledger.commands import AlterTopic, DeleteRecords, MarkLost, RaiseCeilings, Trim
+from mainstem.ledger.commands import AlterTopic, DeleteRecords, MarkLost, RaiseCeilings, Trim, TrimReason
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.entry import Entry
+from mainstem.ledger.intervals import SOURCE_TRIM
+from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.results import CeilingsRaised, RecordsRemoved
 
 from .writer import Writer, run, slice_row
 
 OK, FULL = AppendCode.OK, AppendCode.FULL
+
+# Written before a trim said whether it keeps losses, and never to be regenerated.
+TRIM_WITHOUT_THE_FIELD = (
+    "010000000100000004000000000000000100000002000000030000000000000000000000000000000000000000000000"
+    "020000000c000000950a0007a664656c65746500"
+)
 
 
 def test_offsets_are_dense_from_zero() -> None:
@@ -183,6 +193,70 @@ def test_a_trim_onto_deleted_records_behind_a_loss_passes_over_both() -> None:
     writer.do(Trim(0, 1, "delete"))
     assert writer.state(0) == (3, 4, 1, 10)
     assert writer.ledger.streams.lost(0) == []
+
+
+def test_a_loss_that_a_delete_passes_over_is_remembered_exactly() -> None:
+    writer = Writer()
+    writer.create()
+    writer.append(0, 20)
+    passed = writer.ledger.streams.passed
+    writer.do(MarkLost(0, 2, 4))
+    writer.do(MarkLost(0, 6, 9, SOURCE_TRIM))
+    writer.do(MarkLost(0, 12, 14))
+    writer.do(Trim(0, 7, "delete", keeps_losses=True))
+    assert [*passed.above(0, 0)] == [(2, 4, "damaged"), (6, 7, SOURCE_TRIM)]
+    assert writer.ledger.streams.lost(0) == [(7, 9, SOURCE_TRIM), (12, 14, "damaged")]
+    writer.do(Trim(0, 11, "delete", keeps_losses=True))
+    assert [*passed.above(0, 3)] == [(3, 4, "damaged"), (6, 9, SOURCE_TRIM)]
+    assert (passed.reach(0, uncopied=True), passed.reach(0, uncopied=False)) == (9, 4)
+    assert (passed.reach(1, uncopied=True), [*passed.above(1, 0)]) == (0, [])
+    restored = Ledger.decode(writer.ledger.encode())
+    assert [*restored.streams.passed.above(0, 0)] == [*passed.above(0, 0)]
+    assert restored.digest() == writer.ledger.digest()
+
+
+@pytest.mark.parametrize("reason", ["cap", "ttl"])
+def test_what_retention_passes_over_is_told_of_by_its_own_floor(reason: TrimReason) -> None:
+    writer = Writer()
+    writer.create()
+    writer.append(0, 10)
+    writer.do(MarkLost(0, 2, 6))
+    writer.do(Trim(0, 7, "delete", keeps_losses=True))
+    digest = writer.ledger.digest()
+    writer.do(Trim(0, 4, reason))
+    assert [*writer.ledger.streams.passed.above(0, 0)] == [(4, 6, "damaged")]
+    writer.do(Trim(0, 9, reason))
+    assert [*writer.ledger.streams.passed.above(0, 0)] == []
+    assert writer.ledger.digest() != digest
+
+
+def test_a_delete_from_before_losses_were_kept_forgets_them_as_it_did_then() -> None:
+    digests = set()
+    for trim in (Trim(0, 7, "delete"), Trim(0, 7, "delete", keeps_losses=True)):
+        writer = Writer()
+        writer.create()
+        writer.append(0, 10)
+        writer.do(MarkLost(0, 2, 6))
+        writer.do(trim)
+        assert len([*writer.ledger.streams.passed.above(0, 0)]) == trim.keeps_losses
+        digests.add(writer.ledger.digest())
+    assert len(digests) == 2
+    old = Entry.decode(bytes.fromhex(TRIM_WITHOUT_THE_FIELD))
+    assert old.parts == [Trim(0, 7, "delete")]
+
+
+def test_of_too_many_passed_losses_the_oldest_are_told_of_as_one() -> None:
+    writer = Writer()
+    writer.create()
+    many = limits.PASSED_LOSSES_MAX
+    writer.append(0, 3 * many + 9)
+    for at in range(many + 3):
+        writer.do(MarkLost(0, 3 * at, 3 * at + 1, SOURCE_TRIM if at != 1 else "damaged"))
+    writer.do(Trim(0, 3 * many + 9, "delete", keeps_losses=True))
+    kept = [*writer.ledger.streams.passed.above(0, 0)]
+    assert len(kept) == many
+    assert kept[:2] == [(0, 10, "damaged"), (12, 13, SOURCE_TRIM)]
+    assert Ledger.decode(writer.ledger.encode()).digest() == writer.ledger.digest()
 
 
 def test_lost_records_keep_their_offsets_and_their_first_reason() -> None:

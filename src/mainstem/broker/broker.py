@@ -5,16 +5,13 @@ Every method that changes something returns once the change is durable to the cl
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from mainstem import limits
@@ -28,7 +25,6 @@ from mainstem.broker.diff import Diffs
 from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.broker.lake import Lake
 from mainstem.broker.log_clock import LogClock
-from mainstem.broker.names import valid_name
 from mainstem.broker.opening import open_log
 from mainstem.broker.queues import Queues
 from mainstem.broker.recompression import Recompression
@@ -43,32 +39,24 @@ from mainstem.broker.store_clock import clock_off_ms
 from mainstem.broker.streams import Streams
 from mainstem.broker.takes import Takes
 from mainstem.broker.topic_tables import TopicTables
+from mainstem.broker.topics import TopicInfo, Topics
 from mainstem.broker.transactions import Transactions
 from mainstem.broker.watch import Watching
 from mainstem.broker.writes import Writes
 from mainstem.errors import (
     GroupNotFound,
     InvalidBatch,
-    InvalidConfig,
     InvalidInput,
-    InvalidName,
     PartitionNotFound,
-    Throttled,
     TooLarge,
-    TopicExists,
     TopicNotFound,
 )
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.commands import (
-    AddPartitions,
-    AlterTopic,
     CommitOffsets,
-    CreateTopic,
     DeleteOffsets,
-    DeleteTopic,
 )
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.names import bad_name
 from mainstem.ledger.topics import Topic
 from mainstem.log.group import Placed
 from mainstem.log.log import Log
@@ -121,18 +109,6 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicInfo:
-    name: str
-    topic_id: bytes
-    config: TopicConfig
-    streams: tuple[int, ...]  # stream number by partition
-
-    @property
-    def partitions(self) -> int:
-        return len(self.streams)
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionState:
     partition: int
     start: int  # first offset still there
@@ -177,15 +153,14 @@ class Broker:
         self.client_quotas = ClientQuotas(log, clock)
         self.shares = Shares(log, clock, self.streams)
         self._recompression = Recompression()
-        self._changing = asyncio.Lock()  # held between reading a config and replacing it
-        self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
+        self._topics = Topics(self)
         self.activity = Activity(clock)
         self.states = States(log, clock)
         self.writes = Writes(self)
         self.sinks = Sinks(self)
         self.diffs = Diffs(log, clock)
         self.deletes = Deletes(self)
-        self.queues = Queues(log, clock, random, log.broker, self._dead_letter_topic)
+        self.queues = Queues(log, clock, random, log.broker, self._topics.found_or_made)
         self.watching = Watching(self)
         self.routers = Routers(self)
         self.routing: Routing = self.routers
@@ -210,6 +185,7 @@ class Broker:
         broker._lock = lock
         if broker.cluster.shared:
             await broker.check_clock()  # before anything it does depends on it
+        await broker.catalog.bring_home()
         broker.start_rounds()
         return broker
 
@@ -279,72 +255,25 @@ class Broker:
         dry_run: bool = False,
     ) -> TopicInfo:
         """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`). `dry_run` does nothing more."""
-        _check_name(name)
-        existing = self._log.ledger.topics.get(name)
-        if existing is not None and exist_ok:
-            if name in self._creating:  # applied, but not durable yet
-                await asyncio.shield(self._creating[name])
-            return _info(existing)
-        config = config or self._options.default_config
-        self._check_class(config)
-        command = CreateTopic(name, self._random.token(16), partitions, config)
-        if dry_run:
-            self._rehearse(command)
-            return TopicInfo(name, command.topic_id, config, (-1,) * partitions)
-        try:
-            return _info(await self._create(command))
-        except TopicExists:
-            if exist_ok:
-                return self.topic(name)
-            raise
-
-    async def _create(self, command: CreateTopic) -> Topic:
-        creation = asyncio.ensure_future(self._log.propose(command))
-        if self._creating.setdefault(command.name, creation) is creation:
-            creation.add_done_callback(lambda _: self._creating.pop(command.name))
-        return cast(Topic, await asyncio.shield(creation))
+        return await self._topics.create(
+            name, partitions=partitions, config=config, exist_ok=exist_ok, dry_run=dry_run
+        )
 
     async def make_topic(self, name: str, config: TopicConfig) -> TopicInfo:
         """As `create_topic`, by the HTTP door's rules: its names, and a bound. Raises Throttled as well."""
-        if not valid_name(name):
-            raise InvalidName(
-                f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
-                "and . _ : -, the first a letter or digit"
-            )
-        bound = self._options.topics_max
-        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
-            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
-        return await self.create_topic(name, config=config)
+        return await self._topics.make(name, config)
+
+    async def found_or_made_topic(self, name: str) -> TopicInfo:
+        """The topic that copies go to or come from, made if there is none yet. Raises as `make_topic`."""
+        return await self._topics.found_or_made(name)
 
     async def delete_topic(self, name: str) -> TopicInfo:
         """Raises TopicNotFound."""
-        info = self.topic(name)
-        await self._log.propose(DeleteTopic(info.topic_id))
-        for stream in info.streams:
-            self._log.forget_ephemeral(stream)
-        self.activity.forget(info.topic_id)
-        self.queues.forget(info.streams)
-        return info
-
-    async def _dead_letter_topic(self, name: str) -> TopicInfo:
-        """The topic, made if there is none yet."""
-        with contextlib.suppress(TopicNotFound):
-            return self.topic(name)
-        config = msgspec.structs.replace(self._options.default_config, durability="disk")
-        try:
-            return await self.make_topic(name, config)
-        except TopicExists:
-            return self.topic(name)
+        return await self._topics.delete(name)
 
     async def alter_topic(self, name: str, config: TopicConfig) -> TopicInfo:
         """Replace the config. Raises TopicNotFound, InvalidConfig."""
-        self._check_class(config)
-        topic = self.streams.topic(name)
-        if topic.config.ttl_ms:
-            # Readers were told that these are gone: no later rule may bring them back.
-            for stream in topic.streams:
-                await self.expire(topic, stream)
-        return _info(await self._log.propose(AlterTopic(topic.topic_id, config)))
+        return await self._topics.alter(name, config)
 
     async def change_topic(
         self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False
@@ -352,45 +281,19 @@ class Broker:
         """Replace the config by what `change` makes of it; none undoes another made at the same time.
 
         Raises TopicNotFound, InvalidConfig. `dry_run` does nothing more."""
-        async with self._changing:
-            info = self.topic(name)
-            config = change(info.config)
-            if dry_run:
-                self._rehearse(AlterTopic(info.topic_id, config))
-                return replace(info, config=config)
-            return await self.alter_topic(name, config)
+        return await self._topics.change(name, change, dry_run=dry_run)
 
     async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> TopicInfo:
         """Grow a topic to `total` partitions; it never shrinks. `dry_run` only raises what it would raise."""
-        info = self.topic(name)
-        command = AddPartitions(info.topic_id, total)
-        if dry_run:
-            self._rehearse(command)
-            return replace(info, streams=info.streams + (-1,) * (total - info.partitions))
-        return _info(await self._log.propose(command))
-
-    def _check_class(self, config: TopicConfig) -> None:
-        if config.durability == "ephemeral" and self.cluster.shared:
-            raise InvalidConfig(
-                "brokers share this log, and what one alone remembers the others lack: not ephemeral"
-            )
-
-    def _rehearse(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
-        refusal = self._log.ledger.topics.refusal(command)
-        if refusal is not None:
-            raise refusal
+        return await self._topics.add_partitions(name, total, dry_run=dry_run)
 
     def topic(self, name: str) -> TopicInfo:
         """Raises TopicNotFound."""
-        topic = self._log.ledger.topics.get(name)
-        if topic is None:
-            raise TopicNotFound(name)
-        return _info(topic)
+        return self._topics.get(name)
 
     def topics(self, prefix: str = "") -> list[TopicInfo]:
         """By name bytes."""
-        found = [_info(topic) for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
-        return sorted(found, key=lambda info: info.name.encode())
+        return self._topics.all(prefix)
 
     def partition(self, name: str, partition: int = 0) -> PartitionState:
         """Raises TopicNotFound, PartitionNotFound."""
@@ -606,16 +509,6 @@ class Broker:
         if group not in self.groups():
             raise GroupNotFound(group)
         await self._log.propose(DeleteOffsets(group))
-
-
-def _check_name(name: str) -> None:
-    refusal = bad_name(name)
-    if refusal is not None:
-        raise refusal
-
-
-def _info(topic: Topic) -> TopicInfo:
-    return TopicInfo(topic.name, topic.topic_id, topic.config, tuple(topic.streams))
 
 
 def _with_append_time(slice: memoryview, time_ms: int) -> bytearray:

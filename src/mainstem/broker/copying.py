@@ -17,9 +17,9 @@ from mainstem import limits
 from mainstem.broker.copies import Copies, NoRoom, Recipe, Room, make_copies
 from mainstem.broker.dead_letters import META, meta_object
 from mainstem.broker.matching import Match
-from mainstem.errors import OffsetOutOfRange, RecordsLost, TopicFull
+from mainstem.errors import OffsetOutOfRange, RecordsLost, Rejected, TopicFull
 from mainstem.ledger.appends import RECORD
-from mainstem.ledger.legs import lost_records
+from mainstem.ledger.legs import lost_below_start, lost_records
 from mainstem.ledger.router import Leg, Router
 from mainstem.ledger.router_commands import NoteForwarded, PassOver
 from mainstem.ledger.topics import Topic
@@ -38,12 +38,20 @@ class Copying:
         self._log = broker.log
 
     async def advance(self, leg: Leg) -> None:
-        """Copy all there is by now, or as much as the destination takes. Nobody else may move the leg."""
+        """Copy all there is by now, or as much as the destination takes.
+
+        Nobody else of this broker may move the leg. Another broker may: the ledger takes every copy once."""
         legs = self._log.ledger.routers.legs
         while legs.get(leg.number) is leg and not legs.aliased(leg):
-            end = self._log.stable_end(leg.source)
-            if leg.cursor >= end or not await self._step(leg, end):
+            cursor, end = leg.cursor, self._log.stable_end(leg.source)
+            if cursor >= end:
                 return
+            try:
+                if not await self._step(leg, end):
+                    return
+            except Rejected:
+                if leg.cursor == cursor:
+                    raise  # for another reason than that somebody was quicker
 
     async def _step(self, leg: Leg, end: int) -> bool:
         """Move the leg on. False if the destination is full."""
@@ -71,8 +79,7 @@ class Copying:
         streams, number = self._log.state_of(leg.source)
         start = min(end, streams.start(number))
         if cursor < start:
-            evicted = min(start, int(max(streams.evict_floor[number], streams.expiry_floor[number])))
-            return start, max(0, evicted - cursor)
+            return start, lost_below_start(streams, number, cursor, start)
         loss = streams.holes(number).next_loss(cursor)
         if loss is not None and loss[0] <= cursor:
             reached = min(end, loss[1])
@@ -135,7 +142,7 @@ class Copying:
                 base, _ = await self._log.append(leg.dest, copies.slice, copies.facts, size, rows)
                 await self._log.propose(PassOver(leg.number, start, copies.end, 0, count, base))
             else:
-                noting = NoteForwarded(leg.number, start, copies.end, count)
+                noting = NoteForwarded(leg.number, start, copies.end, count, once=True)
                 await self._log.append_then(leg.dest, copies.slice, copies.facts, size, rows, noting)
         except TopicFull:
             return False

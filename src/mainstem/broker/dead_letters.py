@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from mainstem import limits
 from mainstem.broker.jobs import JobReader
-from mainstem.errors import MainstemError
+from mainstem.broker.topics import TopicInfo
+from mainstem.errors import MainstemError, Rejected
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.commands import Bury, NoteCopies
 from mainstem.ledger.leases import ranges_of
@@ -26,15 +26,12 @@ from mainstem.records.building import build_batch
 from mainstem.records.decoding import Headers, StoredRecord, record_sizes_and_times
 from mainstem.records.header import SliceFacts
 
-if TYPE_CHECKING:
-    from mainstem.broker.broker import TopicInfo
-
 _log = logging.getLogger("mainstem.queues")
 
 META = "meta"
 _ORIGINAL_META = "_topics_original_meta"  # where a meta that is no object goes
 
-CreateTopic = Callable[[str], Awaitable["TopicInfo"]]
+CreateTopic = Callable[[str], Awaitable[TopicInfo]]
 
 
 class DeadLetters:
@@ -68,7 +65,13 @@ class DeadLetters:
             if copied:  # before a crash, or just now
                 await self._log.change_queue(Bury(stream, copied))
             else:
-                await self._copy(topic, stream, target, exhausted)
+                try:
+                    await self._copy(topic, stream, target, exhausted)
+                except Rejected:
+                    if all(
+                        leases.is_exhausted(offset) and not leases.copy_of(offset) for offset, _ in exhausted
+                    ):
+                        raise  # for another reason than that another broker was quicker
 
     async def _copy(self, topic: Topic, stream: int, target: str, exhausted: list[tuple[int, int]]) -> None:
         offsets = [offset for offset, _ in exhausted]
@@ -108,7 +111,7 @@ class DeadLetters:
             await self._log.append(destination, batch, facts, size, tracked)
             await self._log.change_queue(Bury(stream, offsets, noted=False))
         else:
-            noting = NoteCopies(stream, offsets, destination)
+            noting = NoteCopies(stream, offsets, destination, once=True)
             await self._log.append_then(destination, batch, facts, size, tracked, noting)
 
 

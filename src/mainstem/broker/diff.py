@@ -239,9 +239,14 @@ def _first_gap(floors: Floors, from_seq: int) -> tuple[Tombstone | None, int]:
     at = max(floors.start, from_seq)
     if from_seq >= floors.lost:
         return None, at
+    return _gap(_reason_below(floors, from_seq), from_seq, floors.lost, floors), at
+
+
+def _reason_below(floors: Floors, from_seq: int) -> str:
     capped, aged = floors.evicted > from_seq, floors.expired > from_seq
-    reason = "mixed" if capped and aged else "ttl" if aged else "cap" if capped else SOURCE_TRIM
-    return _gap(reason, from_seq, floors.lost, floors), at
+    if capped or aged:
+        return "mixed" if capped and aged else "ttl" if aged else "cap"
+    return LOST if floors.damaged > from_seq else SOURCE_TRIM
 
 
 def _gap(reason: str, after: int, until: int, floors: Floors) -> Tombstone:

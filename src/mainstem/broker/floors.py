@@ -21,6 +21,7 @@ class Floors(NamedTuple):
     evicted: int
     expired: int
     trimmed: int  # by a router's source, before they were copied
+    damaged: int  # or never synced, and deletes have passed over them since
     start: int  # the first offset that may hold a readable record
     end: int  # the visible end, or where the records of open transactions begin
     expires_before_ms: int | None  # records older than this are expired, wherever they stand
@@ -28,12 +29,13 @@ class Floors(NamedTuple):
     @property
     def lost(self) -> int:
         """Below it records went against everyone's will."""
-        return max(self.evicted, self.expired, self.trimmed)
+        return max(self.evicted, self.expired, self.trimmed, self.damaged)
 
 
 def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors:
     """Raises NotFound if the stream's topic was deleted."""
     streams, number = log.state_of(stream)
+    passed = streams.passed
     start, end = log.bounds(stream)[0], log.stable_end(stream)
     deleted, evicted, expired = (
         int(streams.delete_floor[number]),
@@ -46,9 +48,12 @@ def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors
         reached = expired_to(streams, number, before_ms)
         if reached > start:
             expired = start = min(reached, end)
-    trimmed = min(_trimmed_to(streams, number, start, end), end)
+    trimmed = min(max(_trimmed_to(streams, number, start, end), passed.reach(number, uncopied=True)), end)
+    damaged = min(passed.reach(number, uncopied=False), end)
     start = max(start, trimmed)
-    return Floors(min(deleted, end), min(evicted, end), min(expired, end), trimmed, start, end, before_ms)
+    return Floors(
+        min(deleted, end), min(evicted, end), min(expired, end), trimmed, damaged, start, end, before_ms
+    )
 
 
 def _trimmed_to(streams: Streams, stream: int, start: int, end: int) -> int:

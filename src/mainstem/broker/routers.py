@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mainstem import events, limits
 from mainstem.broker.copying import Copying
 from mainstem.broker.matching import Match
@@ -26,7 +24,6 @@ from mainstem.errors import (
     NotFound,
     RouterNotFound,
     Throttled,
-    TopicExists,
     TopicNotFound,
 )
 from mainstem.ledger.results import RouterDeleted, RouterPut
@@ -180,10 +177,7 @@ class Routers:
 
     async def _topic(self, name: str) -> Topic:
         """The topic, made if there is none yet."""
-        if self._broker.streams.get(name) is None:
-            config = msgspec.structs.replace(self._broker.options.default_config, durability="disk")
-            with contextlib.suppress(TopicExists):  # another request may be first
-                await self._broker.make_topic(name, config)
+        await self._broker.found_or_made_topic(name)
         return self._broker.streams.topic(name)
 
     async def get(self, name: str) -> RouterInfo:
@@ -239,12 +233,14 @@ class Routers:
     # Routing
 
     async def drain(self, topic: str) -> None:
-        """Copy everything that routers have for this topic by now, so that the next read sees it."""
-        routers = self._log.ledger.routers
-        if not len(routers):
-            return
-        found = self._broker.streams.get(topic)
-        if found is None or not any(routers.legs.to_stream(stream) for stream in found.streams):
+        """Copy everything that routers have for this topic by now, so that the next read sees it.
+
+        By now means acked through any broker. Who tends a source copies soon, but a reader need not wait for it."""
+        found = self._fed(topic)
+        if found is not None and self._broker.cluster.shared:
+            await self._log.barrier()
+            found = self._fed(topic)
+        if found is None:
             return
         sources, cyclic = self._upstream(found)
         for _ in range(limits.ROUTER_HOPS_MAX if cyclic else 1):
@@ -252,6 +248,14 @@ class Routers:
                 await self._forward(stream)
             if not any(map(self._pending, sources)):
                 return
+
+    def _fed(self, topic: str) -> Topic | None:
+        """The topic, if there is a router to it."""
+        legs = self._log.ledger.routers.legs
+        found = self._broker.streams.get(topic) if len(self._log.ledger.routers) else None
+        if found is None or not any(legs.to_stream(stream) for stream in found.streams):
+            return None
+        return found
 
     async def forget(self, topic: str) -> list[str]:
         """The names of the routers that go with the topic, sorted. The ledger removes them as it removes it."""
@@ -310,7 +314,7 @@ class Routers:
             feeder.legs = len(routers.legs.from_stream(stream))
 
     def _turn(self, stream: int) -> bool:
-        """Whether it is this broker that copies from the stream, of those that share the log."""
+        """Whether it is this broker that copies from the stream unasked, of those that share the log."""
         return self._broker.cluster.does(f"copies of {stream}")
 
     def _start(self, stream: int) -> None:
@@ -366,7 +370,7 @@ class Routers:
         end = self._log.stable_end(stream)
         if ledger.routers.legs.forwards(stream):
             await self._log.propose(Forward(stream, end, self._broker.clock.now_ms()))
-        for leg in ledger.routers.legs.loose(stream) if self._turn(stream) else ():
+        for leg in ledger.routers.legs.loose(stream):
             await self._copying.advance(leg)
 
 

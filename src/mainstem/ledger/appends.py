@@ -123,6 +123,7 @@ class AppendCode(IntEnum):
     BROKER_FENCED = 6  # the proposing broker's epoch is over
     PRODUCER_UNKNOWN = 7  # a sequence that continues something the ledger does not know
     INVALID_TRANSACTION = 8  # no open transaction of this producer covers the stream, or one forbids it
+    OVERTAKEN = 9  # copies that somebody else made first
 
 
 @dataclass(slots=True)

@@ -90,6 +90,8 @@ class Trim(msgspec.Struct, frozen=True, array_like=True, tag=10):
     offset: int
     reason: TrimReason
     bytes: int = 0  # logical bytes removed, where the ledger does not track records itself
+    # What was lost before is told of still, though a delete passes over it. Logs from before this was so have none.
+    keeps_losses: bool = False
 
 
 class DeleteRecords(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -309,6 +311,9 @@ class NoteCopies(msgspec.Struct, frozen=True, array_like=True, tag=76):
     stream: int
     offsets: tuple[int, ...]
     destination: int
+    # The append run before it, all of it, is refused if one of the jobs has a copy or is gone: another broker may have
+    # been quicker. Logs from before this was so have none.
+    once: bool = False
 
 
 class BeginSinkTask(msgspec.Struct, frozen=True, array_like=True, tag=110):

@@ -5,7 +5,7 @@ Head, 48 bytes, little-endian (`HEAD`):
 | field           | type | meaning                                                              |
 |-----------------|------|----------------------------------------------------------------------|
 | version         | u2   | of the entry and of the rules that apply it; now 1                   |
-| flags           | u2   | bit 0 PLAIN: just one append run, without keys; bit 1 DIGEST         |
+| flags           | u2   | bit 0 PLAIN: just one append run, not a timed one; bit 1 DIGEST      |
 | parts           | u4   | how many parts follow                                                |
 | time_ms         | i8   | the proposer's clock                                                 |
 | broker          | u4   | who proposed it                                                      |

@@ -258,16 +258,24 @@ class Ledger:
         return outcome
 
     def _apply_parts(self, entry: Entry) -> list[Outcome]:
-        outcomes = []
-        for part in entry.parts:
+        outcomes: list[Outcome] = []
+        for part, after in zip(entry.parts, [*entry.parts[1:], None], strict=True):
             # A part before it may have ended this very broker's epoch.
-            if self.brokers.live(entry.broker, entry.broker_epoch):
-                outcomes.append(self._apply_part(part))
-            else:
+            if not self.brokers.live(entry.broker, entry.broker_epoch):
                 outcomes.append(self._refuse(part, entry))
+            elif isinstance(part, AppendRun) and after is not None and self._overtaken(after):
+                outcomes.append(refused(len(part.slices), AppendCode.OVERTAKEN))
+            else:
+                outcomes.append(self._apply_part(part))
             self._before = outcomes[-1]
         self._before = None
         return outcomes
+
+    def _overtaken(self, note: Part) -> bool:
+        """Whether a part notes copies that are not to be made any more."""
+        if type(note) is router_commands.NoteForwarded:
+            return not self.routers.legs.takes(note)
+        return type(note) is commands.NoteCopies and not self.queues.takes(note)
 
     def _apply_part(self, part: Part) -> Outcome:
         if isinstance(part, AppendRun):
@@ -343,7 +351,13 @@ class Ledger:
             return StreamNotFound(command.stream)
         if command.offset < 0 or command.bytes < 0:
             return InvalidInput(f"a trim to offset {command.offset} that frees {command.bytes} bytes")
-        removed = self.streams.trim(command.stream, command.offset, command.reason, command.bytes)
+        removed = self.streams.trim(
+            command.stream,
+            command.offset,
+            command.reason,
+            command.bytes,
+            keeps_losses=command.keeps_losses,
+        )
         start = self.streams.start(command.stream)
         if removed[0] and command.reason == "delete":
             # Only the part that the start cuts in two: those below it are retired as a whole.

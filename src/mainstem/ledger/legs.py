@@ -222,11 +222,10 @@ class Legs:
         """What of [cursor, end) is to be forwarded, in order: (source, first, last, hop), or (GAP, 0, count, 0)."""
         streams = self._streams
         parts: list[tuple[int, int, int, int]] = []
-        at = cursor
-        evicted = min(end, int(max(streams.evict_floor[source], streams.expiry_floor[source])))
-        if evicted > at:
-            parts.append((GAP, 0, evicted - at, 0))
-        at = min(end, max(at, streams.start(source)))
+        lost = lost_below_start(streams, source, cursor, end)
+        if lost:
+            parts.append((GAP, 0, lost, 0))
+        at = min(end, max(cursor, streams.start(source)))
         for first, last, reason in [*streams.holes(source).overlapping(at, end), (end, end, "")]:
             if first > at:
                 parts += [
@@ -293,17 +292,21 @@ class Legs:
 
     # Copying
 
+    def takes(self, command: NoteForwarded) -> bool:
+        """Whether the copies that the command notes may be appended."""
+        return not command.once or isinstance(self._movable(command.leg, command.start, command.end), Leg)
+
     def note(self, command: NoteForwarded, before: object) -> Forwarded | MainstemError:
         """Move a leg past what the last slice of the append run right `before` holds copies of."""
         if not isinstance(before, AppendOutcome) or not len(before.code):
             return InvalidInput("copies are noted in the entry that appends them")
+        leg = self._movable(command.leg, command.start, command.end)
+        if isinstance(leg, MainstemError):
+            return leg
         if before.code[-1] == AppendCode.FULL:
             return TopicFull("the topic copied to is full and rejects")
         if before.code[-1] != AppendCode.OK:
             return Rejected("the topic copied to did not take the records")
-        leg = self._movable(command.leg, command.start, command.end)
-        if isinstance(leg, MainstemError):
-            return leg
         base = int(before.base[-1])
         self._note_hop(leg, command.start, command.end, base, command.copies)
         noted = (command.start, base, command.copies)
@@ -371,6 +374,15 @@ class Legs:
             for feed in feeds
         )
         return (self._digest + feeds + self.hops.digest() + self.aliases.digest) & MASK
+
+
+def lost_below_start(streams: Streams, source: int, cursor: int, end: int) -> int:
+    """How many offsets of a destination stand for what its source gave up, from `cursor` on and before `end`."""
+    reached = min(end, max(cursor, int(max(streams.evict_floor[source], streams.expiry_floor[source]))))
+    passed = [loss for loss in streams.passed.above(source, reached) if loss[0] < end]
+    return (
+        reached - cursor + sum(lost_records(first, min(last, end), reason) for first, last, reason in passed)
+    )
 
 
 def lost_records(start: int, end: int, reason: str) -> int:

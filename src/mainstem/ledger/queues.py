@@ -135,6 +135,15 @@ class Queues:
         leases = self._open(command.stream, now_ms)
         return LeasesExpired(self.ready(command.stream), leases.leased, relaxed=not config.leases_durable)
 
+    def takes(self, command: NoteCopies) -> bool:
+        """Whether the copies that the command notes may be appended."""
+        if not command.once:
+            return True
+        leases = self._leases.get(command.stream)
+        return leases is not None and all(
+            leases.is_exhausted(offset) and leases.copy_of(offset) is None for offset in command.offsets
+        )
+
     def note_copies(self, command: NoteCopies, before: Outcome | None) -> CopiesNoted | MainstemError:
         """Remember where the copies went that the last slice of the append run right `before` holds.
 
@@ -146,6 +155,8 @@ class Queues:
             return InvalidInput("copies of jobs are noted in the entry that appends them")
         if before.code[-1] == AppendCode.FULL:
             return TopicFull(f"dead letter topic {config.dead_letter!r} is full and rejects")
+        if before.code[-1] == AppendCode.OVERTAKEN:
+            return Rejected("another broker copied some of these jobs first")
         if before.code[-1] != AppendCode.OK:
             return Rejected(f"dead letter topic {config.dead_letter!r} did not take the jobs")
         leases = self._leases.get(command.stream)

@@ -44,6 +44,9 @@ class NoteForwarded(msgspec.Struct, frozen=True, array_like=True, tag=83):
     start: int
     end: int
     copies: int
+    # The append run before it, all of it, is refused unless the leg stands at `start`: another broker may have made
+    # these copies. Logs from before this was so have none.
+    once: bool = False
 
 
 class PassOver(msgspec.Struct, frozen=True, array_like=True, tag=84):

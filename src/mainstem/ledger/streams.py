@@ -15,6 +15,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.intervals import ABORTED, DELETED, MARKER, SOURCE_TRIM, Holes, is_loss
 from mainstem.ledger.markers import StreamTransactions, StreamTransactionsState
+from mainstem.ledger.passed_losses import Loss, PassedLosses
 
 DURABILITY_CODES = {"ephemeral": 0, "memory": 1, "disk": 2, "fsync": 3}
 EPHEMERAL = DURABILITY_CODES["ephemeral"]
@@ -67,6 +68,7 @@ class Streams:
         self.rejects: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # a full stream takes no more
         self.plain: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # alive, in the log, no cap, not tracked
         self._holes: dict[int, Holes] = {}
+        self.passed = PassedLosses()
         self._columns: dict[int, Columns] = {}
         self.transactions = StreamTransactions()
         self._watchers: dict[int, Callable[[int, int], None]] = {}
@@ -138,6 +140,7 @@ class Streams:
         self.delete_floor[stream] = self.end[stream]
         self.records[stream] = self.bytes[stream] = 0
         self._holes.pop(stream, None)
+        self.passed.forget(stream)
         self._columns.pop(stream, None)
         self.transactions.forget(stream)
         self._watchers.pop(stream, None)
@@ -196,7 +199,7 @@ class Streams:
         return columns.expired(before_ms) if columns else []
 
     def holes_digest(self) -> int:
-        return sum(holes.digest for holes in self._holes.values()) & MASK
+        return (sum(holes.digest for holes in self._holes.values()) + self.passed.digest) & MASK
 
     # Appends
 
@@ -298,17 +301,27 @@ class Streams:
         records = columns.since - start - holes.covered(start, columns.since)
         return holes.past(start, columns.since, -(-excess * records // untracked))
 
-    def trim(self, stream: int, offset: int, reason: str, stated_bytes: int) -> tuple[int, int]:
-        """Raise the floor of `reason`. Returns the records and bytes that were live below it."""
+    def trim(
+        self, stream: int, offset: int, reason: str, stated_bytes: int, *, keeps_losses: bool = False
+    ) -> tuple[int, int]:
+        """Raise the floor of `reason`. Returns the records and bytes that were live below it.
+
+        `keeps_losses`: what was lost below it before is told of still."""
         floors = {"delete": self.delete_floor, "cap": self.evict_floor, "ttl": self.expiry_floor}[reason]
         floor = min(offset, int(self.end[stream]))
         removed = (0, 0)
         if floor > self.start(stream):
             removed = self._remove_below(stream, floor, stated_bytes)
+            if keeps_losses:
+                self.passed.add(stream, self._losses_below(stream, floor))
         if floor > floors[stream]:
             floors[stream] = floor
             self._settle(stream)
         return removed
+
+    def _losses_below(self, stream: int, floor: int) -> list[Loss]:
+        holes = self.holes(stream).overlapping(self.start(stream), floor)
+        return [(first, min(last, floor), reason) for first, last, reason in holes if is_loss(reason)]
 
     def _remove_below(self, stream: int, floor: int, stated_bytes: int) -> tuple[int, int]:
         """Take the live records of [start, floor) off the counts and columns."""
@@ -390,6 +403,8 @@ class Streams:
 
     def _settle(self, stream: int) -> None:
         """Move the start over deleted records right behind it, and forget holes below it."""
+        if stream in self.passed:
+            self.passed.cut(stream, int(max(self.evict_floor[stream], self.expiry_floor[stream])))
         holes = self._holes.get(stream)
         if holes is None:
             return
@@ -439,6 +454,7 @@ class Streams:
             sorted((stream, list(holes)) for stream, holes in self._holes.items()),
             sorted((stream, *columns.encode()) for stream, columns in self._columns.items()),
             self.transactions.encode(),
+            self.passed.encode(),
         )
 
     @classmethod
@@ -456,6 +472,7 @@ class Streams:
         for stream, since, offsets, sizes, times in state.tracked:
             streams._columns[stream] = Columns.decode(since, offsets, sizes, times)
         streams.transactions = StreamTransactions.decode(state.transactions)
+        streams.passed = PassedLosses.decode(state.passed)
         return streams
 
 
@@ -467,6 +484,7 @@ class StreamsState(msgspec.Struct, frozen=True, array_like=True):
     holes: list[tuple[int, list[tuple[int, int, str]]]]  # by stream: (start, end, reason)
     tracked: list[tuple[int, int, bytes, bytes, bytes]]  # stream, tracked since, offsets, sizes, times
     transactions: StreamTransactionsState = StreamTransactionsState()
+    passed: list[tuple[int, list[Loss]]] = []  # by stream: losses below its start that deletes passed over
 
 
 def _none_absent(stream: int, start: int, end: int) -> int:

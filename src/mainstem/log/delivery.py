@@ -15,6 +15,7 @@ from mainstem.errors import (
     NotFound,
     OutOfOrderSequence,
     ProducerFenced,
+    Rejected,
     TopicFull,
 )
 from mainstem.ledger.appends import SLICE_PACK, AppendCode, AppendOutcome, AppendRun
@@ -72,6 +73,7 @@ _REFUSALS: dict[int, Callable[[], MainstemError]] = {
     AppendCode.PRODUCER_UNKNOWN: lambda: OutOfOrderSequence(
         "nothing is known of this producer here, so its first batch must have sequence 0"
     ),
+    AppendCode.OVERTAKEN: lambda: Rejected("another broker made these copies first"),
 }
 
 

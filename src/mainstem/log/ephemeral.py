@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from mainstem import limits
-from mainstem.errors import InvalidTransaction, NotFound, TopicFull, invariant
+from mainstem.errors import InvalidTransaction, NotFound, OffsetOutOfRange, RecordsLost, TopicFull, invariant
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.commands import RaiseCeilings
 from mainstem.ledger.config import TopicConfig
@@ -22,12 +22,14 @@ from mainstem.ledger.idempotency import IdempotencyKeys, key_number
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import FULL, Streams
+from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.group import Placed
+from mainstem.log.searching import first_at
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
-from mainstem.records.header import Slice, SliceFacts, stamp
+from mainstem.records.header import Slice, SliceFacts, stamp, walk
 from mainstem.records.rewrite import without_ranges
 
 
@@ -152,7 +154,7 @@ class EphemeralStreams:
     def trim(self, stream: int, offset: int, reason: str = "delete") -> int:
         """Forget the records below `offset`. Returns how many there were."""
         held = self._stream(stream)
-        removed = self.state.trim(held.number, offset, reason, 0)
+        removed = self.state.trim(held.number, offset, reason, 0, keeps_losses=reason == "delete")
         self._drop(held)
         return removed[0]
 
@@ -183,9 +185,35 @@ class EphemeralStreams:
         reached = held.bases[at] if at < len(held.bases) else int(self.state.end[held.number])
         return found, min(reached, end)
 
-    def next_loss(self, stream: int, offset: int) -> tuple[int, int, str] | None:
-        """The first loss that ends after `offset`."""
-        return self.state.holes(self._stream(stream).number).next_loss(offset)
+    async def chunk(self, stream: int, offset: int, max_bytes: int, max_wait_s: float) -> Chunk:
+        """As `chunk_now`; at the end it waits for an append."""
+        if max_wait_s > 0 and offset == self.bounds(stream)[1]:
+            await self._visibility.changed(stream, max_wait_s)
+        return self.chunk_now(stream, offset, max_bytes)
+
+    def chunk_now(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+        """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
+        start, end = self.bounds(stream)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        loss = self.state.holes(self.number(stream)).next_loss(offset)
+        if loss is not None and loss[0] <= offset < end:
+            raise RecordsLost(offset, loss[1], loss[2])
+        readable = limits.OFFSET_MAX if loss is None else loss[0]
+        slices, next_offset = self.read(stream, offset, max_bytes, readable)
+        return Chunk(tuple(slices), next_offset) if offset < end else Chunk((), offset)
+
+    def offset_at(self, stream: int, time_ms: int) -> int:
+        """The first offset whose record time is `time_ms` or later; the end if there is none."""
+        start, end = self.bounds(stream)
+        held, _ = self.read(stream, start, limits.EPHEMERAL_STREAM_BYTES_MAX)
+        found = first_at(held, start, time_ms)
+        return end if found is None else found
+
+    def latest_time(self, stream: int) -> int | None:
+        """The latest record time there is; None without any record."""
+        held, _ = self.read(stream, self.bounds(stream)[0], limits.EPHEMERAL_STREAM_BYTES_MAX)
+        return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
 
     def forget(self, stream: int) -> None:
         held = self._held.pop(stream, None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -16,8 +15,6 @@ from mainstem.errors import (
     MainstemError,
     NoSpace,
     NotFound,
-    OffsetOutOfRange,
-    RecordsLost,
     invariant,
 )
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
@@ -27,13 +24,14 @@ from mainstem.ledger.queues import Queues
 from mainstem.ledger.repacked import FIRST_NUMBER
 from mainstem.ledger.results import Booted, RecordsRemoved
 from mainstem.ledger.streams import Streams
+from mainstem.log.background import Background
 from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
 from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
-from mainstem.log.dead_spans import dead_spans
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extents import SealedExtents
+from mainstem.log.finished_objects import FinishedObjects
 from mainstem.log.group import Placed
 from mainstem.log.holdings import Holdings, holdings
 from mainstem.log.locating import Located, Whereabouts, locate, whereabouts
@@ -44,8 +42,9 @@ from mainstem.log.recovery import Recovered, recover
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.repack.repacker import Life, Repacker
-from mainstem.log.searching import Searching, first_at
+from mainstem.log.searching import Searching
 from mainstem.log.sharing import Sharing
+from mainstem.log.store_copies import StoreCopies
 from mainstem.log.tail import TailCache
 from mainstem.log.tiering import HotRetention, Tiering
 from mainstem.log.upkeep import Upkeep
@@ -56,7 +55,7 @@ from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
 from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.records.header import Slice, SliceFacts, walk
+from mainstem.records.header import Slice, SliceFacts
 
 _log = logging.getLogger("mainstem.log")
 
@@ -94,17 +93,19 @@ class Log:
         self.maintains: Callable[[], bool] = lambda: not options.shared  # whether to seal, checkpoint, drop
         self.objects = objects  # where the files of parts are
         self._options = options
-        self._checkpoints = checkpoints
         self._save_at = save_at
-        # Positions of the newest checkpoints, any of which may be started from.
-        self._checkpoints_kept = deque([recovered.checkpoint_position], maxlen=limits.CHECKPOINTS_KEPT)
-        self._checkpoint_pending = False
-        self._checkpoint_due_at = -recovered.replayed_bytes
-        self._seals: set[asyncio.Task[None]] = set()  # must be done before the log can close
-        self._chores: set[asyncio.Task[None]] = set()  # may be given up at any time
-        self.tiering: Tiering | None = None  # of a local log whose older objects go to an object store
-        self._sealing = asyncio.Lock()
-        self._collecting = asyncio.Lock()
+        self.store_copies = StoreCopies()  # of `objects`, which nothing may be deleted from meanwhile
+        self._background = Background()
+        self._finished = FinishedObjects(
+            port,
+            recovered,
+            checkpoints,
+            self._background,
+            checkpoint_every_bytes=options.checkpoint_every_bytes,
+            written_bytes=lambda: self._committer.written_bytes,
+            sync=self.sync,
+            maintains=lambda: self.maintains(),
+        )
         self._index = recovered.index
         self.ledger: Ledger = recovered.ledger
         self.visibility = Visibility(durable=options.shared)
@@ -118,12 +119,12 @@ class Log:
             self.visibility,
             clock,
             1 if options.broker is None else options.broker,
-            self._object_finished,
+            (lambda _: None) if options.shared else self._finished.add,  # see upkeep.py
             options.linger_ms / 1000,
         )
         self._parts = PartReader(objects)
         self._repacked = RepackedFiles(self.ledger.repacked, objects)
-        self.repacker = None if objects is None else self._repack(objects, clock)
+        self._finished.repacker = None if objects is None else self._repack(objects, clock)
         self.sharing = self._share(clock) if options.shared else None  # with other brokers
         self._reader = Reader(
             port,
@@ -183,7 +184,7 @@ class Log:
             _log.error("starting on a full disk: nothing is written until there is room")
             self._committer.hold(full)
             self.visibility.resume(self.ledger)
-            self._start(self._boot_when_there_is_room(boot, recovered), self._chores)
+            self._background.start(self._boot_when_there_is_room(boot, recovered))
             return
         await self._booted(booted, recovered)
 
@@ -212,7 +213,17 @@ class Log:
             maintains=lambda: self.maintains(),
             hold_back=self._committer.hold_back,
             collect=self.collect,
+            copies=self.store_copies,
         )
+
+    @property
+    def repacker(self) -> Repacker | None:
+        return self._finished.repacker
+
+    @property
+    def tiering(self) -> Tiering | None:
+        """Of a local log whose older objects go to an object store."""
+        return self._finished.tiering
 
     @property
     def shared(self) -> bool:
@@ -235,25 +246,20 @@ class Log:
         """Have older objects go to an object store from now on."""
         port = self._port
         invariant(isinstance(port, TieredCommitLog), "only a tiered log has somewhere to put them")
-        self.tiering = Tiering(
+        tiering = self._finished.tiering = Tiering(
             cast(TieredCommitLog, port),
             store,
             self.ledger,
             self.propose,
-            lambda: self._replayable_from,
+            lambda: self._finished.replayable_from,
             clock,
             random,
             retention,
+            self.store_copies,
         )
         if self.repacker is not None:
-            self.repacker.behind = self.tiering.behind_the_hot
-        self._start(self.tiering.run(), self._chores)
-
-    @property
-    def _replayable_from(self) -> int:
-        """Replay may have to start at the oldest checkpoint kept, should the newer ones be damaged."""
-        known = len(self._checkpoints_kept) == limits.CHECKPOINTS_KEPT
-        return self._checkpoints_kept[0] if known else 0
+            self.repacker.behind = tiering.behind_the_hot
+        self._background.start(tiering.run())
 
     def upkeep(self) -> Upkeep:
         """What keeps a shared log in order, a round at a time."""
@@ -262,14 +268,9 @@ class Log:
             self._index,
             lambda: self.maintains(),
             self._save_at,
-            self._collect_behind,
+            self._finished.collect_behind,
             checkpoint_every_bytes=self._options.checkpoint_every_bytes,
         )
-
-    async def _collect_behind(self, checkpoints: Sequence[int]) -> int:
-        self._checkpoints_kept.clear()
-        self._checkpoints_kept.extend(checkpoints)
-        return await self.collect()
 
     async def _boot_when_there_is_room(self, boot: Boot, recovered: Recovered) -> None:
         while True:
@@ -285,21 +286,21 @@ class Log:
     async def _booted(self, booted: Booted, recovered: Recovered) -> None:
         self._committer.take_epoch(booted.broker_epoch)
         if self.sharing is not None:
-            self._start(self.sharing.follow(), self._chores)
-            self._start(self.upkeep().run(), self._chores)
+            self._background.start(self.sharing.follow())
+            self._background.start(self.upkeep().run())
         if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
         for extents in recovered.unsealed if not self.shared else ():  # else whoever maintains the log does
-            self._start(self._seal(extents, then_checkpoint=False), self._seals)
+            self._finished.seal(extents)
         for stream, start, end in recovered.damaged:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
                 _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
                 await self.propose(MarkLost(stream, start, end))
         if self.repacker is not None and self._options.repack.on:
-            self._start(self.repacker.run(), self._chores)
+            self._background.start(self.repacker.run())
         if self._options.sync_every_ms:
-            self._start(self._sync_often(self._options.sync_every_ms / 1000), self._chores)
+            self._background.start(self._sync_often(self._options.sync_every_ms / 1000))
 
     # Writing
 
@@ -333,7 +334,8 @@ class Log:
         """Give up the records below `offset`, of `size` bytes if that is known. Returns how many were there."""
         if self.ledger.streams.ephemeral(stream):
             return self._ephemeral.trim(stream, offset, reason)
-        removed: RecordsRemoved = await self.propose(Trim(stream, offset, reason, size))
+        command = Trim(stream, offset, reason, size, keeps_losses=reason == "delete")
+        removed: RecordsRemoved = await self.propose(command)
         return removed.records
 
     async def delete(self, stream: int, ranges: tuple[tuple[int, int], ...], size: int) -> int:
@@ -440,13 +442,13 @@ class Log:
     ) -> Chunk:
         """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return await self._read_ephemeral(stream, offset, max_bytes, max_wait_s)
+            return await self._ephemeral.chunk(stream, offset, max_bytes, max_wait_s)
         return await self._reader.read(stream, offset, max_bytes, max_wait_s, view)
 
     async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
         """As `read`, but batches come as they were written, deleted records included."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._read_ephemeral_now(stream, offset, max_bytes)
+            return self._ephemeral.chunk_now(stream, offset, max_bytes)
         return await self._reader.stored(stream, offset, max_bytes)
 
     def read_cached(
@@ -454,49 +456,34 @@ class Log:
     ) -> Chunk | None:
         """What `read` gives at once, if memory has it; None if `read` must be asked. Raises as it does."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._read_ephemeral_now(stream, offset, max_bytes)
+            return self._ephemeral.chunk_now(stream, offset, max_bytes)
         return self._reader.read_cached(stream, offset, max_bytes, view)
-
-    async def _read_ephemeral(self, stream: int, offset: int, max_bytes: int, max_wait_s: float) -> Chunk:
-        start, end = self._ephemeral.bounds(stream)
-        if not start <= offset <= end:
-            raise OffsetOutOfRange(offset, start, end)
-        if offset == end and max_wait_s > 0:
-            await self.visibility.changed(stream, max_wait_s)
-            self.bounds(stream)  # raises if it is gone
-        return self._read_ephemeral_now(stream, offset, max_bytes)
-
-    def _read_ephemeral_now(self, stream: int, offset: int, max_bytes: int) -> Chunk:
-        start, end = self._ephemeral.bounds(stream)
-        if not start <= offset <= end:
-            raise OffsetOutOfRange(offset, start, end)
-        loss = self._ephemeral.next_loss(stream, offset)
-        if loss is not None and loss[0] <= offset < end:
-            raise RecordsLost(offset, loss[1], loss[2])
-        readable = limits.OFFSET_MAX if loss is None else loss[0]
-        slices, next_offset = self._ephemeral.read(stream, offset, max_bytes, readable)
-        return Chunk(tuple(slices), next_offset) if offset < end else Chunk((), offset)
 
     async def offset_at(self, stream: int, time_ms: int) -> int:
         """The first offset whose record time is `time_ms` or later; the end if there is none."""
-        offset, end = self.bounds(stream)
+        self.bounds(stream)  # raises if it is gone
         if self.ledger.streams.ephemeral(stream):
-            held, _ = self._ephemeral.read(stream, offset, limits.EPHEMERAL_STREAM_BYTES_MAX)
-            found = first_at(held, offset, time_ms)
-            return end if found is None else found
+            return self._ephemeral.offset_at(stream, time_ms)
         return await self._searching.offset_at(stream, time_ms)
 
     async def latest_time(self, stream: int) -> int | None:
         """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
-        start, _ = self.bounds(stream)
+        self.bounds(stream)  # raises if it is gone
         if self.ledger.streams.ephemeral(stream):
-            held, _ = self._ephemeral.read(stream, start, limits.EPHEMERAL_STREAM_BYTES_MAX)
-            return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
+            return self._ephemeral.latest_time(stream)
         return await self._searching.latest_time(stream)
 
     def holdings(self, *, spans: bool = False) -> Holdings:
         """Which files there are, and with `spans` what is in each."""
         return holdings(self._port, self._index if spans else None, self._tail.held_bytes)
+
+    async def repacked_extents(self, number: int) -> SealedExtents | None:
+        """What a repacked file holds; None if another one has replaced it. Raises LogDamaged, Unavailable."""
+        try:
+            found = await self._reader.resolving(lambda: self._index.extents_of(number))
+        except FileNotFoundError:
+            return None
+        return cast(SealedExtents, found)
 
     def held_bytes(self, stream: int) -> int:
         """Bytes an ephemeral stream holds in memory."""
@@ -540,84 +527,14 @@ class Log:
 
     # Behind the head
 
-    def _object_finished(self, extents: SealedExtents) -> None:
-        """Runs while the ledger stands at the boundary between two objects."""
-        if self.shared:
-            return  # see upkeep.py
-        written = self._committer.written_bytes - self._checkpoint_due_at
-        # One at a time: a checkpoint waits for its object's seal, and must not take in a later object's end.
-        due = not self._checkpoint_pending and written >= self._options.checkpoint_every_bytes
-        if due:
-            self._checkpoint_pending = True
-            self._checkpoint_due_at = self._committer.written_bytes
-            self._checkpoints.reached(self.ledger)
-        self._start(self._seal(extents, then_checkpoint=due), self._seals)
-
-    async def _seal(self, extents: SealedExtents, *, then_checkpoint: bool) -> None:
-        try:
-            async with self._sealing:
-                # Also those whose seal failed, for want of space: a checkpoint may cover sealed objects only.
-                for unsealed in self._index.unsealed_to(extents.number):
-                    await self._port.seal(unsealed.number, await asyncio.to_thread(unsealed.encode))
-                    self._index.mark_sealed(unsealed.number)
-            if self.repacker is not None:
-                self.repacker.wake()
-        except BaseException:
-            self._checkpoint_pending &= not then_checkpoint
-            raise
-        self._wake_tiering()
-        if then_checkpoint:
-            self._start(self._checkpoint(), self._chores)
-
-    async def _checkpoint(self) -> None:
-        try:
-            self._checkpoints_kept.append(await self._checkpoints.save())
-        finally:
-            self._checkpoint_pending = False
-        await self.collect()
-        self._wake_tiering()
-
-    def _wake_tiering(self) -> None:
-        if self.tiering is not None:
-            self.tiering.wake()
-
     async def collect(self) -> int:
         """Delete log objects that nothing needs: every record trimmed, and not needed for replay."""
-        if not self.maintains():
-            return 0
-        replayable_from = self._replayable_from
-        self.ledger.aliases.prune(self.ledger.generations.frontier)
-        async with self._collecting:
-            ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
-            frontier = self.ledger.repacked.frontier
-            replayed = {number for number, end in ends.items() if end <= replayable_from}
-            dead = self._index.dead_objects(lambda spans: dead_spans(self.ledger, spans))
-            dead = [number for number in dead if number in replayed]
-            if self.tiering is not None:
-                dead = await self.tiering.leave(dead)
-            for number in dead:
-                self._index.drop(number)
-                await self._port.drop(number)
-            repacked = sorted(number for number in replayed if number < frontier)
-            if repacked and self.repacker is not None:
-                repacked = self.repacker.may_go(repacked)
-                if self.tiering is not None:
-                    repacked = await self.tiering.leave(repacked)
-                await self.sync()  # that files stand for them must be so after a crash as well
-                for number in repacked:
-                    await self._port.drop(number)
-            return len(dead) + len(repacked)
+        return await self._finished.collect()
 
     async def _sync_often(self, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
             await self.sync()
-
-    def _start(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        among.add(task)
-        task.add_done_callback(among.discard)
-        task.add_done_callback(_report_failure)
 
     # Ending
 
@@ -633,7 +550,7 @@ class Log:
             await self._port.close()
 
     async def _stop_tasks(self) -> None:
-        await _end(self._chores | self._seals)
+        await self._background.stop()
         self.visibility.close()
         await self._committer.stop()
 
@@ -650,26 +567,8 @@ class Log:
         for outcome in await asyncio.gather(halted, self._committer.drain(), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        await _end(self._chores)
+        await self._background.give_up_chores()
         await self._port.roll()
         self._committer.finish_object()
-        while self._seals:
-            await asyncio.wait(self._seals)
-        await _end(self._chores)
-        if all(object.sealed for object in self._port.objects()):  # what a checkpoint covers is not replayed
-            final = InlineCheckpoints(self._port)
-            final.reached(self.ledger)
-            self._checkpoints_kept.append(await final.save())
-            await self.collect()
-
-
-async def _end(tasks: set[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _report_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        # The log is sound without it: an object that is not sealed is replayed, and sealed then.
-        _log.warning("background work failed", extra={"error": str(error)})
+        await self._background.finish()
+        await self._finished.leave_checkpoint()

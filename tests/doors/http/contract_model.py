@@ -102,6 +102,7 @@ class TopicModel:
     ever: dict[int, Stored] = field(default_factory=dict)
     evicted: int = 0  # floors: the last seq that went for this reason
     expired: int = 0
+    cleared: int = 0  # everything up to it was deleted by number
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # → first seq, last seq, time
     jobs: Jobs = field(default_factory=Jobs)
     sized: bool = True  # the size of every record is known
@@ -160,11 +161,10 @@ class TopicModel:
         for seq in seqs:
             self._remove(seq, DELETED)
 
-    def disown(self, before: int) -> None:
-        """Somebody wants all before a seq to be gone: what never was copied there is not missed any more."""
+    def clear(self, before: int) -> None:
+        """Somebody wants all before a seq to be gone. What never was copied there stays missing."""
         if before - 1 > self.start:
-            for seq in [s for s, reason in self.gone.items() if reason == TRIM and s < before]:
-                self.gone[seq] = DELETED
+            self.cleared = before - 1
 
     def _remove(self, seq: int, reason: str) -> None:
         del self.records[seq]
@@ -180,26 +180,27 @@ class TopicModel:
     @property
     def start(self) -> int:
         """The seq before the first one that may be read."""
-        at = max(self.evicted, self.expired)
+        return max(self._floor, self.trimmed)
+
+    @property
+    def _floor(self) -> int:
+        at = max(self.evicted, self.expired, self.cleared)
         while self.gone.get(at + 1) in SILENT:
             at += 1
-        return max(at, self.trimmed)
+        return at
 
     @property
     def trimmed(self) -> int:
-        """The last of the seqs that stand for uncopied records right at the start; 0 without any."""
-        at = max(self.evicted, self.expired)
-        while self.gone.get(at + 1) in SILENT:
-            at += 1
-        begun = at
+        """The last of the seqs that stand for uncopied records, of those at the start and below; 0 without any."""
+        at = self._floor
         while self.gone.get(at + 1) == TRIM:
             at += 1
-        return at if at > begun else 0
+        return max((seq for seq, reason in self.gone.items() if reason == TRIM and seq <= at), default=0)
 
     def may_start_at(self, earliest: int) -> bool:
         """Whether an answer's earliest_seq is right: deleted records behind other losses may be passed or not."""
         lowest = min(self.records, default=self.head + 1)
-        floor = max(self.evicted, self.expired, self.trimmed)
+        floor = max(self.evicted, self.expired, self.trimmed, self.cleared)
         return floor < earliest <= lowest and all(
             self.gone.get(seq) in (*SILENT, TRIM) for seq in range(earliest, lowest)
         )

@@ -223,7 +223,7 @@ class Walk:
         before = body.get("before_seq", topic.head + 1)
         doomed = [s for s, record in topic.records.items() if s < before and matching.covers(record)]
         if "match" not in body:
-            topic.disown(before)
+            topic.clear(min(before, topic.head + 1))
         topic.delete(doomed)
         assert status == 200
         assert (answer["deleted"], answer["head_seq"]) == (len(doomed), topic.head)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mainstem.ledger.commands import MarkLost
+
 from .conftest import Api, code
 
 BOTH = pytest.mark.parametrize("durability", ["disk", "ephemeral"])
@@ -103,6 +105,18 @@ async def test_bytes_stay_exact_when_sizes_differ(api: Api) -> None:
     answer = (await api.ask("POST", "/v0/topics/t/delete", {"before_seq": 101}))[1]
     left = [n for n in left if n >= 100]
     assert (answer["count"], answer["bytes"]) == (len(left), size(left))
+
+
+async def test_a_delete_does_not_settle_what_was_damaged_before(api: Api) -> None:
+    await _filled(api)
+    await api.broker.log.propose(MarkLost(api.broker.streams.of("t", 0), 2, 4))
+    await api.ask("POST", "/v0/topics/t/delete", {"before_seq": 7})
+    for reader, gap in ((0, (1, 4)), (3, (4, 4)), (4, None)):
+        page = await api.diff("t", reader)
+        told = page["tombstone"]
+        assert gap == (told and (told["gap_from"], told["gap_to"]))
+        assert told is None or told["reason"] == "lost"
+        assert [record["$seq"] for record in page["records"]] == [7]
 
 
 def test_deletes_survive_a_restart(serve: Callable[..., Any]) -> None:

@@ -157,7 +157,7 @@ def _value(record: Stored) -> bytes | None:
     return None if record.data is None else httpx.Request("POST", "http://x", json=record.data).content
 
 
-@pytest.mark.alone("one broker makes the copies of routers, and a read through another does not wait (0013)")
+@pytest.mark.alone("a Kafka client hands on no position: another broker may not know yet what it wrote")
 async def test_a_server_that_is_killed_and_written_to_by_every_door_answers_as_the_model(
     http_server_seed: int, tmp_path: Path
 ) -> None:

@@ -272,9 +272,32 @@ async def test_a_source_that_evicts_first_leaves_a_gap_of_source_trim(open_api: 
         assert data(page) == [7, 8]
 
 
-@pytest.mark.alone(
-    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
-)
+@pytest.mark.parametrize("durability", ["disk", "ephemeral"])
+async def test_a_delete_does_not_settle_a_gap_that_nobody_was_told_of(
+    open_api: Callable[..., Any], durability: str
+) -> None:
+    async with open_api() as api:
+        await api.put("a", cap_records=2)
+        await api.put("b", durability=durability)
+        await put(api, "r", "a", "b")
+        await put(api, "s", "b", "c")
+        await api.broker.routers.close()
+        await api.write("b", "own")
+        await api.write("a", 0, 1, 2, 3, 4)
+        _, answer = await api.ask("POST", "/v0/topics/b/delete", {"before_seq": 6})
+        assert (answer["deleted"], answer["earliest_seq"], answer["head_seq"]) == (2, 6, 6)
+        for reader, gap in ((0, (1, 4)), (2, (3, 4)), (3, (4, 4)), (4, None), (5, None)):
+            page = await api.diff("b", reader)
+            told = page["tombstone"]
+            assert gap == (told and (told["gap_from"], told["gap_to"]))
+            assert told is None or (told["reason"], told["earliest_seq"]) == ("source_trim", 6)
+            assert data(page) == [4]
+        # What was deleted before it was copied on is not copied, what was lost is still missing.
+        page = await api.diff("c")
+        assert (page["tombstone"]["gap_from"], page["tombstone"]["gap_to"]) == (1, 3)
+        assert (data(page), page["head_seq"]) == ([4], 4)
+
+
 async def test_a_dest_that_is_full_and_rejects_keeps_the_router_waiting(api: Api) -> None:
     await api.put("b", cap_records=2, discard="reject")
     await put(api, "r", "a", "b")
@@ -285,9 +308,6 @@ async def test_a_dest_that_is_full_and_rejects_keeps_the_router_waiting(api: Api
     assert data(await api.diff("b")) == [2, 3]
 
 
-@pytest.mark.alone(
-    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
-)
 async def test_a_dest_that_discards_the_old_evicts_them_exactly(api: Api) -> None:
     await api.put("b", cap_records=3)
     await put(api, "r", "a", "b")
@@ -299,9 +319,6 @@ async def test_a_dest_that_discards_the_old_evicts_them_exactly(api: Api) -> Non
     assert data(page) == [3, 4, 5]
 
 
-@pytest.mark.alone(
-    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
-)
 async def test_a_ttl_of_the_dest_counts_from_the_copy(api: Api) -> None:
     await api.put("b", ttl_ms=1_000)
     await put(api, "r", "a", "b")
@@ -330,9 +347,6 @@ async def test_a_copy_is_dropped_at_its_eighth_hop(api: Api) -> None:
     assert (await api.ask("GET", "/v0/routers/t7>t8"))[1]["forwarded_total"] == 0
 
 
-@pytest.mark.alone(
-    "one broker makes the copies, and a read through another does not wait for them (decision 0013)"
-)
 async def test_exactly_once_says_where_a_copy_comes_from(api: Api) -> None:
     await put(api, "r", "a", "b", guarantee="exactly_once")
     await api.records("a", {"data": 1}, {"data": 2, "meta": {"m": 1}}, {"data": 3, "meta": [1, "x"]})

@@ -12,7 +12,7 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
-from mainstem.broker.broker import TopicInfo
+from mainstem.broker.topics import TopicInfo
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.context import KafkaContext

@@ -1,0 +1,167 @@
+"""Topics: how they are made, changed and deleted, and what is checked before the ledger is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.names import valid_name
+from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
+from mainstem.ledger.commands import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.names import bad_name
+from mainstem.ledger.topics import Topic
+
+if TYPE_CHECKING:
+    from mainstem.broker.broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    topic_id: bytes
+    config: TopicConfig
+    streams: tuple[int, ...]  # stream number by partition
+
+    @property
+    def partitions(self) -> int:
+        return len(self.streams)
+
+
+class Topics:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log
+        self._changing = asyncio.Lock()  # held between reading a config and replacing it
+        self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
+
+    # What there is
+
+    def get(self, name: str) -> TopicInfo:
+        """Raises TopicNotFound."""
+        topic = self._log.ledger.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return _info(topic)
+
+    def all(self, prefix: str) -> list[TopicInfo]:
+        """By name bytes."""
+        found = [_info(topic) for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
+        return sorted(found, key=lambda info: info.name.encode())
+
+    # Coming and going
+
+    async def create(
+        self, name: str, *, partitions: int, config: TopicConfig | None, exist_ok: bool, dry_run: bool
+    ) -> TopicInfo:
+        _check_name(name)
+        existing = self._log.ledger.topics.get(name)
+        if existing is not None and exist_ok:
+            if name in self._creating:  # applied, but not durable yet
+                await asyncio.shield(self._creating[name])
+            return _info(existing)
+        config = config or self._broker.options.default_config
+        self._check_class(config)
+        command = CreateTopic(name, self._broker.random.token(16), partitions, config)
+        if dry_run:
+            self._rehearse(command)
+            return TopicInfo(name, command.topic_id, config, (-1,) * partitions)
+        try:
+            return _info(await self._create(command))
+        except TopicExists:
+            if exist_ok:
+                return self.get(name)
+            raise
+
+    async def _create(self, command: CreateTopic) -> Topic:
+        creation = asyncio.ensure_future(self._log.propose(command))
+        if self._creating.setdefault(command.name, creation) is creation:
+            creation.add_done_callback(lambda _: self._creating.pop(command.name))
+        return cast(Topic, await asyncio.shield(creation))
+
+    async def make(self, name: str, config: TopicConfig) -> TopicInfo:
+        if not valid_name(name):
+            raise InvalidName(
+                f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
+                "and . _ : -, the first a letter or digit"
+            )
+        bound = self._broker.options.topics_max
+        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
+            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
+        return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
+
+    async def found_or_made(self, name: str) -> TopicInfo:
+        """The topic that copies go to or come from, made if there is none yet."""
+        with contextlib.suppress(TopicNotFound):
+            return self.get(name)
+        config = msgspec.structs.replace(self._broker.options.default_config, durability="disk")
+        try:
+            return await self.make(name, config)
+        except TopicExists:  # another request was first
+            return self.get(name)
+
+    async def delete(self, name: str) -> TopicInfo:
+        info = self.get(name)
+        await self._log.propose(DeleteTopic(info.topic_id))
+        for stream in info.streams:
+            self._log.forget_ephemeral(stream)
+        self._broker.activity.forget(info.topic_id)
+        self._broker.queues.forget(info.streams)
+        return info
+
+    # Changes
+
+    async def alter(self, name: str, config: TopicConfig) -> TopicInfo:
+        self._check_class(config)
+        topic = self._broker.streams.topic(name)
+        if topic.config.ttl_ms:
+            # Readers were told that these are gone: no later rule may bring them back.
+            for stream in topic.streams:
+                await self._broker.expire(topic, stream)
+        return _info(await self._log.propose(AlterTopic(topic.topic_id, config)))
+
+    async def change(
+        self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool
+    ) -> TopicInfo:
+        async with self._changing:
+            info = self.get(name)
+            config = change(info.config)
+            if dry_run:
+                self._rehearse(AlterTopic(info.topic_id, config))
+                return replace(info, config=config)
+            return await self.alter(name, config)
+
+    async def add_partitions(self, name: str, total: int, *, dry_run: bool) -> TopicInfo:
+        info = self.get(name)
+        command = AddPartitions(info.topic_id, total)
+        if dry_run:
+            self._rehearse(command)
+            return replace(info, streams=info.streams + (-1,) * (total - info.partitions))
+        return _info(await self._log.propose(command))
+
+    def _check_class(self, config: TopicConfig) -> None:
+        if config.durability == "ephemeral" and self._broker.cluster.shared:
+            raise InvalidConfig(
+                "brokers share this log, and what one alone remembers the others lack: not ephemeral"
+            )
+
+    def _rehearse(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
+        refusal = self._log.ledger.topics.refusal(command)
+        if refusal is not None:
+            raise refusal
+
+
+def _check_name(name: str) -> None:
+    refusal = bad_name(name)
+    if refusal is not None:
+        raise refusal
+
+
+def _info(topic: Topic) -> TopicInfo:
+    return TopicInfo(topic.name, topic.topic_id, topic.config, tuple(topic.streams))

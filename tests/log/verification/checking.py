@@ -1,0 +1,59 @@
+"""Checking a data directory, and what of it a start gives back."""
+
+from __future__ import annotations
+
+from mainstem.broker.broker import Broker
+from mainstem.errors import RecordsLost
+from mainstem.log.verification.directory import DirectoryCheck, Report
+from mainstem.log.verification.problems import Problem, Severity
+from mainstem.testing.stored import StoredLog, options
+
+
+def check(stored: StoredLog, *, owned: bool = False, quick: bool = False) -> Report:
+    """Check, and see that no byte of any file changed."""
+    before = stored.digest()
+    report = DirectoryCheck(stored.directory, owned=owned, quick=quick).run()
+    assert stored.digest() == before
+    return report
+
+
+def only(report: Report) -> Problem:
+    assert len(report.problems) == 1, [problem.line for problem in report.problems]
+    return report.problems[0]
+
+
+def said(problem: Problem) -> tuple[Severity, str, int, int]:
+    return problem.severity, problem.file, problem.start, problem.end
+
+
+def lost(problem: Problem) -> list[tuple[str | None, int, int]]:
+    return [(name, one.start, one.end) for name, one in zip(problem.topics, problem.lost, strict=True)]
+
+
+async def opened(stored: StoredLog) -> Broker:
+    return await Broker.open(options(stored.directory, segment_bytes=1 << 20))
+
+
+async def readable(stored: StoredLog) -> dict[tuple[str, int], dict[int, bytes | None]]:
+    """Every record a start gives back."""
+    broker = await opened(stored)
+    found: dict[tuple[str, int], dict[int, bytes | None]] = {}
+    try:
+        for topic in broker.topics():
+            for partition in range(topic.partitions):
+                records = found[topic.name, partition] = {}
+                at, end = (
+                    broker.partition(topic.name, partition).start,
+                    broker.partition(topic.name, partition).end,
+                )
+                while at < end:
+                    try:
+                        batch = await broker.read(topic.name, at, partition=partition)
+                    except RecordsLost as gone:
+                        at = gone.end
+                        continue
+                    records.update((record.offset, record.value) for record in batch)
+                    at = batch[-1].offset + 1
+    finally:
+        await broker.close()
+    return found
