@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,14 @@ import httpx
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.errors import BackupDamaged, DirectoryUnusable, InvalidConfig, NotFound
+from mainstem.errors import BackupDamaged, DirectoryUnusable, InvalidConfig, NotFound, ObjectMissing
 from mainstem.log.backup import find_manifest, read_manifests, restore, verify
+from mainstem.log.checkpoints import InlineCheckpoints
+from mainstem.log.log import Log, LogOptions
+from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.tiering import HotRetention, check_owned, missing_notes
+from mainstem.ports.clock import SystemClock, SystemRandom
+from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.testing.history import scan
 from mainstem.testing.server import ServerProcess
@@ -138,6 +145,123 @@ async def test_a_destination_that_makes_no_sense_is_refused(tmp_path: Path) -> N
     broker = await _broker(tmp_path / "data")
     with pytest.raises(InvalidConfig):
         await broker.backups.run("ftp://somewhere")
+    await broker.close()
+
+
+async def _tiered(directory: Path, bucket: Path) -> Broker:
+    """Few files stay on the disk, and the oldest in the bucket are repacked when the test says so."""
+    now = RepackOptions(on=False, after_objects=1, least_bytes=0, bytes_per_s=0, merged_rounds=2, grace_s=0.0)
+    store, clock = LocalObjectStore(bucket), SystemClock()
+    port = await TieredCommitLog.open_tiered(directory, store, segment_bytes=4096, prepare_ahead=False)
+    options = LogOptions(boot_id="test", checkpoint_every_bytes=0, repack=now)
+    log = await Log.open(port, clock, options, InlineCheckpoints(port), store)
+    await check_owned(port, store, log.ledger)
+    assert not await missing_notes(port, log.ledger)
+    log.tier(store, clock, SystemRandom(), HotRetention(retain_bytes=0, retain_segments=2))
+    return Broker(log, BrokerOptions(directory), clock, SystemRandom())
+
+
+def _cold(broker: Broker) -> list[int]:
+    """Files that the bucket alone has, and which nothing else stands for."""
+    frontier = broker.log.ledger.repacked.frontier
+    return [one.number for one in broker.log.holdings().objects if one.cold and one.number >= frontier]
+
+
+async def _write_until_cold(broker: Broker, objects: int) -> None:
+    """Files leave the disk behind checkpoints, and those come with writing."""
+    for _ in range(1000):
+        value = b"%d" % broker.partition("t").end + b"." * 1000
+        await broker.append_values("t", [value])
+        if len(_cold(broker)) >= objects:
+            return
+    raise AssertionError("the disk keeps everything")
+
+
+async def _in_every_tier(directory: Path, bucket: Path) -> tuple[Broker, dict[int, bytes]]:
+    """A broker with records on the disk, in cold files, and in repacked files of the bucket."""
+    broker = await _tiered(directory, bucket)
+    await broker.create_topic("t")
+    await _write_until_cold(broker, 3)
+    assert broker.log.repacker is not None
+    assert await broker.log.repacker.step()
+    await _write_until_cold(broker, 3)
+    assert broker.log.ledger.repacked.rounds
+    records, losses = await scan(broker, "t")
+    assert not losses
+    return broker, records
+
+
+async def test_a_backup_holds_what_is_in_the_object_store_and_comes_back_without_it(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    broker, written = await _in_every_tier(tmp_path / "data", bucket)
+    report = await broker.backups.run(str(tmp_path / "backup"))
+    await broker.close()
+    assert report.store_files >= 4  # cold files and repacked ones
+    shutil.rmtree(bucket)
+    shutil.rmtree(tmp_path / "data")
+    store = LocalObjectStore(tmp_path / "backup")
+    await verify(store, await find_manifest(store))
+
+    assert await _restored(tmp_path / "backup", tmp_path / "plain") == (written, len(written))
+    # As a directory of its own it may go to a bucket of its own, like any other.
+    elsewhere = LocalObjectStore(tmp_path / "elsewhere")
+    await restore(store, tmp_path / "again", objects=elsewhere)
+    again = await _tiered(tmp_path / "again", tmp_path / "elsewhere")
+    assert _cold(again)
+    assert await scan(again, "t") == (written, [])
+    await _write_until_cold(again, 6)  # what the disk had leaves it: the new bucket has it
+    assert (await scan(again, "t"))[1] == []
+    assert written.items() <= (await scan(again, "t"))[0].items()
+    await again.close()
+    with pytest.raises(DirectoryUnusable, match="has files of this log already"):
+        await restore(store, tmp_path / "third", objects=elsewhere)
+
+
+async def test_a_second_backup_of_a_tiered_log_reads_the_store_only_for_what_is_new(tmp_path: Path) -> None:
+    broker, _ = await _in_every_tier(tmp_path / "data", tmp_path / "bucket")
+    assert broker.log.tiering is not None
+    await broker.log.tiering.round()  # nothing is left to move between the two
+    await broker.backups.run(str(tmp_path / "backup"))
+    await asyncio.sleep(0.002)  # the name of a backup is its time
+    for path in (tmp_path / "bucket" / "tiers").rglob("*-*/0"):
+        path.write_bytes(bytes(path.stat().st_size))  # nobody may look
+    again = await broker.backups.run(str(tmp_path / "backup"))
+    assert again.copied_bytes < 8192  # of the file that is written to
+    await broker.close()
+    await verify(
+        LocalObjectStore(tmp_path / "backup"), await find_manifest(LocalObjectStore(tmp_path / "backup"))
+    )
+
+
+async def test_a_backup_that_would_not_be_whole_is_not_made(tmp_path: Path) -> None:
+    broker, _ = await _in_every_tier(tmp_path / "data", tmp_path / "bucket")
+    for lost in (next((tmp_path / "bucket" / "repacked").iterdir()), _cold_part(broker, tmp_path / "bucket")):
+        moved = lost.rename(tmp_path / "aside")
+        with pytest.raises(ObjectMissing, match="would not be whole"):
+            await broker.backups.run(str(tmp_path / "backup"))
+        moved.rename(lost)
+    await broker.close()
+    assert await read_manifests(LocalObjectStore(tmp_path / "backup")) == []
+
+
+def _cold_part(broker: Broker, bucket: Path) -> Path:
+    return next((bucket / "tiers").glob(f"*/{_cold(broker)[0]:020d}-*/0"))
+
+
+async def test_nothing_leaves_the_store_while_it_is_copied(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    broker, written = await _in_every_tier(tmp_path / "data", bucket)
+    repacker = broker.log.repacker
+    assert repacker is not None
+    before = set((bucket / "repacked").iterdir())
+    with broker.log.store_copies.one():
+        while await repacker.step():  # merged: the files that the backup names are garbage now
+            pass
+        assert broker.log.ledger.repacked.garbage()
+        assert await repacker.clean() == 0
+        assert before <= set((bucket / "repacked").iterdir())
+    assert await repacker.clean() > 0
+    assert await scan(broker, "t") == (written, [])
     await broker.close()
 
 

@@ -167,7 +167,7 @@ def test_a_directory_goes_on_as_a_log_of_two_brokers(tmp_path: Path) -> None:
 
 
 async def test_a_directory_goes_on_in_etcd(tmp_path: Path) -> None:
-    """With parts, and a table that stays behind."""
+    """With parts."""
     data = tmp_path / "data"
     broker = await Broker.open(BrokerOptions(data, segment_bytes=16 * 1024, lake_topics="all"))
     await broker.create_topic("t", partitions=2)

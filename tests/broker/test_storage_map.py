@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from mainstem.broker.broker import Broker
 from mainstem.broker.messages import Messages, Sought
 from mainstem.broker.overview import Overview
 from mainstem.broker.storage_map import storage_map
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.config import TopicConfig
+from mainstem.log.repack.plan import RepackOptions
 from mainstem.testing.lake import Worker
 from mainstem.testing.machine import Machine
 
@@ -33,17 +36,47 @@ async def test_parts_and_what_they_leave_behind_in_the_log_are_told_apart(machin
     await filled(broker)
     await materialised(machine, broker)
     await broker.append_values("t", [b"after"])
-    found = storage_map(broker, everyone)
+    found = await storage_map(broker, everyone)
     assert [(part.topic, part.base, part.end, part.generation, part.records) for part in found.parts] == [
         ("t", 0, 60, 1, 60)
     ]
     assert found.parts[0].files
     assert found.parts[0].bytes > 0
-    assert storage_map(broker, lambda name: False).parts == []
+    assert (await storage_map(broker, lambda name: False)).parts == []
     tiers = Overview(broker).glance().tiers
     assert (tiers.parquet_records, tiers.parquet_files) == (60, len(found.parts[0].files))
     ranges = [one for held in found.objects for one in held.ranges]
     assert max(one.end for one in ranges if one.live) == 61
+
+
+async def test_repacked_files_are_shown_with_what_they_hold() -> None:
+    now = RepackOptions(on=False, after_objects=1, least_bytes=0, bytes_per_s=0, file_bytes=4000)
+    machine = Machine(repack=now)
+    broker = await machine.open()
+    for topic in ("t", "u"):
+        await broker.create_topic(topic)
+    for number in range(80):
+        await broker.append_values("tu"[number % 2], [b"%d" % number + b"." * 100])
+    assert (await storage_map(broker, everyone)).repacked == []
+    assert broker.log.repacker is not None
+    assert await broker.log.repacker.step()
+    found = await storage_map(broker, everyone)
+    assert found.repacked_total == len(found.repacked) > 1
+    (made,) = broker.log.ledger.repacked.rounds
+    assert sorted(row.key for row in found.repacked) == sorted(made.keys)
+    assert {(row.generation, row.first, row.end) for row in found.repacked} == {(1, made.first, made.end)}
+    ranges = [held for row in found.repacked for held in row.ranges]
+    for topic in ("t", "u"):
+        own = sorted((held.base, held.end) for held in ranges if held.topic == topic)
+        assert own[0][0] == 0
+        assert all(before[1] == after[0] for before, after in pairwise(own))
+    of_t = await storage_map(broker, everyone, broker.streams.topic("t"))
+    assert {held.topic for row in of_t.repacked for held in row.ranges} == {"t"}
+    hidden = await storage_map(broker, lambda name: False)
+    assert not any(row.ranges for row in hidden.repacked)
+    tiers = Overview(broker).glance().tiers
+    assert (tiers.repacked_files, tiers.repacked_bytes) == (len(made.files), made.bytes)
+    await machine.kill()
 
 
 async def test_messages_read_the_same_from_parquet_and_the_log(machine: Machine) -> None:

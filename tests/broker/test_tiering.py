@@ -123,7 +123,7 @@ def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_out
             assert _consumed(server, 60, "u") == list(range(60))
             _produce(server, count, 50)
             http = f"http://{server.address('http')}"
-            assert "keep that store" in _mainstem("backup", str(copy), "--url", http)
+            assert "files of the object store" in _mainstem("backup", str(copy), "--url", http)
             assert server.terminate() == 0
 
         moving = ("migrate", "--data-dir", str(data), "--objects", s3.url("cold", "one"))
@@ -137,9 +137,8 @@ def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_out
             server.kill()
 
         assert "are in an object store" in _mainstem("check", "--data-dir", str(data))
-        _mainstem("restore", str(copy), "--data-dir", str(restored))
         refused = subprocess.run(
-            [sys.executable, "-m", "mainstem", "topic", "list", "--data-dir", str(restored)],
+            [sys.executable, "-m", "mainstem", "topic", "list", "--data-dir", str(data)],
             capture_output=True,
             text=True,
             timeout=60,
@@ -148,6 +147,20 @@ def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_out
         assert refused.returncode != 0
         assert "--objects" in refused.stderr
 
+        offline = ("backup", str(tmp_path / "offline"), "--data-dir", str(data))
+        _mainstem(*offline, "--objects", s3.url("cold", "one"))
+        _mainstem("restore", str(tmp_path / "offline"), "--data-dir", str(tmp_path / "alone"))
+        with ServerProcess(tmp_path / "alone", *_SMALL) as server:  # it needs no store any more
+            assert _consumed(server, count + 50) == list(range(count + 50))
+            assert _consumed(server, 60, "u") == list(range(60))
+            server.kill()
+
+        flags = ("--objects", s3.url("cold", "two"), *_HOT, *_SMALL)
+        _mainstem("restore", str(copy), "--data-dir", str(restored), *flags[:2])
+        with ServerProcess(restored, *flags) as server:
+            assert _in_tier(server, "store") >= 3
+            assert _consumed(server, count + 50) == list(range(count + 50))
+            server.kill()
         shutil.rmtree(restored / "cache", ignore_errors=True)
         with ServerProcess(restored, *flags) as server:
             s3.kill()

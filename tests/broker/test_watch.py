@@ -25,6 +25,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.ready = True
+        self.outlet = self  # which says whether it is ready
         self.seqs: list[int] = []
         self.gaps: list[tuple[int, int, bool]] = []
         self.caught_up = 0
@@ -130,6 +131,51 @@ async def test_those_with_other_wishes_are_read_for_apart(machine: Machine) -> N
     await large.until(lambda: large.caught_up)
     assert [news.page.count for news in small.pages] == [3, 3, 3, 1]
     assert [news.page.count for news in large.pages] == [10]
+
+
+class Choir:
+    """Tells every second one itself, as long as it can."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.broken = False
+
+    def tell(self, places: list[Place], news: News) -> tuple[list[Place], list[Place]]:
+        if self.broken:
+            raise RuntimeError("no voice")
+        told = [place for place in places[::2] if place.tailing]
+        for place in told:
+            place.watcher.take(place, news)
+        self.told += len(told)
+        return told, [place for place in places if place not in told]
+
+
+async def test_those_a_chorus_does_not_tell_are_told_one_by_one(machine: Machine) -> None:
+    broker = await opened(machine)
+    choir = Choir()
+    watchers = [Watcher() for _ in range(2 * limits.WATCH_HANDED_PER_TURN)]
+    for watcher in watchers:
+        enter(broker, watcher, wish=Wish(chorus=choir))
+    for number in range(1, 4):
+        await append(broker)
+        for watcher in watchers:
+            await watcher.until(lambda watcher=watcher, number=number: len(watcher.seqs) == number)
+    assert choir.told
+    assert all(watcher.seqs == [1, 2, 3] and watcher.caught_up == 1 for watcher in watchers)
+
+
+async def test_a_chorus_that_fails_takes_its_own_with_it_and_nobody_else(machine: Machine) -> None:
+    broker = await opened(machine)
+    choir, singing, alone = Choir(), Watcher(), Watcher()
+    enter(broker, singing, wish=Wish(chorus=choir))
+    enter(broker, alone)
+    for watcher in (singing, alone):
+        await watcher.until(lambda watcher=watcher: watcher.caught_up)
+    choir.broken = True
+    await append(broker)
+    await alone.until(lambda: alone.seqs == [1])
+    await singing.until(lambda: singing.failures)
+    assert broker.watching.places == 1
 
 
 async def test_one_that_is_not_ready_holds_up_nobody_and_misses_nothing(machine: Machine) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.log.repack.plan import RepackOptions
 from mainstem.testing.stored import StoredLog, options, write_records
 
 from .conftest import Outcome, Shell
@@ -183,6 +184,66 @@ def test_a_damaged_checkpoint_is_shown_as_such(shell: Shell, stored: StoredLog) 
     _, damage = lines(shell("dump", "--json", str(path)))
     assert (damage["kind"], damage["what"]) == ("damage", "it does not match its checksum")
     assert "DAMAGED: it does not match its checksum" in shell("dump", str(path)).text
+
+
+@pytest.fixture
+def repacked(tmp_path: Path) -> Path:
+    """A file in which records of two streams stand together."""
+
+    async def write() -> None:
+        now = RepackOptions(on=False, after_objects=1, least_bytes=0, bytes_per_s=0)
+        broker = await Broker.open(BrokerOptions(tmp_path / "data", segment_bytes=4096, repack=now))
+        for topic in ("a", "b", "empty"):
+            await broker.create_topic(topic)
+        for number in range(60):
+            await broker.append_values("ab"[number % 2], [b"%d" % number + b"." * 100])
+        assert broker.log.repacker is not None
+        assert await broker.log.repacker.step()
+        await broker.close()
+
+    asyncio.run(write())
+    (path,) = (tmp_path / "data" / "objects" / "repacked").iterdir()
+    return path
+
+
+def test_a_repacked_file_shows_streams_offsets_and_records(shell: Shell, repacked: Path) -> None:
+    text = shell("dump", str(repacked)).text
+    assert "repacked file" in text
+    assert "for segments 0 to " in text
+    assert "first copy whole, second copy whole" in text
+    items = lines(shell("dump", "--json", "--records", str(repacked)))
+    extents = of_kind(items, "extent")
+    assert all(extent["crc"] == "ok" for extent in extents)
+    for stream in {extent["stream"] for extent in extents}:
+        records = [record for extent in extents if extent["stream"] == stream for record in extent["records"]]
+        assert [record["offset"] for record in records] == list(range(len(records)))
+        (span,) = [one for one in of_kind(items, "index")[0]["spans"] if one["stream"] == stream]
+        assert (span["start"], span["end"]) == (0, len(records))
+        assert [int(record["value"].rstrip(".")) % 2 for record in records] == [stream % 2] * len(records)
+    assert len(of_kind(lines(shell("dump", "--json", "--limit", "1", str(repacked))), "extent")) == 1
+    assert shell("dump", "--from", "3", str(repacked)).code == 2
+
+
+def test_damage_in_a_repacked_file_is_shown(shell: Shell, repacked: Path) -> None:
+    whole = repacked.read_bytes()
+    (index,) = of_kind(lines(shell("dump", "--json", str(repacked))), "index")
+    extent = of_kind(lines(shell("dump", "--json", str(repacked))), "extent")[0]
+    repacked.write_bytes(_flipped(whole, 0, extent["start"] + 70))
+    text = shell("dump", str(repacked)).text
+    assert "first copy DAMAGED, second copy whole" in text
+    assert "DAMAGED" in next(line for line in text.splitlines() if "offsets 0-" in line)
+    repacked.write_bytes(_flipped(whole, index["start"] + 20, index["end"] - 20))
+    assert "neither copy of its index is whole" in shell("dump", str(repacked)).text
+    for cut in (0, 8, 63, 64, 100, len(whole) - 1):
+        repacked.write_bytes(whole[:cut])
+        assert shell("dump", str(repacked)).code == (1 if cut < 8 else 0)
+
+
+def _flipped(data: bytes, *places: int) -> bytes:
+    changed = bytearray(data)
+    for place in places:
+        changed[place] ^= 1
+    return bytes(changed)
 
 
 def test_other_files_are_refused(shell: Shell, stored: StoredLog) -> None:

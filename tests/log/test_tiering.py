@@ -207,6 +207,35 @@ async def test_another_store_than_before_is_refused(machine: TieredMachine) -> N
     assert await values(await machine.open()) == list(range(150))
 
 
+async def test_a_store_of_another_log_is_refused(machine: TieredMachine) -> None:
+    await filled(machine)
+    other = TieredMachine()
+    other.bucket = machine.bucket
+    with pytest.raises(InvalidConfig, match="a prefix of its own"):
+        await other.open()
+    await other.kill()
+
+
+async def test_what_the_store_lacks_is_put_again_before_the_disk_lets_go(machine: TieredMachine) -> None:
+    machine.hot = HotRetention(retain_bytes=0, retain_segments=100)
+    broker = await machine.open()
+    await broker.create_topic("t")
+    await write(broker, 0, 100)
+    assert machine.log is not None
+    assert machine.log.tiering is not None
+    await machine.log.tiering.round()
+    assert len([one for one in tiers(machine) if machine.log.ledger.tiers.stored(one.object)]) > 5
+    assert not cold(machine)
+    await machine.close()
+    machine.bucket = MemoryObjectStore()  # as after a restore to where the old one is not
+    machine.hot = HotRetention(retain_bytes=0, retain_segments=2)
+    broker = await machine.open()
+    await write(broker, 100, 40)  # past checkpoints of this life
+    await settled(machine)
+    assert len(cold(machine)) > 5
+    assert await values(broker) == list(range(140))
+
+
 async def test_what_is_repacked_leaves_the_store_as_a_file_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,21 +1,48 @@
-"""Backups of a running broker: its files are linked, so that nothing drops them, and copied from there."""
+"""Backups: of a running broker, whose files are linked, so that nothing drops them, and copied from there; and of a
+data directory that no server has open."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from mainstem.errors import Throttled
-from mainstem.log.backup import BackupReport, FileLength, write_backup
+from mainstem.broker.catalog import FOLDER
+from mainstem.broker.lake_garbage import PARTS
+from mainstem.errors import DirectoryUnusable, ObjectMissing, Throttled
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.repacked import REPACKED
+from mainstem.ledger.tiers import Tier
+from mainstem.log.backup import BackupReport, Progress, write_backup
+from mainstem.log.backup_contents import (
+    OBJECTS,
+    Content,
+    LocalFile,
+    cold_contents,
+    file_contents,
+    files_of,
+    stored_contents,
+)
 from mainstem.log.log import Log
+from mainstem.log.recovery import load_ledger, replay
 from mainstem.ports.clock import Clock
+from mainstem.ports.commitlog.identity import LogId, read_format
+from mainstem.ports.commitlog.layout import WAL
+from mainstem.ports.commitlog.reader import open_reader
+from mainstem.ports.commitlog.segments import file_name
+from mainstem.ports.commitlog.standstill import standstill
+from mainstem.ports.files import OsFiles
 from mainstem.ports.objectstore.open import open_store
+from mainstem.ports.objectstore.port import ObjectStore
 
 _LINKS = ".backup"
-_OBJECTS = "objects"
+
+Showing = Callable[[int], AbstractContextManager[Progress]]
+"""How progress is shown, told how many bytes there are."""
 
 
 class Backups:
@@ -26,9 +53,9 @@ class Backups:
         self._running = False
 
     async def run(self, url: str) -> BackupReport:
-        """Copy the data directory as of now to a store. One at a time.
+        """Copy all the log holds as of now to a store. One at a time.
 
-        Raises InvalidConfig, Throttled, StoreRefused, StoreUnreachable; InvalidInput in a cluster."""
+        Raises InvalidConfig, Throttled, ObjectMissing, StoreRefused, StoreUnreachable; InvalidInput in a cluster."""
         store = open_store(url)
         if self._running:
             raise Throttled("backups", 1, "a backup is under way: wait until it is done")
@@ -36,26 +63,68 @@ class Backups:
         links = self._directory / _LINKS
         try:
             await asyncio.to_thread(shutil.rmtree, links, True)  # of one that was cut off
-            position, files = await self._log.link_files(links)
-            # What the log refers to by now was written before: linked after it, nothing is missed.
-            files += await asyncio.to_thread(_link_objects, self._directory, links)
-            return await write_backup(
-                links,
-                [FileLength(PurePosixPath(path), length) for path, length in files],
-                store,
-                log=self._log.identity,
-                position=position,
-                now=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC),
-            )
+            with self._log.store_copies.one():
+                position, contents = await self._contents(links)
+                return await write_backup(
+                    contents,
+                    store,
+                    log=self._log.identity,
+                    position=position,
+                    now=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC),
+                )
         finally:
             self._running = False
             await asyncio.to_thread(shutil.rmtree, links, True)
 
+    async def _contents(self, links: Path) -> tuple[int, list[Content]]:
+        log, ledger = LogId(self._log.identity), self._log.ledger
+        position, linked = await self._log.link_files(links)
+        files = [LocalFile(PurePosixPath(path), length) for path, length in linked]
+        # What the log refers to by now was written before: linked after it, nothing is missed.
+        files += await asyncio.to_thread(_link_objects, self._directory, links)
+        contents = file_contents(links, files, log, ledger.tiers)
+        if self._log.tiering is not None and self._log.objects is not None:
+            contents += await _stored_elsewhere(self._log.objects, log, ledger, files)
+        return position, contents
 
-def _link_objects(directory: Path, links: Path) -> list[tuple[Path, int]]:
+
+async def _stored_elsewhere(
+    store: ObjectStore, log: LogId, ledger: Ledger, here: Sequence[LocalFile]
+) -> list[Content]:
+    """What a log has in its object store and not in these files. Raises ObjectMissing if it lacks what is needed."""
+    paths = {file.path for file in here}
+    # Tables first: what they leave behind when they move on is swept by jobs, which do not ask.
+    found = await stored_contents(store, f"{FOLDER}/", may_go=True)
+    for prefix in (REPACKED, PARTS):
+        found += await stored_contents(store, prefix)
+    if lost := _named(ledger) - {content.path for content in found} - paths:
+        raise ObjectMissing(
+            f"the object store has lost {min(lost)} ({len(lost)} in all), so a backup would not be whole"
+        )
+    found += cold_contents(store, log, _cold(ledger, here))
+    return [content for content in found if content.path not in paths]
+
+
+def _named(ledger: Ledger) -> set[PurePosixPath]:
+    """Files of the object store that readers are sent to."""
+    keys = {file.key for one in ledger.repacked.rounds for file in one.files}
+    generations = ledger.generations
+    for stream in generations.streams():
+        keys |= {file.key for part in generations.parts(stream) for file in part.files}
+    return {PurePosixPath(OBJECTS, key) for key in keys}
+
+
+def _cold(ledger: Ledger, here: Sequence[LocalFile]) -> list[Tier]:
+    """Files of the log that the object store has and the disk has not."""
+    names = {file.path.name for file in here if file.path.parts[0] == WAL}
+    tiers = [tier for tier in ledger.tiers if ledger.tiers.stored(tier.object) == tier]
+    return [tier for tier in tiers if file_name(tier.object) not in names]
+
+
+def _link_objects(directory: Path, links: Path) -> list[LocalFile]:
     """The files of the local object store, which never change once they are there."""
-    linked: list[tuple[Path, int]] = []
-    for path in sorted((directory / _OBJECTS).rglob("*")):
+    linked: list[LocalFile] = []
+    for path in sorted((directory / OBJECTS).rglob("*")):
         inside = path.relative_to(directory)
         target = links / inside
         if path.is_dir():
@@ -66,5 +135,47 @@ def _link_objects(directory: Path, links: Path) -> list[tuple[Path, int]]:
             os.link(path, target)
         except FileNotFoundError:  # half-written, or garbage that went just now
             continue
-        linked.append((inside, target.stat().st_size))
+        linked.append(LocalFile(PurePosixPath(inside), target.stat().st_size))
     return linked
+
+
+async def back_up_directory(directory: Path, to: str, *, objects: str, showing: Showing) -> BackupReport:
+    """Copy a data directory that no server has open. `objects`: the store that older files of its log are in.
+
+    Raises DirectoryUnusable, ObjectMissing, InvalidConfig, LogDamaged, StoreRefused, StoreUnreachable."""
+    with standstill(directory) as still:
+        if not still:
+            raise DirectoryUnusable(
+                f"a server has {directory} open: back it up through the server, with --url"
+            )
+        log = read_format(OsFiles(), directory)
+        if log is None:
+            raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+        files, ledger = await asyncio.to_thread(files_of, directory), await _state(directory)
+        contents = file_contents(directory, files, log, ledger.tiers)
+        if objects:
+            contents += await _stored_elsewhere(open_store(objects), log, ledger, files)
+        elif _cold(ledger, files) or _named(ledger) - {file.path for file in files}:
+            raise DirectoryUnusable(
+                "older files of the log are in an object store alone: name it with --objects"
+            )
+        with showing(sum(content.bytes for content in contents)) as progress:
+            return await write_backup(
+                contents,
+                open_store(to),
+                log=log.whole,
+                position=-1,
+                now=datetime.now(UTC),
+                progress=progress,
+            )
+
+
+async def _state(directory: Path) -> Ledger:
+    reader = open_reader(directory, files=OsFiles())
+    try:
+        ledger = await asyncio.to_thread(load_ledger, reader)
+        async for _ in replay(reader, ledger):
+            pass
+        return ledger
+    finally:
+        await reader.close()

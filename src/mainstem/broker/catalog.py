@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker import table_metadata
 from mainstem.broker.table_metadata import Changed, TableUpdates
 from mainstem.errors import (
     InvalidInput,
+    MainstemError,
     NamespaceNotFound,
     NotFound,
     TableChanged,
@@ -42,6 +43,8 @@ from mainstem.ledger.tables import TableName
 from mainstem.log.log import Log
 from mainstem.ports.clock import Random
 from mainstem.ports.objectstore.port import ObjectStore
+
+_events = events.named("tables")
 
 FOLDER = "tables"  # keys of all tables' own objects start with it
 
@@ -306,6 +309,44 @@ class Catalog:
         self._parsed[location] = metadata
         while len(self._parsed) > limits.TABLE_METADATA_KEPT:
             self._parsed.popitem(last=False)
+
+    # Coming from elsewhere
+
+    async def bring_home(self) -> None:
+        """Have tables name files where they are, in a store that was another place when they were written.
+
+        One that cannot be brought here stays as it is, and says so when it is asked for."""
+        for table in list(self._log.ledger.tables):
+            if not table.location.startswith(f"{self.store_url}/"):
+                try:
+                    await self._bring_home(table)
+                except TableChanged:
+                    continue  # another broker was quicker
+                except MainstemError as error:
+                    _events.warning("a table names another place", table=table.name, error=str(error))
+
+    async def _bring_home(self, table: Table) -> None:
+        before = table.location
+        key, content = await self._found_here(before)
+        table_metadata.check_available()
+        from mainstem.broker.table_relocation import Relocation
+
+        old, prefix = before.removesuffix(key), self._random.token(8).hex()
+        metadata = await Relocation(self._store, old, f"{self.store_url}/", prefix).run(content)
+        loaded = await self._written(metadata, metadata.location, _version(before) + 1)
+        name = (table.namespace, table.name, table.table_id)
+        await self._log.propose(CommitTables((TableCommit(*name, before, loaded.location),)))
+        _events.info("a table was brought here", table=table.name, snapshots=len(metadata.snapshots))
+
+    async def _found_here(self, location: str) -> tuple[str, bytes]:
+        """The key that a location of another place has here, and its content. Raises NotFound."""
+        at = location.find(f"/{FOLDER}/")
+        while at >= 0:
+            try:
+                return location[at + 1 :], await self._store.get(location[at + 1 :])
+            except NotFound:
+                at = location.find(f"/{FOLDER}/", at + 1)
+        raise NotFound(f"there is no metadata of {location!r} here")
 
     # Locations
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from mainstem.broker.catalog import FOLDER
 from mainstem.errors import DirectoryLocked, DirectoryUnusable
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.migration import (
@@ -54,7 +55,7 @@ async def migrate(
     try:
         await adoption.check_empty()
         if dry_run:
-            return await _dry_run(directory)
+            return await _dry_run(directory, source)
         port, plan = await _planned(directory, source if objects else None, source)
         try:
             with showing(plan.total_bytes) as progress:
@@ -68,7 +69,7 @@ async def migrate(
     return report
 
 
-async def _dry_run(directory: Path) -> MigrationReport:
+async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
     """What sealed files and notes say, changing nothing: what was written last is not in it."""
     files = OsFiles()
     with standstill(directory) as still:
@@ -81,9 +82,17 @@ async def _dry_run(directory: Path) -> MigrationReport:
             async for _ in replay(reader, ledger):
                 pass
             plan = await asyncio.to_thread(plan_migration, _Glance(files, directory, reader), ledger)
+            plan.files += await _files_of_tables(plan, store)
         finally:
             await reader.close()
     return plan.report(b"" if log is None else log.whole, dry_run=True)
+
+
+async def _files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[tuple[str, int]]:
+    """Metadata and manifests. The first broker of the new log has them name files where they are then."""
+    if not plan.tables:
+        return []
+    return [(found.key, found.size_bytes) async for found in store.list(f"{FOLDER}/")]
 
 
 class _Glance:
@@ -129,7 +138,9 @@ async def _planned(
             raise DirectoryUnusable(
                 f"{len(elsewhere)} older files of the log are in an object store alone: name it with --objects"
             )
-        return port, await asyncio.to_thread(plan_migration, port, recovered.ledger)
+        plan = await asyncio.to_thread(plan_migration, port, recovered.ledger)
+        plan.files += await _files_of_tables(plan, store)
+        return port, plan
     except BaseException:
         await port.close()
         raise

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstem import limits
+from mainstem.broker.objects_move import move_objects
 from mainstem.errors import InvalidConfig
 from mainstem.log.checkpoints import ChildCheckpoints, SharedChildCheckpoints
 from mainstem.log.log import Log, LogOptions
-from mainstem.log.tiering import HotRetention, absent_tiers, check_owned, missing_notes
+from mainstem.log.tiering import (
+    HotRetention,
+    absent_repacked,
+    absent_tiers,
+    check_alone,
+    check_owned,
+    missing_notes,
+)
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.places import SharedPlace, open_shared
@@ -42,11 +50,13 @@ async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tupl
 
 async def _open_own(options: BrokerOptions, clock: Clock) -> Log:
     port = await LocalCommitLog.open(options.data_dir, segment_bytes=options.segment_bytes)
-    log = await _opened(port, options, clock, open_store(options.objects_url))
-    if elsewhere := absent_tiers(port, log.ledger):
+    store = open_store(options.objects_url)
+    log = await _opened(port, options, clock, store)
+    elsewhere = len(absent_tiers(port, log.ledger)) or await absent_repacked(store, log.ledger)
+    if elsewhere:
         await log.close()
         raise InvalidConfig(
-            f"{len(elsewhere)} older files of the log in {options.data_dir} are in an object store alone: "
+            f"{elsewhere} older files of the log in {options.data_dir} are in an object store alone: "
             "name it with --objects"
         )
     return log
@@ -54,12 +64,6 @@ async def _open_own(options: BrokerOptions, clock: Clock) -> Log:
 
 async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, random: Random) -> Log:
     """A log of one's own whose older objects are in the object store."""
-    local = options.data_dir / "objects"
-    if local.is_dir() and any(path.is_file() for path in local.rglob("*")):
-        raise InvalidConfig(
-            f"{local} holds files that the log refers to, and with --objects they are looked for in the store: "
-            "copy them there under the same names, then move the folder away"
-        )
     store = open_store(options.objects_url)
     while True:
         port = await TieredCommitLog.open_tiered(
@@ -67,6 +71,12 @@ async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, 
             CachedObjectStore(store, options.data_dir / _CACHE),
             segment_bytes=options.segment_bytes,
         )
+        try:
+            await check_alone(port, store)
+            await move_objects(options.data_dir, store)
+        except BaseException:
+            await port.close()
+            raise
         log = await _opened(port, options, clock, store)
         try:
             await check_owned(port, store, log.ledger)

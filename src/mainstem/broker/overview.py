@@ -58,6 +58,8 @@ class Tiers(msgspec.Struct, frozen=True):
     garbage_files: int
     cold_objects: int = 0  # of those of the log, in an object store and no more on this disk
     cold_bytes: int = 0
+    repacked_files: int = 0
+    repacked_bytes: int = 0
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -137,6 +139,8 @@ class Overview:
             len(generations.garbage()),
             sum(one.cold for one in held.objects),
             sum(one.size_bytes for one in held.objects if one.cold),
+            sum(len(made.files) for made in self._log.ledger.repacked.rounds),
+            sum(made.bytes for made in self._log.ledger.repacked.rounds),
         )
 
     # Topics

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.plans import Plan, PlanRequest, Sources, Task, TaskKind
 from mainstem.broker.sourcing import Sourcing
-from mainstem.errors import InvalidInput, LimitReached, NotFound, TaskHeld
+from mainstem.errors import InvalidInput, LimitReached, LogDamaged, NotFound, TaskHeld
 from mainstem.ledger.generations import Generations, task_of
 from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
 from mainstem.ledger.part_checks import prefix_of
@@ -19,6 +19,8 @@ from mainstem.ledger.parts import Part
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
+
+_events = events.named("lake")
 
 _TOKEN_BITS = (1 << 63) - 1
 
@@ -75,6 +77,8 @@ class Planning:
                     tasks += await self._stream_tasks(topic, stream, request, bound - len(tasks))
                 except NotFound:
                     continue  # deleted meanwhile
+                except LogDamaged as damage:  # it waits until that is restored; the others do not
+                    _events.warning("no plan for a partition", topic=topic.name, error=str(damage))
                 except LimitReached:
                     return Plan(tuple(tasks), self._clock.now_ms())
         self._next = ""

@@ -7,14 +7,16 @@ changes nothing.
 
 from __future__ import annotations
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.broker.rounds import Rounds
-from mainstem.errors import NotFound
+from mainstem.errors import LogDamaged, NotFound
 from mainstem.ledger.commands import TrimReason
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
+
+_events = events.named("retention")
 
 
 class Retention:
@@ -32,6 +34,8 @@ class Retention:
                     trimmed += await self._enforce_stream(stream, topic.config)
                 except NotFound:
                     continue  # deleted meanwhile
+                except LogDamaged as damage:  # it waits until that is restored; the others do not
+                    _events.warning("no retention for a partition", topic=topic.name, error=str(damage))
         if trimmed:
             await self._log.collect()
         return trimmed

@@ -1,4 +1,4 @@
-"""Which objects hold what: files of the log with the topics in them, and the parts that replaced them."""
+"""Which objects hold what: files of the log, repacked files, each with the topics in them, and parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from mainstem import limits
+from mainstem.errors import LogDamaged
+from mainstem.ledger.repacked import Round
 from mainstem.ledger.topics import Topic
+from mainstem.log.extents import Rows
 from mainstem.log.holdings import HeldObject
 
 if TYPE_CHECKING:
@@ -39,6 +42,20 @@ class WalObject(msgspec.Struct, frozen=True):
     tier: Tier = "disk"  # where its bytes are
 
 
+class RepackedRow(msgspec.Struct, frozen=True):
+    """A file in which the records of each partition stand together."""
+
+    key: str
+    bytes: int
+    generation: int  # how often its bytes were copied
+    first: int  # of the log's files that it stands for, with the others of its round
+    end: int
+    streams: int  # partitions that it has records of
+    ranges: list[HeldRange]  # the largest ones
+    ranges_total: int
+    damaged: bool = False  # what it holds cannot be told
+
+
 class PartRow(msgspec.Struct, frozen=True):
     topic: str
     partition: int
@@ -51,7 +68,7 @@ class PartRow(msgspec.Struct, frozen=True):
 
 
 class StorageMap(msgspec.Struct, frozen=True):
-    """Objects and parts, newest first, up to a number of each."""
+    """Objects, repacked files and parts, newest first, up to a number of each."""
 
     objects: list[WalObject]
     objects_total: int
@@ -59,15 +76,22 @@ class StorageMap(msgspec.Struct, frozen=True):
     parts_total: int
     garbage: int
     store: str
+    repacked: list[RepackedRow] = []
+    repacked_total: int = 0
 
 
-def storage_map(broker: Broker, allowed: Callable[[str], bool], topic: Topic | None = None) -> StorageMap:
+async def storage_map(
+    broker: Broker, allowed: Callable[[str], bool], topic: Topic | None = None
+) -> StorageMap:
     """All that is stored, or all that is stored of one topic."""
     streams = None if topic is None else set(topic.streams)
     held = broker.log.holdings(spans=True).objects[::-1]
     if streams is not None:
         held = [one for one in held if _mentions(one, streams)]
     objects = [_object(broker, one, allowed, streams) for one in held[: limits.STORAGE_OBJECTS_SHOWN]]
+    files = _repacked_files(broker, streams)
+    shown = files[: limits.STORAGE_REPACKED_SHOWN]
+    repacked = [await _repacked(broker, number, made, allowed, streams) for number, made in shown]
     parts = sorted(
         _parts(broker, allowed, streams), key=lambda part: (-part.generation, part.topic, -part.end)
     )
@@ -78,6 +102,8 @@ def storage_map(broker: Broker, allowed: Callable[[str], bool], topic: Topic | N
         len(parts),
         len(broker.log.ledger.generations.garbage()),
         broker.lake.store_url,
+        [row for row in repacked if row is not None],
+        len(files),
     )
 
 
@@ -88,25 +114,7 @@ def _mentions(one: HeldObject, streams: set[int]) -> bool:
 def _object(
     broker: Broker, one: HeldObject, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> WalObject:
-    ranges: list[HeldRange] = []
-    if one.spans is not None:
-        rows = sorted(
-            zip(
-                one.spans["bytes"].tolist(),
-                one.spans["stream"].tolist(),
-                one.spans["base"].tolist(),
-                one.spans["end"].tolist(),
-                strict=True,
-            ),
-            reverse=True,
-        )
-        for size, stream, base, end in rows:
-            topic = broker.log.ledger.topics.of_stream(stream)
-            if topic is None or not allowed(topic.name) or (streams is not None and stream not in streams):
-                continue
-            start, frontier = broker.log.start(stream), broker.log.ledger.generations.frontier(stream)
-            live = end > max(start, frontier)
-            ranges.append(HeldRange(topic.name, topic.streams.index(stream), base, end, size, live))
+    ranges = [] if one.spans is None else _ranges(broker, one.spans, allowed, streams)
     return WalObject(
         one.number,
         one.size_bytes,
@@ -116,6 +124,52 @@ def _object(
         len(ranges),
         _tier(broker, one),
     )
+
+
+def _ranges(
+    broker: Broker, spans: Rows, allowed: Callable[[str], bool], streams: set[int] | None
+) -> list[HeldRange]:
+    """What an object holds, the largest first."""
+    columns = [spans[name].tolist() for name in ("bytes", "stream", "base", "end")]
+    ranges: list[HeldRange] = []
+    for size, stream, base, end in sorted(zip(*columns, strict=True), reverse=True):
+        topic = broker.log.ledger.topics.of_stream(stream)
+        if topic is None or not allowed(topic.name) or (streams is not None and stream not in streams):
+            continue
+        start, frontier = broker.log.start(stream), broker.log.ledger.generations.frontier(stream)
+        live = end > max(start, frontier)
+        ranges.append(HeldRange(topic.name, topic.streams.index(stream), base, end, size, live))
+    return ranges
+
+
+def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int, Round]]:
+    """By number, newest first; of a topic those that may hold records of it."""
+    found: set[tuple[int, int]] = set()
+    rounds = broker.log.ledger.repacked.rounds
+    for at, made in enumerate(rounds):
+        everything = range(made.number, made.number + len(made.files))
+        numbers = [everything] if streams is None else [made.covering(stream, 0) for stream in streams]
+        found |= {(at, number) for some in numbers for number in some}
+    return [(number, rounds[at]) for at, number in sorted(found, reverse=True)]
+
+
+async def _repacked(
+    broker: Broker, number: int, made: Round, allowed: Callable[[str], bool], streams: set[int] | None
+) -> RepackedRow | None:
+    """None if it was replaced meanwhile, or holds nothing of the topic."""
+    file = made.files[number - made.number]
+    facts = (file.key, file.bytes, made.level, made.first, made.end)
+    try:
+        extents = await broker.log.repacked_extents(number)
+    except LogDamaged:
+        return RepackedRow(*facts, streams=0, ranges=[], ranges_total=0, damaged=True)
+    if extents is None:
+        return None
+    spans = extents.spans[extents.spans["bytes"] > 0]  # the others only say where a stream goes on
+    ranges = _ranges(broker, spans, allowed, streams)
+    if streams is not None and not ranges:
+        return None
+    return RepackedRow(*facts, len(spans), ranges[: limits.STORAGE_RANGES_SHOWN], len(ranges))
 
 
 def _tier(broker: Broker, one: HeldObject) -> Tier:

@@ -58,7 +58,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 @cache
-def _needed() -> None:
+def check_available() -> None:
     """Raises Unavailable unless PyIceberg is installed."""
     if find_spec("pyiceberg") is None:
         raise Unavailable(
@@ -68,7 +68,7 @@ def _needed() -> None:
 
 def parsed(data: bytes) -> TableMetadata:
     """Raises InvalidInput for what is no metadata of a table."""
-    _needed()
+    check_available()
     from pydantic import ValidationError
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
     from pyiceberg.table.metadata import TableMetadataUtil
@@ -85,7 +85,7 @@ def written(metadata: TableMetadata) -> bytes:
 
 def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetadata:
     """Metadata of a user's new table, of the body of a create request. Columns are numbered anew."""
-    _needed()
+    check_available()
     from pydantic import ValidationError
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
     from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -113,7 +113,7 @@ def changed(
     """The metadata after the updates. None: the table does not exist yet. What is trusted is not read again.
 
     Raises TableChanged where a requirement does not hold, InvalidInput where an update makes no sense."""
-    _needed()
+    check_available()
     from pydantic import TypeAdapter, ValidationError
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
@@ -154,7 +154,7 @@ def of_topic(
     kind: TableKind, columns: Sequence[Column], table_id: bytes, location: str, topic: str
 ) -> TableMetadata:
     """Metadata of a topic's table before its first snapshot. The columns have the numbers of the Parquet files."""
-    _needed()
+    check_available()
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.table.metadata import TableMetadataV2
     from pyiceberg.table.sorting import UNSORTED_SORT_ORDER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,29 +14,36 @@ import msgspec
 
 from mainstem.cli.output import as_json_option, print_json
 from mainstem.cli.target import Server, takes_server
-from mainstem.errors import DirectoryUnusable
 
 if TYPE_CHECKING:
-    from mainstem.log.backup import BackupReport, Progress
+    from mainstem.log.backup import Progress
 
 
 @click.command()
 @takes_server
 @click.argument("destination", metavar="FOLDER|URL")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Copy a directory that no server has open.")
+@click.option(
+    "--objects", default="", metavar="URL", help="With --data-dir: where older files of its log are."
+)
 @as_json_option
-def backup(server: Server, destination: str, data_dir: Path | None, as_json: bool) -> None:
-    """Copy everything as of now to a folder or a bucket.
+def backup(server: Server, destination: str, data_dir: Path | None, objects: str, as_json: bool) -> None:
+    """Copy everything as of now to a folder or a bucket, older files of the log in an object store included.
 
     The server goes on serving; a folder is one of its machine. A second backup to the same place copies only what
     is new. A backup that was cut off is never taken for a whole one.
     """
+    if objects and data_dir is None:
+        raise click.UsageError("a server knows its object store: --objects goes with --data-dir")
     if "://" not in destination:
         destination = str(Path(destination).absolute())
     if data_dir is not None:
         import asyncio
 
-        report = asyncio.run(_directory(data_dir, destination))
+        from mainstem.broker.backups import back_up_directory
+
+        copying = partial(_progress, "copying")
+        report = asyncio.run(back_up_directory(data_dir, destination, objects=objects, showing=copying))
     else:
         report = server.run(lambda client: client.backup(destination))
     if as_json:
@@ -44,8 +51,8 @@ def backup(server: Server, destination: str, data_dir: Path | None, as_json: boo
         return
     click.echo(
         f"backup {report.name}: {report.files} files, {_mb(report.bytes)}, {_mb(report.copied_bytes)} of it new"
+        + (f"; {report.store_files} files of the object store" if report.store_files else "")
     )
-    _tell_cold(report.cold_objects)
 
 
 @click.command()
@@ -53,17 +60,29 @@ def backup(server: Server, destination: str, data_dir: Path | None, as_json: boo
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), required=True, help="A directory that is not there yet."
 )
+@click.option(
+    "--objects",
+    default="",
+    metavar="URL",
+    help="Where what was in an object store shall go; else the directory.",
+)
 @click.option("--name", help="Which backup; the newest if not given.")
 @click.option("--list", "listing", is_flag=True, help="Only show which backups there are.")
 @click.option("--verify", is_flag=True, help="Only compare every byte of the backup with its checksum.")
-def restore(source: str, data_dir: Path, name: str | None, listing: bool, verify: bool) -> None:
-    """Bring a backup back into a new data directory, checking every byte."""
+def restore(source: str, data_dir: Path, objects: str, name: str | None, listing: bool, verify: bool) -> None:
+    """Bring a backup back into a new data directory, checking every byte.
+
+    All of it comes into the directory. With --objects, what the log had in an object store goes to that one instead,
+    and so do files of tables: serve the directory with the same --objects then.
+    """
     import asyncio
 
-    asyncio.run(_restore(source, data_dir, name, listing, verify))
+    asyncio.run(_restore(source, data_dir, objects, name, listing, verify))
 
 
-async def _restore(source: str, data_dir: Path, name: str | None, listing: bool, verify: bool) -> None:
+async def _restore(
+    source: str, data_dir: Path, objects: str, name: str | None, listing: bool, verify: bool
+) -> None:
     from mainstem.log import backup as backups
     from mainstem.ports.objectstore.open import open_store
 
@@ -77,7 +96,8 @@ async def _restore(source: str, data_dir: Path, name: str | None, listing: bool,
         if verify:
             await backups.verify(store, manifest, progress=progress)
         else:
-            await backups.restore(store, data_dir, name, progress=progress)
+            there = open_store(objects) if objects else None
+            await backups.restore(store, data_dir, name, objects=there, progress=progress)
     done = "is whole" if verify else f"restored into {data_dir}"
     click.echo(f"backup of {manifest.made} {done}: {len(manifest.files)} files, {_mb(manifest.bytes)}")
     _tell_cold(manifest.cold_objects)
@@ -90,34 +110,6 @@ def _tell_cold(objects: int) -> None:
             "keep that store, and let one server at a time use it",
             err=True,
         )
-
-
-async def _directory(data_dir: Path, destination: str) -> BackupReport:
-    from mainstem.log import backup as backups
-    from mainstem.ports.commitlog.identity import read_format
-    from mainstem.ports.commitlog.standstill import standstill
-    from mainstem.ports.files import OsFiles
-    from mainstem.ports.objectstore.open import open_store
-
-    with standstill(data_dir) as still:
-        if not still:
-            raise DirectoryUnusable(
-                f"a server has {data_dir} open: back it up through the server, with --url"
-            )
-        log = read_format(OsFiles(), data_dir)
-        if log is None:
-            raise DirectoryUnusable(f"there is no log at {data_dir}: name its directory with --data-dir")
-        files = backups.offline_files(data_dir)
-        with _progress("copying", sum(length for _, length in files)) as progress:
-            return await backups.write_backup(
-                data_dir,
-                files,
-                open_store(destination),
-                log=log.whole,
-                position=-1,
-                now=datetime.now(UTC),
-                progress=progress,
-            )
 
 
 @contextmanager

@@ -189,11 +189,7 @@ class SegmentContents:
             item["producer_epoch"] = row.producer_epoch
             item["base_sequence"] = row.base_sequence
         if self._wanted.records and fault is None:
-            stamp(data, base or 0, 0)
-            try:
-                item["records"] = [_record(record) for record in decode_records(data)]
-            except InvalidInput as error:
-                item["fault"] = f"cannot be decoded ({error})"
+            item |= decoded(data, base or 0)
         return item
 
     def _read_index(self) -> SealedExtents | None:
@@ -229,6 +225,15 @@ class SegmentContents:
                 for stream, _, base, end, size, time in spans
             ],
         }
+
+
+def decoded(data: memoryview, base: int) -> Item:
+    """The records of batches, or why they cannot be told."""
+    stamp(data, base, 0)
+    try:
+        return {"records": [_record(record) for record in decode_records(data)]}
+    except InvalidInput as error:
+        return {"fault": f"cannot be decoded ({error})"}
 
 
 def checkpoint_items(file: File, wanted: Wanted) -> Iterator[Item]:

@@ -16,6 +16,7 @@ from mainstem.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mainstem.cli.contents import Item, Wanted
+    from mainstem.ports.files import File
 
 
 @click.command()
@@ -29,10 +30,14 @@ if TYPE_CHECKING:
     metavar="POSITION",
     help="Begin at this commit.",
 )
-@click.option("--limit", type=click.IntRange(min=0), help="Show so many commits (of a checkpoint: streams).")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help="Show so many commits (of a checkpoint: streams; of a repacked file: extents).",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def dump(path: Path, records: bool, from_position: int, limit: int | None, as_json: bool) -> None:
-    """Show what is in FILE, a .wal or .ckpt file of a data directory.
+    """Show what is in FILE: a .wal or .ckpt file of a data directory, or a repacked file of its object store.
 
     Damaged places are shown as such, and the rest after them. Appends show their offsets once the file is
     sealed; before that they are not in the file, as they follow from all that came before.
@@ -51,6 +56,8 @@ def dump(path: Path, records: bool, from_position: int, limit: int | None, as_js
 
 def _items(path: Path, wanted: Wanted) -> Iterator[Item]:
     from mainstem.cli.contents import SegmentContents, checkpoint_items
+    from mainstem.cli.repacked_contents import repacked_items
+    from mainstem.log.repack import layout
     from mainstem.ports.commitlog import checkpoints, cold, segments
     from mainstem.ports.files import OsFiles, read_up_to
 
@@ -63,15 +70,30 @@ def _items(path: Path, wanted: Wanted) -> Iterator[Item]:
             yield from checkpoint_items(file, wanted)
         elif magic == segments.HEADER_MAGIC or path.suffix == segments.SUFFIX:
             yield from SegmentContents(file, wanted).items()
+        elif magic == layout.MAGIC or _ends_as_repacked(file):
+            if wanted.from_position:
+                raise click.UsageError("--from names a commit, and a repacked file holds none")
+            yield from repacked_items(file, wanted)
         elif magic == cold.MAGIC or path.suffix == cold.SUFFIX:
             raise InvalidInput(
                 f"{path} is the note of a log file that is in the object store: copy its parts from there, "
                 "join them to one file, and dump that"
             )
         else:
-            raise InvalidInput(f"{path} is neither a log file (.wal) nor a checkpoint (.ckpt)")
+            raise InvalidInput(
+                f"{path} is neither a log file (.wal) nor a checkpoint (.ckpt), nor a repacked file"
+            )
     finally:
         file.close()
+
+
+def _ends_as_repacked(file: File) -> bool:
+    """Its head may be damaged, and its tail tells as much."""
+    from mainstem.log.repack import layout
+    from mainstem.ports.files import read_up_to
+
+    at = file.size() - layout.HEAD.size
+    return at >= 0 and bytes(read_up_to(file, at, len(layout.MAGIC))) == layout.MAGIC
 
 
 def _json_line(item: Item) -> str:
@@ -206,9 +228,29 @@ def _index(item: Item) -> str:
     lines += [
         f"{'':12}stream {span['stream']}  offsets {span['start']}-{span['end'] - 1}  "
         f"{span['bytes']:,} bytes  latest {_time(span['max_timestamp_ms'])}"
+        if span["bytes"]
+        else f"{'':12}stream {span['stream']}  nothing, it goes on at {span['end']}"
         for span in item["spans"]
     ]
     return "\n".join(lines)
+
+
+def _repacked(item: Item) -> str:
+    line = f"repacked file: {item['bytes']:,} bytes"
+    if "first" in item:
+        line += f", for segments {item['first']} to {item['end'] - 1} of log {item['log']}…, with others of its round"
+    return line
+
+
+def _extent(item: Item) -> str:
+    line = (
+        f"{_span(item)}  stream {item['stream']}  offsets {item['offset']}-{item['offset'] + item['count'] - 1}  "
+        f"latest {_time(item['max_timestamp_ms'])}  "
+    )
+    line += "crc ok" if item["crc"] == "ok" else "DAMAGED"
+    if "fault" in item:
+        line += f"  UNREADABLE: they {item['fault']}"
+    return "\n".join([line, *(f"{'':16}{_record(record)}" for record in item.get("records", ()))])
 
 
 def _footer(item: Item) -> str:
@@ -265,6 +307,8 @@ _TEXTS: dict[str, Callable[[Item], str]] = {
     "space": _space,
     "index": _index,
     "footer": _footer,
+    "repacked": _repacked,
+    "extent": _extent,
     "checkpoint": _checkpoint,
     "topic": _topic,
     "stream": _stream,

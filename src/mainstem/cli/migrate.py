@@ -28,7 +28,7 @@ def migrate(resolved: Resolved, dry_run: bool, as_json: bool) -> None:
 
     The server must be stopped, and the place must be empty. The directory is left as it is; give it up once brokers
     serve the new log (`mainstem serve --store …`). Offsets, groups, transactions, queues and routers stay what they
-    are; tables of topics are made anew in the new place by the lake. With --objects: where older files of the log are.
+    are, and tables of topics keep their snapshots. With --objects: where older files of the log are.
     """
     import asyncio
 
@@ -64,7 +64,7 @@ def _print(report: MigrationReport, place: str) -> None:
         f"{done} to {place}"
     )
     if report.tables:
-        click.echo(f"tables that the lake makes anew there: {', '.join(report.tables)}")
+        click.echo(f"tables that went along, with their snapshots: {', '.join(report.tables)}")
 
 
 @contextmanager

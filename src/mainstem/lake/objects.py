@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.broker.plans import Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
-from mainstem.lake.places import Place, open_pieces, open_place, open_seekable, url_of
+from mainstem.lake.places import Content, Place, open_pieces, open_place, open_seekable, url_of
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT
 from mainstem.ports.objectstore.open import shown
@@ -23,6 +23,7 @@ from mainstem.records.merging import Run, merged_rows
 from mainstem.records.parquet import RowFile
 from mainstem.records.rewrite import Ranges, in_ranges
 from mainstem.records.rows import decode_rows
+from mainstem.records.salvage import salvage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +43,7 @@ def source_rows(
     parts = (_part_rows(part, sources, name, typed) for part in sources.parts)
     with _LastPlace() as places:
         lost = [(start, end) for start, end, _ in sources.lost]
-        wal = (_wal_rows(extents, lost, places, partition, name) for extents in sources.wal)
+        wal = (_wal_rows(extents, lost, sources, places, partition, name) for extents in sources.wal)
         for rows in chain.from_iterable(chain(parts, wal)):
             kept = _kept(rows, sources)
             if kept.num_rows:
@@ -77,14 +78,14 @@ class _LastPlace:
 
 
 def _wal_rows(
-    extents: WalExtents, lost: Ranges, places: _LastPlace, partition: int, name: str
+    extents: WalExtents, lost: Ranges, sources: Sources, places: _LastPlace, partition: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     rows = np.frombuffer(extents.rows, EXTENT)
     bases = rows["base"] + extents.shift
     rows = rows[~(in_ranges(bases, lost) & in_ranges(bases + rows["count"] - 1, lost))]  # known to be damaged
     place = places.of(extents)
     for first, last in _pieces(rows):
-        batches = _read_slices(place, rows[first:last], extents, name)
+        batches = _read_slices(place, rows[first:last], extents, (lost, sources.leave_out), name)
         for decoded in decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms):
             low, high = decoded.column("_offset").to_numpy().searchsorted((extents.first, extents.last))
             yield decoded.slice(int(low), int(high - low))
@@ -102,27 +103,52 @@ def _pieces(rows: Rows) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _read_slices(place: Place, rows: Rows, extents: WalExtents, name: str) -> bytearray:
-    """The slices, checked and stamped, one after another."""
-    slices = []
-    for slice, row in zip(_slices(place, rows), rows.tolist(), strict=True):
+def _read_slices(
+    place: Place, rows: Rows, extents: WalExtents, gone: tuple[Ranges, Ranges], name: str
+) -> Content:
+    """The slices, checked and stamped, one after another; without damaged batches, if all in them is `gone`."""
+    slices: list[memoryview] = []
+    bases: list[int] = []
+    blocks, found = _slices(place, rows)
+    for slice, row in zip(found, rows.tolist(), strict=True):
         _, count, base, _, length, crc, _ = row
-        if len(slice) != length or crc32c(slice) != crc:
-            base += extents.shift
+        base += extents.shift
+        if len(slice) == length and crc32c(slice) == crc:
+            slices.append(slice)
+            bases.append(base)
+            continue
+        whole = _around_loss(slice, base, count, gone) if len(slice) == length else []
+        if not whole:
             raise SliceDamaged(
                 f"{name}: the bytes of offsets [{base}, {base + count}) in {_named(extents, row[3])} "
                 "do not match their checksum",
                 base,
                 base + count,
             )
-        slices.append(slice)
-    joined = bytearray().join(slices)
-    view = memoryview(joined)
+        slices += [piece for piece, _ in whole]
+        bases += [first for _, first in whole]
+    joined = memoryview(blocks[0])
+    # Where a stream's slices stand together, as in repacked files, nothing has to be moved.
+    if len(blocks) > 1 or joined.readonly or len(joined) != sum(map(len, slices)):
+        joined = memoryview(bytearray().join(slices))
     at = 0
-    for slice, base in zip(slices, rows["base"].tolist(), strict=True):
-        stamp(view[at : at + len(slice)], base + extents.shift, _LEADER_EPOCH)
+    for slice, base in zip(slices, bases, strict=True):
+        stamp(joined[at : at + len(slice)], base, _LEADER_EPOCH)
         at += len(slice)
     return joined
+
+
+def _around_loss(
+    slice: memoryview, base: int, count: int, gone: tuple[Ranges, Ranges]
+) -> list[tuple[memoryview, int]]:
+    """What is whole of joined slices, and its first offsets, if nobody asks for the rest any more."""
+    found = salvage(slice, count)
+    first, end = base + found.front_offsets, base + count - found.back_offsets
+    offsets = np.arange(first, end)
+    if not np.all(in_ranges(offsets, gone[0]) | in_ranges(offsets, gone[1])):
+        return []
+    pieces = [(slice[: found.front_bytes], base), (slice[len(slice) - found.back_bytes :], end)]
+    return [(piece, at) for piece, at in pieces if len(piece)]
 
 
 def _named(extents: WalExtents, start: int) -> str:
@@ -131,22 +157,26 @@ def _named(extents: WalExtents, start: int) -> str:
     return shown(url_of(extents.url, within[0]) if within else extents.url)
 
 
-def _slices(place: Place, rows: Rows) -> Iterator[memoryview]:
-    """The bytes of each extent. Those near each other come by one read."""
+def _slices(place: Place, rows: Rows) -> tuple[Sequence[Content], list[memoryview]]:
+    """What was read, and the bytes of each extent in it. Extents near each other come by one read."""
     starts = rows["start"].astype(np.int64)
     ends = starts + rows["length"]
     gaps = starts[1:] - ends[:-1]
     cuts = np.flatnonzero((gaps < 0) | (gaps > limits.LAKE_READ_GAP_BYTES_MAX)) + 1
     firsts = [0, *cuts.tolist()]
     lasts = [*cuts.tolist(), len(rows)]
-    ranges = [
-        (int(starts[first]), int(ends[last - 1] - starts[first]))
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
-    for first, last, block in zip(firsts, lasts, place.read(ranges), strict=True):
+    blocks = place.read(
+        [
+            (int(starts[first]), int(ends[last - 1] - starts[first]))
+            for first, last in zip(firsts, lasts, strict=True)
+        ]
+    )
+    slices: list[memoryview] = []
+    for first, last, block in zip(firsts, lasts, blocks, strict=True):
         view, origin = memoryview(block), int(starts[first])
         for start, end in zip(starts[first:last].tolist(), ends[first:last].tolist(), strict=True):
-            yield view[start - origin : end - origin]
+            slices.append(view[start - origin : end - origin])
+    return blocks, slices
 
 
 # Parts

@@ -55,13 +55,14 @@ def sources(
     for run in aliases.between(stream, offset, end):
         if found and run.base != found[-1].end:
             break
-        at = run.origin_base
+        at, shift = run.origin_base, run.base - run.origin_base
         while at < run.origin_base + run.count:
             extent = next(iter(index.find(run.origin, at, 1, limits.OFFSET_MAX)), None)
             if extent is None or extent.base > at:
                 if found:
                     return found
-                raise BytesGone(run.base + at - run.origin_base, run.end)
+                gone = run.end if extent is None else min(run.end, extent.base + shift)
+                raise BytesGone(at + shift, gone)
             if found and (extent.object != found[0].extent.object or total + extent.length > max_bytes):
                 return found
             found.append(Source(run, extent))

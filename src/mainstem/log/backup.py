@@ -3,36 +3,34 @@
 A backup is its manifest, `backups/<UTC time>.json`, put last: what has none was never finished and is of no use. The
 files it names are cut into chunks, `chunks/<log id>/<path>/<from>-<length>-<CRC32C>`, which later backups of the same
 log use again: a sealed file never changes, so a second backup copies only what is new.
+
+A log that keeps older files in an object store is backed up whole: its files there are in the backup as if they were
+in the directory. They come back into the directory, or into an object store, from where readers are served then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import BackupDamaged, DirectoryUnusable, NewerVersion, NotFound
-from mainstem.ports.commitlog.cold import SUFFIX
+from mainstem.errors import BackupDamaged, DirectoryUnusable, NewerVersion, NotFound, ObjectMissing
+from mainstem.log.backup_contents import OBJECTS, Content
+from mainstem.ports.commitlog.bucket.parts import Parts
+from mainstem.ports.commitlog.cold import owner_key
+from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.layout import COLD
 from mainstem.ports.files import File, Files, OsFiles, make_directories, write_all
 from mainstem.ports.objectstore.port import ObjectStore
 
-VERSION = 1
+VERSION = 2  # 1: files of the directory alone
 MANIFESTS = "backups/"
 _CHUNKS = "chunks"
-
-
-class FileLength(NamedTuple):
-    """How much of a file belongs to the moment of a backup."""
-
-    path: PurePosixPath  # below the data directory
-    bytes: int
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -45,6 +43,15 @@ class BackedUpFile(msgspec.Struct, frozen=True):
     path: str
     bytes: int
     chunks: tuple[Chunk, ...]
+    tier: str = ""  # of a log file that the object store had: the folder it was in there
+    cold: bool = False  # the store alone had it
+    modified_ms: int = 0  # of a file of the object store
+
+    @property
+    def unchanging(self) -> tuple[str, int, str, int] | None:
+        """What tells its content from any other; None if only reading it does."""
+        marked = self.tier or self.modified_ms
+        return (self.path, self.bytes, self.tier, self.modified_ms) if marked else None
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -53,7 +60,7 @@ class Manifest(msgspec.Struct, frozen=True):
     position: int  # the backup holds every commit before this
     made: str  # UTC, ISO 8601
     files: tuple[BackedUpFile, ...]
-    cold_objects: int = 0  # older files of the log, which stay in its object store and are not in the backup
+    cold_objects: int = 0  # of version 1: files of the log that are in its object store and not in the backup
 
     @property
     def bytes(self) -> int:
@@ -66,7 +73,7 @@ class BackupReport(msgspec.Struct, frozen=True):
     files: int
     bytes: int
     copied_bytes: int  # the rest was there already
-    cold_objects: int = 0  # files of the log that are in its object store, where the backup leaves them
+    store_files: int = 0  # how many of the files the log's object store alone has
 
 
 Progress = Callable[[int], None]  # bytes done
@@ -76,8 +83,7 @@ def _silent(_: int) -> None: ...
 
 
 async def write_backup(
-    directory: Path,
-    files: Sequence[FileLength],
+    contents: Sequence[Content],
     store: ObjectStore,
     *,
     log: bytes,
@@ -85,34 +91,59 @@ async def write_backup(
     now: datetime,
     progress: Progress = _silent,
 ) -> BackupReport:
-    """Copy the files as they stand, the manifest last. They may grow meanwhile, but must not go."""
-    known = {
-        chunk.key
-        for manifest in await read_manifests(store)
-        if manifest.log == log.hex()
-        for file in manifest.files
-        for chunk in file.chunks
-    }
-    copied = 0
-    backed_up: list[BackedUpFile] = []
-    for path, length in files:
-        chunks: list[Chunk] = []
-        for at in range(0, length, limits.BACKUP_CHUNK_BYTES):
-            size = min(limits.BACKUP_CHUNK_BYTES, length - at)
-            data = await asyncio.to_thread(_read, directory / path, at, size)
-            crc = crc32c(data)
-            chunk = Chunk(f"{_CHUNKS}/{log.hex()}/{path}/{at}-{size}-{crc:08x}", size, crc)
-            if chunk.key not in known:
-                await store.put(chunk.key, data)
-                copied += size
-            chunks.append(chunk)
-            progress(size)
-        backed_up.append(BackedUpFile(str(path), length, tuple(chunks)))
+    """Copy contents as they stand, the manifest last. They may grow meanwhile, but must not go, unless they may."""
+    writing = _Writing(store, log.hex(), await read_manifests(store), progress)
+    files = [file for content in contents if (file := await writing.add(content)) is not None]
     name = now.strftime("%Y%m%dT%H%M%S.%fZ")
-    cold = sum(path.suffix == SUFFIX and path.parts[0] == COLD for path, _ in files)
-    manifest = Manifest(VERSION, log.hex(), position, now.isoformat(), tuple(backed_up), cold)
+    from_store = sum(file.cold or bool(file.modified_ms) for file in files)
+    version = VERSION if any(file.unchanging for file in files) else 1
+    manifest = Manifest(version, log.hex(), position, now.isoformat(), tuple(files))
     await store.put(f"{MANIFESTS}{name}.json", msgspec.json.encode(manifest), if_absent=True)
-    return BackupReport(name, position, len(backed_up), manifest.bytes, copied, cold)
+    return BackupReport(name, position, len(files), manifest.bytes, writing.copied_bytes, from_store)
+
+
+class _Writing:
+    """A backup that is being made, among those that are there."""
+
+    def __init__(self, store: ObjectStore, log: str, before: Sequence[Manifest], progress: Progress) -> None:
+        self._store = store
+        self._log = log
+        files = [file for manifest in before if manifest.log == log for file in manifest.files]
+        self._chunks = {chunk.key for file in files for chunk in file.chunks}
+        self._unchanging = {file.unchanging: file for file in files if file.unchanging}
+        self._progress = progress
+        self.copied_bytes = 0
+
+    async def add(self, content: Content) -> BackedUpFile | None:
+        """Copy what is not there yet. None if the content is gone, and may be. Raises ObjectMissing."""
+        facts = (str(content.path), content.bytes, (), content.tier, content.cold, content.modified_ms)
+        file = BackedUpFile(*facts)
+        known = self._unchanging.get(file.unchanging) if file.unchanging else None
+        if known is not None:
+            self._progress(file.bytes)
+            return msgspec.structs.replace(file, chunks=known.chunks)
+        chunks: list[Chunk] = []
+        for at in range(0, content.bytes, limits.BACKUP_CHUNK_BYTES):
+            size = min(limits.BACKUP_CHUNK_BYTES, content.bytes - at)
+            try:
+                data = await content.read(at, size)
+            except NotFound as error:
+                if content.may_go:
+                    return None
+                raise ObjectMissing(
+                    f"the object store has lost {content.path}, so a backup would not be whole: {error}"
+                ) from error
+            chunks.append(await self._put(content.path, at, data))
+            self._progress(size)
+        return msgspec.structs.replace(file, chunks=tuple(chunks))
+
+    async def _put(self, path: PurePosixPath, at: int, data: bytes) -> Chunk:
+        crc = crc32c(data)
+        chunk = Chunk(f"{_CHUNKS}/{self._log}/{path}/{at}-{len(data)}-{crc:08x}", len(data), crc)
+        if chunk.key not in self._chunks:
+            await self._store.put(chunk.key, data)
+            self.copied_bytes += len(data)
+        return chunk
 
 
 async def read_manifests(store: ObjectStore) -> list[Manifest]:
@@ -122,19 +153,19 @@ async def read_manifests(store: ObjectStore) -> list[Manifest]:
 
 
 async def restore(
-    store: ObjectStore, directory: Path, name: str | None = None, *, progress: Progress = _silent
+    store: ObjectStore,
+    directory: Path,
+    name: str | None = None,
+    *,
+    objects: ObjectStore | None = None,
+    progress: Progress = _silent,
 ) -> Manifest:
     """Bring a backup back, the newest unless named, into a directory that is empty or not there.
 
-    Raises NotFound, BackupDamaged, NewerVersion, DirectoryUnusable."""
+    With `objects`, what was in an object store goes there, which must have nothing of this log yet; else all of it
+    comes into the directory. Raises NotFound, BackupDamaged, NewerVersion, DirectoryUnusable."""
     manifest = await find_manifest(store, name)
-    files = OsFiles()
-    await asyncio.to_thread(_make_empty, files, directory)
-    # Under another name until all is there: a restore that was cut off is not to be taken for the log.
-    building = directory / ".restoring"
-    for file in manifest.files:
-        await _restore_file(store, files, building / file.path, file, progress)
-    await asyncio.to_thread(_settle, files, building, directory)
+    await _Restoring(store, manifest, directory, objects, progress).run()
     return manifest
 
 
@@ -158,36 +189,100 @@ async def _manifest(store: ObjectStore, key: str) -> Manifest:
     return manifest
 
 
-def _read(path: Path, at: int, length: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(at)
-        data = file.read(length)
-    if len(data) != length:
-        raise BackupDamaged(f"{path} ends at byte {at + len(data)}, before what belongs to the backup")
-    return data
+class _Restoring:
+    """A backup on its way back."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        manifest: Manifest,
+        directory: Path,
+        objects: ObjectStore | None,
+        progress: Progress,
+    ) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._directory = directory
+        # Under another name until all is there: a restore that was cut off is not to be taken for the log.
+        self._building = directory / ".restoring"
+        self._objects = objects
+        self._progress = progress
+        self._files = OsFiles()
+
+    async def run(self) -> None:
+        await asyncio.to_thread(_make_empty, self._files, self._directory)
+        if self._objects is None:
+            for file in self._manifest.files:
+                if not self._is_note(file):
+                    await self._into_directory(file)
+        else:
+            await self._into_both(self._objects)
+        await asyncio.to_thread(_settle, self._files, self._building, self._directory)
+
+    def _is_note(self, file: BackedUpFile) -> bool:
+        """Whether it stands for a log file that is in the backup itself."""
+        return self._manifest.version > 1 and PurePosixPath(file.path).parts[0] == COLD
+
+    async def _into_both(self, objects: ObjectStore) -> None:
+        if self._manifest.cold_objects:
+            raise DirectoryUnusable(
+                "this backup left files of the log in their object store: restore it without --objects, and serve "
+                "it with the store that it was made with"
+            )
+        owner = owner_key(LogId(bytes.fromhex(self._manifest.log)))
+        async for found in objects.list(owner):
+            raise DirectoryUnusable(
+                f"the object store has files of this log already ({found.key}): restore into a place of its own"
+            )
+        for file in self._manifest.files:
+            path = PurePosixPath(file.path)
+            if path.parts[0] == OBJECTS:
+                await objects.put(str(path.relative_to(OBJECTS)), [data async for data in self._chunks(file)])
+                continue
+            if not file.cold:
+                await self._into_directory(file)
+            if file.tier:
+                await self._into_tier(objects, file)
+        await objects.put(owner, bytes.fromhex(self._manifest.log))
+
+    async def _into_tier(self, objects: ObjectStore, file: BackedUpFile) -> None:
+        """In the parts that a log file has in a store."""
+        parts, number, room = Parts(objects), 0, bytearray()
+        async for data in self._chunks(file, silent=not file.cold):
+            room += data
+            while len(room) >= limits.STORE_OBJECT_BYTES_MAX:
+                part = bytes(room[: limits.STORE_OBJECT_BYTES_MAX])
+                del room[: limits.STORE_OBJECT_BYTES_MAX]
+                await parts.put_one(lambda part: f"{file.tier}/{part}", number, part)
+                number += 1
+        if room:
+            await parts.put_one(lambda part: f"{file.tier}/{part}", number, room)
+
+    async def _into_directory(self, file: BackedUpFile) -> None:
+        path = self._building / file.path
+        await asyncio.to_thread(make_directories, self._files, path.parent)
+        made = await asyncio.to_thread(self._files.create, path)
+        try:
+            at = 0
+            async for data in self._chunks(file):
+                await asyncio.to_thread(write_all, made, [data], at)
+                at += len(data)
+            await asyncio.to_thread(_sync, self._files, made, path)
+        finally:
+            made.close()
+
+    async def _chunks(self, file: BackedUpFile, *, silent: bool = False) -> AsyncIterator[bytes]:
+        for chunk in file.chunks:
+            data = await _whole(self._store, chunk, file.path)
+            yield data
+            if not silent:
+                self._progress(len(data))
 
 
 def _make_empty(files: Files, directory: Path) -> None:
     if directory.exists() and any(directory.iterdir()):
         raise DirectoryUnusable(f"{directory} is not empty: restore into a new directory")
     make_directories(files, directory)
-
-
-async def _restore_file(
-    store: ObjectStore, files: Files, path: Path, file: BackedUpFile, progress: Progress
-) -> None:
-    await asyncio.to_thread(make_directories, files, path.parent)
-    made = await asyncio.to_thread(files.create, path)
-    try:
-        at = 0
-        for chunk in file.chunks:
-            data = await _whole(store, chunk, file.path)
-            await asyncio.to_thread(write_all, made, [data], at)
-            at += len(data)
-            progress(len(data))
-        await asyncio.to_thread(_sync, files, made, path)
-    finally:
-        made.close()
 
 
 async def _whole(store: ObjectStore, chunk: Chunk, path: str) -> bytes:
@@ -219,16 +314,3 @@ async def verify(store: ObjectStore, manifest: Manifest, *, progress: Progress =
         for chunk in file.chunks:
             await _whole(store, chunk, file.path)
             progress(chunk.bytes)
-
-
-def offline_files(directory: Path) -> list[FileLength]:
-    """All there is in a data directory that no server has open."""
-    found = []
-    for path in sorted(directory.rglob("*")):
-        inside = path.relative_to(directory)
-        if path.is_file() and inside.parts[0] not in _NOT_KEPT and not path.name.endswith(".tmp"):
-            found.append(FileLength(PurePosixPath(inside), path.stat().st_size))
-    return found
-
-
-_NOT_KEPT = ("LOCK", "cache", ".backup", ".restoring")

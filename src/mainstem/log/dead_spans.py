@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from mainstem.ledger.generations import task_of
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import Rows
 
 
-def dead_spans(ledger: Ledger, spans: Rows) -> npt.NDArray[np.bool_]:
-    """Of span rows: those below the start of their stream or before its frontier, and of streams that are gone.
+def all_dead(ledger: Ledger, spans: Rows) -> bool:
+    """Whether every one of these span rows is below the start of its stream or before its frontier, or of a stream that
+    is gone. Stops at the first that is not: most objects have one.
 
     Alive all the same is what somebody makes parts of, and what copies in other streams are read from."""
     streams, generations = ledger.streams, ledger.generations
     numbers = spans["stream"]
     floors = (streams.delete_floor, streams.evict_floor, streams.expiry_floor)
     starts = np.maximum.reduce([floor[numbers] for floor in floors])
-    for row, stream in enumerate(numbers.tolist()):
-        if generations.serves(stream):
-            starts[row] = generations.frontier(stream)
-    dead = np.asarray(~streams.alive[numbers] | (spans["end"] <= starts))
-    for row in np.flatnonzero(dead).tolist() if len(ledger.tasks) else ():
-        dead[row] = ledger.tasks.get(task_of(int(numbers[row]))) is None
-    aliases = ledger.aliases
-    for row in np.flatnonzero(dead).tolist() if aliases.feeds else ():
-        dead[row] = not aliases.reaching(int(numbers[row]), int(spans["base"][row]), int(spans["end"][row]))
-    return dead
+    left = np.flatnonzero(streams.alive[numbers] & (spans["end"] > starts))
+    served = all(
+        generations.serves(stream) and end <= generations.frontier(stream)
+        for stream, end in zip(numbers[left].tolist(), spans["end"][left].tolist(), strict=True)
+    )
+    return served and not (len(ledger.tasks) and _in_work(ledger, spans)) and not _copied(ledger, spans)
+
+
+def _in_work(ledger: Ledger, spans: Rows) -> bool:
+    return any(ledger.tasks.get(task_of(stream)) is not None for stream in spans["stream"].tolist())
+
+
+def _copied(ledger: Ledger, spans: Rows) -> bool:
+    if not ledger.aliases.feeds:
+        return False
+    columns = (spans[name].tolist() for name in ("stream", "base", "end"))
+    return any(ledger.aliases.reaching(*row) for row in zip(*columns, strict=True))

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.errors import invariant
+from mainstem.errors import LogDamaged, invariant
 from mainstem.ledger.repacked import FIRST_NUMBER, RepackedObjects, Round
 from mainstem.log.extents import Extent, OpenExtents, Rows, SealedExtents, Span, span_of
 
@@ -37,6 +37,17 @@ class NotLoaded(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+
+
+class Unreadable(LogDamaged):
+    """Neither copy of a repacked file's index is whole, so nobody can tell where the records are in it.
+
+    `end`: where other files go on with the stream that was asked for."""
+
+    def __init__(self, number: int, key: str, end: int = _NO_BOUND) -> None:
+        super().__init__(f"both indexes of the repacked file {key} are damaged: restore it from a backup")
+        self.number = number
+        self.end = end
 
 
 class _StreamObjects:
@@ -93,6 +104,8 @@ class ExtentIndex:
         self._loaded_files = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_FILES_MIN)  # repacked
         self._spans: dict[int, Rows] = {}  # of the log's own objects
         self._of_stream: dict[int, _StreamObjects] = {}
+        self._stale: list[Rows] = []  # streams that may yet be noted as held by objects that were repacked
+        self._unreadable: set[int] = set()  # repacked files whose index was damaged when it was last read
         self.changes = 0  # how often an object left: a search that spans several begins anew then
 
     # Growing
@@ -147,8 +160,17 @@ class ExtentIndex:
         self._remember(extents)
 
     def load(self, extents: SealedExtents) -> None:
-        """Answer to `NotLoaded`."""
+        """Answer to `NotLoaded`, and to `Unreadable` if the file was restored."""
+        self._unreadable.discard(extents.number)
         self._remember(extents)
+
+    def cannot_load(self, number: int) -> None:
+        """Answer to `NotLoaded`, of a repacked file whose index is damaged: look-ups go around it where they can."""
+        self._unreadable.add(number)
+
+    def unreadable(self, made: Round) -> bool:
+        """Whether a file of the round is."""
+        return not self._unreadable.isdisjoint(range(made.number, made.number + len(made.files)))
 
     def drop(self, number: int) -> None:
         """Forget an object of the log that is deleted, or that others stand for."""
@@ -171,15 +193,33 @@ class ExtentIndex:
         for number in gone:
             self._unsealed.pop(number, None)
             self._loaded.drop(number)
-        streams = [self._spans.pop(number)["stream"] for number in gone]
-        for stream in np.unique(np.concatenate(streams)).tolist() if streams else ():
-            held = self._of_stream[stream]
+        # Their streams may be many: each is seen to when it is next looked up, or as further objects come.
+        self._stale += [self._spans.pop(number)["stream"].copy() for number in gone]
+        for number in [number for number in self._loaded_files if not self.holds(number)]:
+            self._loaded_files.drop(number)
+        self._unreadable = {number for number in self._unreadable if self.holds(number)}
+
+    def _sweep(self, count: int) -> None:
+        """Forget what was repacked, of so many streams or a few more."""
+        while self._stale and count > 0:
+            some = self._stale.pop()
+            if len(some) > count:
+                self._stale.append(some[:-count])
+                some = some[-count:]
+            for stream in some.tolist():
+                self._held(stream)
+            count -= len(some)
+
+    def _held(self, stream: int) -> _StreamObjects | None:
+        """The finished objects that hold a stream and that nothing else stands for."""
+        held, frontier = self._of_stream.get(stream), self._repacked.frontier
+        if held is not None and held.objects[0] < frontier:
             count = bisect_left(held.objects, frontier)
             del held.objects[:count], held.bases[:count], held.ends[:count]
             if not held.objects:
                 del self._of_stream[stream]
-        for number in [number for number in self._loaded_files if not self.holds(number)]:
-            self._loaded_files.drop(number)
+                return None
+        return held
 
     def _register(self, extents: SealedExtents) -> None:
         spans = extents.spans.copy()  # a copy, so that it does not keep all of the index alive
@@ -187,12 +227,13 @@ class ExtentIndex:
         for stream, base, end in zip(
             spans["stream"].tolist(), spans["base"].tolist(), spans["end"].tolist(), strict=True
         ):
-            held = self._of_stream.get(stream)
+            held = self._held(stream)
             if held is None:
                 held = self._of_stream[stream] = _StreamObjects()
             held.objects.append(extents.number)
             held.bases.append(base)
             held.ends.append(end)
+        self._sweep(len(spans))  # so there are never more of them than there were streams in objects
 
     def _remember(self, extents: SealedExtents) -> None:
         self._indexes(extents.number).put(extents)
@@ -214,15 +255,12 @@ class ExtentIndex:
         """Whether a finished object of the log was taken in, even if it was repacked since."""
         return number in self._spans or number < self._repacked.frontier
 
-    def ends_before(self, ends: npt.NDArray[np.int64], number: int) -> None:
-        """Lower the ends of streams, by stream, to where what the log's objects from `number` on hold begins."""
+    def begins_after(self, ends: npt.NDArray[np.int64], number: int) -> list[Rows]:
+        """Lower the ends of streams, by stream, to where what the growing object holds begins. Returns the spans of the
+        finished ones from `number` on, the last first, by which they are to be lowered further."""
         if self._open is not None:
             self._open.lower(ends)
-        for later in sorted(self._spans, reverse=True):
-            if later < number:
-                break
-            spans = self._spans[later]
-            ends[spans["stream"]] = spans["base"]
+        return [self._spans[later] for later in sorted(self._spans, reverse=True) if later >= number]
 
     # Looking up
 
@@ -233,6 +271,10 @@ class ExtentIndex:
         found: list[Extent] = []
         total = 0
         for number in self.objects_from(stream, offset):
+            if number in self._unreadable:
+                if self._share_end(number, stream) > offset:
+                    raise self._damaged(number, stream)
+                continue
             extents = self.extents_of(number)
             for extent in extents.from_offset(stream, offset):
                 if extent.end > end or (found and total + extent.length > max_bytes):
@@ -254,11 +296,13 @@ class ExtentIndex:
             return extents
         if not self.holds(number):
             raise FileNotFoundError(f"object {number} was dropped, or others stand for it now")
+        if number in self._unreadable:
+            raise self._damaged(number)
         raise NotLoaded(number)
 
     def objects_from(self, stream: int, offset: int) -> Iterator[int]:
         """Objects that may hold the stream at or after `offset`, in order. May raise NotLoaded."""
-        held = self._of_stream.get(stream)
+        held = self._held(stream)
         if self._repacked.rounds and offset < self._begins(stream, held):
             yield from self._repacked_from(stream, offset)
         if held is not None:
@@ -280,9 +324,36 @@ class ExtentIndex:
             yield from one.covering(stream, offset)
 
     def _end_in(self, one: Round, stream: int) -> int:
-        extents = self.extents_of(one.covering(stream, limits.OFFSET_MAX)[-1])
-        span = extents.span(stream)
+        number = one.covering(stream, limits.OFFSET_MAX)[-1]
+        if number in self._unreadable:
+            return self._begins_behind(one, stream)
+        span = self.extents_of(number).span(stream)
         return 0 if span is None else span.end
+
+    # Around files that cannot be read
+
+    def _damaged(self, number: int, stream: int | None = None) -> Unreadable:
+        file = self._repacked.file(number)
+        end = _NO_BOUND if stream is None else self._share_end(number, stream)
+        return Unreadable(number, "" if file is None else file.key, end)
+
+    def _share_end(self, number: int, stream: int) -> int:
+        """Up to which offset at the most a file has records of a stream: as the next one says."""
+        rounds = self._repacked.rounds
+        one = next(one for one in rounds if one.number <= number < one.number + len(one.files))
+        following = one.files[number - one.number + 1 :][:1]
+        if following and following[0].stream == stream:
+            return following[0].offset
+        return self._begins_behind(one, stream)
+
+    def _begins_behind(self, made: Round, stream: int) -> int:
+        """Where rounds after this one, or else the log's own objects, go on with a stream."""
+        for later in self._repacked.rounds[self._repacked.rounds.index(made) + 1 :]:
+            number = later.covering(stream, 0)[0]
+            span = None if number in self._unreadable else self.extents_of(number).span(stream)
+            if span is not None:
+                return span.base
+        return self._begins(stream, self._held(stream))
 
     def span(self, number: int, stream: int) -> Span | None:
         """What an object that takes no more commits holds of a stream; None if nothing, or if it still grows."""
@@ -320,12 +391,12 @@ class ExtentIndex:
             floor = extent.base
         return floor, kept, True
 
-    def dead_objects(self, is_dead: Callable[[Rows], npt.NDArray[np.bool_]]) -> list[int]:
-        """Sealed objects all of whose spans are dead, in order. `is_dead` takes span rows."""
+    def dead_objects(self, all_dead: Callable[[Rows], bool]) -> list[int]:
+        """Sealed objects all of whose spans are dead, in order. `all_dead` takes span rows."""
         return [
             number
             for number, spans in self._spans.items()
-            if number not in self._unsealed and bool(np.all(is_dead(spans)))
+            if number not in self._unsealed and all_dead(spans)
         ]
 
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from mainstem.errors import InvalidInput, LogDamaged, NotFound
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.table_commands import DropTable
 from mainstem.ledger.tiers import Tiers
-from mainstem.log.dead_spans import dead_spans
+from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
 from mainstem.ports.commitlog.adoption import Adoption
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, LogObject, SharedCommitLog
@@ -47,7 +46,7 @@ class MigrationReport(msgspec.Struct, frozen=True):
     object_bytes: int
     files: int  # of parts and repacked objects
     file_bytes: int
-    tables: list[str] = []  # of topics: made anew where the log goes
+    tables: list[str] = []  # of topics: they go along, with their snapshots
     state_digest: str = ""  # of the state as it was taken over, in hex
     dry_run: bool = False
 
@@ -61,6 +60,7 @@ class MigrationPlan:
         default_factory=list
     )  # with the index; of its payload's size
     files: list[tuple[str, int]] = field(default_factory=list)  # key and bytes in the object store
+    retired: list[str] = field(default_factory=list)  # keys of files that only snapshots of tables name
     tables: list[str] = field(default_factory=list)
 
     @property
@@ -95,10 +95,11 @@ def plan_migration(port: Held, ledger: Ledger) -> MigrationPlan:
             continue  # nothing was settled, or repacked files serve what it held
         index = port.read_index(one.number)
         extents = SealedExtents.decode(one.number, index)
-        if not np.all(dead_spans(ledger, extents.spans)):
+        if not all_dead(ledger, extents.spans):
             plan.objects.append((_described(one, extents), index))
     plan.files = _files(ledger)
-    plan.tables = _without_tables(ledger)
+    plan.retired = _retired(ledger)
+    plan.tables = [f"{table.namespace}.{table.name}" for table in ledger.tables]
     ledger.tiers = Tiers()  # the new log keeps all of it in one place
     return plan
 
@@ -133,12 +134,10 @@ def _files(ledger: Ledger) -> list[tuple[str, int]]:
     return sorted(files.items())
 
 
-def _without_tables(ledger: Ledger) -> list[str]:
-    """Topics' tables are dropped from the state, and made anew from the same parts: their metadata says where it is."""
-    tables = list(ledger.tables)
-    for table in tables:
-        ledger.tables.drop(DropTable(table.namespace, table.name, table.table_id))
-    return [f"{table.namespace}.{table.name}" for table in tables]
+def _retired(ledger: Ledger) -> list[str]:
+    """Files that left the topics, and that a snapshot which is kept may name."""
+    garbage = ledger.generations.garbage()
+    return [one.key for one in garbage if ledger.tables.protects(one.topic_id, one.position)]
 
 
 class Migration:
@@ -158,6 +157,8 @@ class Migration:
         last = max((one.number for one in self._port.objects()), default=0)
         for key, size in plan.files:
             await self._copy_file(key, size)
+        for key in plan.retired:
+            await self._copy_retired(key)
         for one, index in plan.objects:
             await self._adoption.put_object(one, index, self._reading(one.number))
         checkpoint = Checkpoint(plan.ledger.position, await asyncio.to_thread(plan.ledger.encode))
@@ -180,6 +181,13 @@ class Migration:
             raise LogDamaged(f"the file {key!r} has {len(content)} bytes of {size}: restore it first")
         await self._target.put(key, content)
         self._progress(size)
+
+    async def _copy_retired(self, key: str) -> None:
+        """One that is gone was about to be forgotten."""
+        try:
+            await self._target.put(key, await self._store.get(key))
+        except NotFound:
+            return
 
 
 async def verify_migration(plan: MigrationPlan, port: SharedCommitLog, target: ObjectStore) -> None:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import NotFound, ObjectMissing, OffsetOutOfRange, RecordsLost, Throttled, Unavailable
+from mainstem.errors import (
+    LogDamaged,
+    NotFound,
+    ObjectMissing,
+    OffsetOutOfRange,
+    RecordsLost,
+    Throttled,
+    Unavailable,
+)
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
@@ -22,7 +30,7 @@ from mainstem.log.chunks import Chunk, part_chunk
 from mainstem.log.committer import Committer
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.extents import Extent, SealedExtents
-from mainstem.log.index import ExtentIndex, NotLoaded
+from mainstem.log.index import ExtentIndex, NotLoaded, Unreadable
 from mainstem.log.parts import PartReader
 from mainstem.log.repack.ahead import Place, ReadAhead
 from mainstem.log.repack.files import RepackedFiles
@@ -32,6 +40,7 @@ from mainstem.log.visibility import Visibility
 from mainstem.ports.commitlog.port import CommitLog
 from mainstem.records.header import stamp, walk
 from mainstem.records.rewrite import without_ranges
+from mainstem.records.salvage import salvage
 
 _T = TypeVar("_T")
 Ranges = list[tuple[int, int]]
@@ -43,13 +52,25 @@ _COPIES_INLINE_BYTES = 64 * limits.KIB
 _COPIES_INLINE_SLICES = 16
 _MANY_SLICES = 16
 
+UNREADABLE = "unreadable"  # why records are lost whose file may be restored: the ledger does not note it
+
+
+class _Whole(NamedTuple):
+    """What is whole of a damaged extent, checked and stamped, and which offsets are lost between."""
+
+    before: memoryview
+    after: memoryview
+    first: int
+    end: int
+
 
 class _Damaged(Exception):
     """Stored bytes do not match their checksum."""
 
-    def __init__(self, extent: Extent) -> None:
+    def __init__(self, extent: Extent, whole: _Whole | None = None) -> None:
         super().__init__(extent)
         self.extent = extent
+        self.whole = whole  # of slices that were joined: most of them
 
 
 class _Missing(_Damaged):
@@ -142,11 +163,18 @@ class Reader:
                 # the files that it was repacked into.
                 if self._index.changes == changes and not self._moved(stream, offset):
                     raise
+            except Unreadable as unread:
+                raise RecordsLost(offset, min(unread.end, end), UNREADABLE) from None
             except _Missing as missing:
                 raise _lost(missing.extent, offset) from None
             except _Damaged as damage:
                 if self._index.changes != changes:
                     continue  # what it was repacked into is whole
+                if damage.whole is not None and not self._transactions.touched(stream):
+                    chunk = await self._read_around(stream, offset, damage.extent, damage.whole)
+                    if chunk is not None:
+                        return chunk
+                    continue
                 await self._mark_lost(stream, offset, damage.extent)
                 if self._all_dead(stream, offset, damage.extent.end):
                     return Chunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
@@ -161,11 +189,32 @@ class Reader:
             return Chunk((), end)
         try:
             (batches,) = await self._load(extents[:1])
-        except _Damaged:  # so that is what was lost, and the rest of it was deleted before
-            return Chunk((), end)
+        except _Damaged as damage:
+            if damage.whole is None or offset >= damage.whole.first:
+                return Chunk((), end)  # so that is what was lost, and the rest of it was deleted before
+            batches = damage.whole.before
         kept = [(end, extents[0].end), *self._deleted(stream, extents[:1])]
         (before,) = await asyncio.to_thread(_without, [batches], sorted(kept))
         return Chunk(_chunk([before], offset, extents[:1]).batches, end)
+
+    async def _read_around(self, stream: int, offset: int, extent: Extent, whole: _Whole) -> Chunk | None:
+        """What is whole of a damaged extent at `offset`, once what is lost of it is known. None if that is lost."""
+        inside = whole.first <= offset < whole.end
+        if any(self._ledger.streams.holes(stream).live(whole.first, whole.end)):
+            lost = extent._replace(base=whole.first, offsets=whole.end - whole.first)
+            try:
+                await self._mark_lost(stream, offset, lost)
+            except RecordsLost:
+                if inside:
+                    raise
+            if inside:
+                return None
+        elif inside:
+            return Chunk((), whole.end)  # all of it was deleted before: pass it
+        batches, end = (whole.before, whole.first) if offset < whole.first else (whole.after, extent.end)
+        deleted = self._deleted_between(stream, extent.base, extent.end)
+        (left,) = await asyncio.to_thread(_without, [batches], deleted)
+        return Chunk(_chunk([left], offset, [extent]).batches, end)
 
     def _loss_begins(self, stream: int, offset: int, end: int) -> bool:
         """Whether the next loss after `offset` begins at `end`."""
@@ -173,10 +222,9 @@ class Reader:
         return loss is not None and loss[0] == end
 
     async def _read_repacked(self, place: Place, extents: list[Extent]) -> Chunk:
-        ready = await self._ahead.take(place)
+        ready = await self._ahead.take(place, extents[-1].end)
         # Compared, since the file may have been replaced after it was read.
         batches = ready.batches if ready and ready.extents == extents else await self._load(extents)
-        self._ahead.went_on(place, extents[len(batches) - 1].end)
         deleted = self._deleted(place.stream, extents)
         if deleted:
             batches = await asyncio.to_thread(_without, batches, deleted)
@@ -221,7 +269,7 @@ class Reader:
         """What the tail cache has of the log's own bytes; None if a file has to be asked."""
         try:
             found = extents = self._index.find(stream, offset, max_bytes, end)
-        except NotLoaded:
+        except (NotLoaded, Unreadable):
             return None
         if not found and self._loss_begins(stream, offset, end):
             return None
@@ -255,7 +303,10 @@ class Reader:
         if copied or self._ledger.generations.part_at(stream, offset):
             return await self._read_now(stream, offset, max_bytes, View.STORED)
         changes = self._index.changes
-        extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))
+        try:
+            extents = await self.resolving(lambda: self._index.find(stream, offset, max_bytes, end))
+        except Unreadable as unread:
+            raise RecordsLost(offset, min(unread.end, end), UNREADABLE) from None
         if not extents:
             return Chunk((), end)
         batches = self._cached(extents)
@@ -271,6 +322,11 @@ class Reader:
             except _Damaged as damage:
                 if self._index.changes != changes:
                     return await self.stored(stream, offset, max_bytes)
+                if damage.whole is not None and not self._transactions.touched(stream):
+                    chunk = await self._read_around(stream, offset, damage.extent, damage.whole)
+                    if chunk is not None:
+                        return chunk
+                    raise RecordsLost(damage.whole.first, damage.whole.end, "damaged") from None
                 await self._mark_lost(stream, offset, damage.extent)
                 raise RecordsLost(damage.extent.base, damage.extent.end, "damaged") from None
         return _chunk(batches, offset, extents)
@@ -320,14 +376,21 @@ class Reader:
         while True:
             try:
                 return look_up()
-            except NotLoaded as miss:
-                number = miss.number
+            except (NotLoaded, Unreadable) as miss:
+                number, before = miss.number, miss
             try:
                 extents = await self._read_index(number)
             except FileNotFoundError:
                 if self._index.holds(number):
                     raise
                 continue  # dropped meanwhile: the look-up goes another way now
+            except LogDamaged:
+                if number < FIRST_NUMBER:
+                    raise
+                if isinstance(before, Unreadable):
+                    raise before from None
+                self._index.cannot_load(number)
+                continue
             if self._index.holds(number):
                 self._index.load(extents)
 
@@ -425,7 +488,7 @@ class Reader:
             return None
         try:
             first = next(iter(self._index.find(stream, offset, 1, end)), None)
-        except NotLoaded:
+        except (NotLoaded, Unreadable):
             return None
         if first is None or first.base > offset or self._tail.get(first.object, first.start) is None:
             return None
@@ -448,7 +511,10 @@ class Reader:
             raise _Damaged(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
 
     async def _read_copies(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk:
-        found = await self.resolving(lambda: self._sources(stream, offset, max_bytes, end))
+        try:
+            found = await self.resolving(lambda: self._sources(stream, offset, max_bytes, end))
+        except Unreadable as unread:
+            raise LogDamaged(str(unread)) from None  # of the source, whose offsets are not the copy's
         deleted = self._deleted_between(stream, found[0].first, found[-1].end)
         slices = self._cached([source.extent for source in found])
         if slices is not None and not deleted and _few(found):
@@ -460,14 +526,21 @@ class Reader:
         try:
             return await self._load([source.extent for source in found])
         except _Damaged as damage:
-            first = found[0]
-            lost = damage.extent._replace(base=first.first, offsets=first.end - first.first)
+            first, whole = found[0], damage.whole
+            begin, end, shift = first.first, first.end, first.run.base - first.run.origin_base
+            if whole is not None:
+                if end <= whole.first + shift:
+                    return [whole.before]
+                if begin >= whole.end + shift:
+                    return [whole.after]
+                begin, end = max(begin, whole.first + shift), min(end, whole.end + shift)
+            lost = damage.extent._replace(base=begin, offsets=end - begin)
             raise type(damage)(lost) from None
 
     def _cached_copies(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk | None:
         try:
             found = self._sources(stream, offset, max_bytes, end)
-        except (NotLoaded, _Damaged):
+        except (NotLoaded, Unreadable, _Damaged):
             return None
         cached = self._cached([source.extent for source in found])
         if cached is None or not _few(found):
@@ -494,7 +567,7 @@ class Reader:
             return await self._off_loop(extents[0].object, self._read_extents, extents)
         runs = _coalesced(extents)
         blocks = await self._repacked.read(extents[0].object, [_range(run) for run in runs])
-        return await asyncio.to_thread(_checked, runs, map(bytearray, blocks))
+        return await asyncio.to_thread(_checked, runs, map(bytearray, blocks), joined=True)
 
     async def _off_loop(self, object: int, call: Callable[..., _T], *arguments: Any) -> _T:
         """Run it on a thread. Whoever waits for an object store does so apart from those who read the disk."""
@@ -525,7 +598,10 @@ def _range(run: list[Extent]) -> tuple[int, int]:
     return run[0].start, run[-1].start + run[-1].length - run[0].start
 
 
-def _checked(runs: list[list[Extent]], blocks: Iterable[bytearray]) -> list[memoryview]:
+def _checked(
+    runs: list[list[Extent]], blocks: Iterable[bytearray], *, joined: bool = False
+) -> list[memoryview]:
+    """`joined`: an extent may be many slices, of which only the damaged ones shall be lost."""
     found: list[memoryview] = []
     for run, data in zip(runs, blocks, strict=True):
         origin = run[0].start
@@ -533,12 +609,26 @@ def _checked(runs: list[list[Extent]], blocks: Iterable[bytearray]) -> list[memo
         for extent in run:
             slice = block[extent.start - origin : extent.start - origin + extent.length]
             if len(slice) != extent.length or crc32c(slice) != extent.crc:
-                if found:
-                    return found  # what is whole comes first; the next read meets the damage
-                raise _Damaged(extent)
+                whole = _whole_of(slice, extent) if joined else None
+                if whole is None or whole.first != extent.end:
+                    if found:
+                        return found  # what is whole comes first; the next read meets the damage
+                    raise _Damaged(extent, whole)
             stamp(slice, extent.base, LEADER_EPOCH)
             found.append(slice.toreadonly())
     return found
+
+
+def _whole_of(slice: memoryview, extent: Extent) -> _Whole | None:
+    """What is left of damaged bytes; all of it, if only what is stamped anyway is damaged; None if nothing is."""
+    found = salvage(slice, extent.offsets)
+    if not found.front_bytes and not found.back_bytes:
+        return None
+    before, after = slice[: found.front_bytes], slice[len(slice) - found.back_bytes :]
+    first, end = extent.base + found.front_offsets, extent.end - found.back_offsets
+    stamp(before, extent.base, LEADER_EPOCH)
+    stamp(after, end, LEADER_EPOCH)
+    return _Whole(before.toreadonly(), after.toreadonly(), first, end)
 
 
 def _without(batches: list[memoryview], deleted: Ranges) -> list[memoryview]:

@@ -29,10 +29,13 @@ from mainstem.errors import (
 )
 from mainstem.ledger.commands import Command
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.repacked import REPACKED
 from mainstem.ledger.tier_commands import ForgetTier, PlanTier, SettleTier
 from mainstem.ledger.tiers import TOKEN_BYTES, Tier
+from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock, Random
+from mainstem.ports.commitlog.cold import TIERS
 from mainstem.ports.commitlog.port import CommitLog, LogObject
 from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
@@ -82,6 +85,7 @@ class Tiering:
         clock: Clock,
         random: Random,
         retention: HotRetention,
+        copies: StoreCopies,
     ) -> None:
         self._port = port
         self._store = store
@@ -91,10 +95,12 @@ class Tiering:
         self._clock = clock
         self._random = random
         self.retention = retention
+        self._copies = copies
         self.counts = TierCounts()
         self.failing = ""  # why the last round ended early
         self._wake = asyncio.Event()
         self._owned = False  # the store says that objects of this log are there
+        self._seen: set[bytes] = set()  # tokens of objects that this process put, or found there whole
 
     def wake(self) -> None:
         """There may be something to do: an object was sealed, or a checkpoint made."""
@@ -166,6 +172,7 @@ class Tiering:
             await self._propose(SettleTier(one.number, token))
         except (StalePlan, FileNotFoundError):
             return  # it was collected meanwhile
+        self._seen.add(token)
         self.counts.put_objects += 1
         self.counts.put_bytes += one.size_bytes
 
@@ -202,14 +209,36 @@ class Tiering:
     async def _demote(self) -> None:
         sealed = [one for one in self._port.local_objects() if one.sealed]
         covered = self._replayable_from()
+        away: StoreUnreachable | None = None
         for oldest in self.retention.cold(sealed):
             tier = self._ledger.tiers.stored(oldest.number)
-            if tier is not None and oldest.end_position <= covered:
-                try:
-                    await self._port.demote(oldest.number, tier.token)
-                except FileNotFoundError:
-                    continue  # collected meanwhile
-                self.counts.demoted += 1
+            if tier is None or oldest.end_position > covered or (away and tier.token not in self._seen):
+                continue
+            try:
+                await self._assure(oldest, tier)
+                await self._port.demote(oldest.number, tier.token)
+            except FileNotFoundError:
+                continue  # collected meanwhile
+            except StoreUnreachable as error:
+                away = error  # those that were seen there may go all the same
+                continue
+            self._seen.discard(tier.token)
+            self.counts.demoted += 1
+        if away is not None:
+            raise away
+
+    async def _assure(self, one: LogObject, tier: Tier) -> None:
+        """Look that the store has an object before the disk's copy goes. It was put in an earlier life, and a log that
+        was restored may have another store since."""
+        if tier.token in self._seen:
+            return
+        prefix = self._port.cold.key(tier.object, tier.token, 0)[:-1]
+        there = [found.size_bytes async for found in self._store.list(prefix)]
+        if len(there) != _parts(tier) or sum(there) != tier.size_bytes:
+            _log.warning("putting an object into the store again, which lacks it", number=tier.object)
+            await self._own()
+            await self._put(one, tier.token)
+        self._seen.add(tier.token)
 
     # Out of the store
 
@@ -235,7 +264,7 @@ class Tiering:
 
     async def _delete(self) -> None:
         before_ms = self._clock.now_ms() - limits.TIER_GRACE_MS
-        for tier in self._ledger.tiers.leaving():
+        for tier in self._ledger.tiers.leaving() if not self._copies else ():
             if tier.since_ms <= before_ms:
                 for part in range(_parts(tier)):
                     await self._store.delete(self._port.cold.key(tier.object, tier.token, part))
@@ -300,11 +329,13 @@ def _parts(tier: Tier) -> int:
 
 
 async def check_owned(port: TieredCommitLog, store: ObjectStore, ledger: Ledger) -> None:
-    """That the store is the one that this log's cold objects are in. Raises InvalidConfig if it surely is not."""
-    if not any(one.cold for one in port.objects()) and not any(ledger.tiers):
-        return
+    """That the store is the one that files of this log are in. Raises InvalidConfig if it surely is not."""
+    needed = [file.key for one in ledger.repacked.rounds[-1:] for file in one.files[:1]]
+    if any(one.cold for one in port.objects()) or absent_tiers(port, ledger):
+        needed.append(port.cold.owner_key)
     try:
-        await store.get(port.cold.owner_key)
+        for key in needed:
+            await store.get_ranges(key, [(0, 1)])
     except NotFound:
         raise InvalidConfig(
             "older files of this log are in an object store, and not in the one that --objects names: "
@@ -316,12 +347,36 @@ async def check_owned(port: TieredCommitLog, store: ObjectStore, ledger: Ledger)
         )
 
 
+async def check_alone(port: TieredCommitLog, store: ObjectStore) -> None:
+    """That no other log has files there: each would delete the other's. Raises InvalidConfig.
+
+    The first key tells, as none is put into a store that has another log's."""
+    try:
+        async for found in store.list(f"{TIERS}/"):
+            if found.key.split("/")[1] != port.identity.hex():
+                raise InvalidConfig(
+                    f"the object store has files of another log ({found.key}): each log needs a prefix of its own"
+                )
+            return
+    except StoreUnreachable as error:
+        _log.warning("the object store does not answer: whose it is cannot be told now", error=str(error))
+
+
 def absent_tiers(port: CommitLog, ledger: Ledger) -> list[Tier]:
     """Those that are stored, of objects that the port knows nothing of."""
     known = {one.number for one in port.objects()}
     return [
         tier for tier in ledger.tiers if tier.object not in known and ledger.tiers.stored(tier.object) == tier
     ]
+
+
+async def absent_repacked(store: ObjectStore, ledger: Ledger) -> int:
+    """How many repacked files there are, if the store has none of them: it is another one, then."""
+    named = sum(len(one.files) for one in ledger.repacked.rounds)
+    if named:
+        async for _ in store.list(REPACKED):
+            return 0
+    return named
 
 
 async def missing_notes(port: TieredCommitLog, ledger: Ledger) -> bool:

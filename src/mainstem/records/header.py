@@ -30,6 +30,7 @@ from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import CorruptBatch, InvalidBatch, TooLarge, UnsupportedFormat
+from mainstem.records.checksums import joined
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -44,8 +45,8 @@ CONTROL = 0x20
 CODEC_ID_MAX = 4
 CRC_AT = 17
 CRC_COVERS_FROM = 21
-_LENGTH_COVERS_FROM = 12
-_LENGTH_MIN = HEADER_BYTES - _LENGTH_COVERS_FROM
+LENGTH_COVERS_FROM = 12
+_LENGTH_MIN = HEADER_BYTES - LENGTH_COVERS_FROM
 
 _CRC = struct.Struct(">I")
 _PLACE = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch
@@ -130,7 +131,7 @@ def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
         (_, length, _, magic, crc, attributes, delta, _, newest, producer, epoch, sequence, records) = (
             _unpack(buf, at)
         )
-        end = at + _LENGTH_COVERS_FROM + length
+        end = at + LENGTH_COVERS_FROM + length
         if magic != MAGIC or length < _LENGTH_MIN or end > size:
             raise _bad_frame(magic, length, size - at)
         if end - at > batch_bytes_max:
@@ -161,9 +162,21 @@ def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
     )
 
 
+def slice_crc(slice: Slice, batches: int) -> int:
+    """The checksum of batches that were checked, or built here.
+
+    A large lone batch is not passed over again: its own CRC is that of all but its first bytes. So a bit that flips in
+    memory between that check and the write is not noticed then; it is on every read, since the batch's CRC goes with it
+    from the producer to the consumer."""
+    if batches != 1 or len(slice) < limits.CRC_JOINED_BYTES_MIN:
+        return int(crc32c(slice))
+    (declared,) = _CRC.unpack_from(slice, CRC_AT)
+    return joined(crc32c(slice[:CRC_COVERS_FROM]), declared, len(slice) - CRC_COVERS_FROM)
+
+
 def stamp_lone(batch: Slice, base_offset: int, leader_epoch: int) -> None:
     """As `stamp`, of exactly one batch that was checked."""
-    _PLACE.pack_into(batch, 0, base_offset, len(batch) - _LENGTH_COVERS_FROM, leader_epoch)
+    _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_COVERS_FROM, leader_epoch)
 
 
 def stamp(buf: Slice, base_offset: int, leader_epoch: int) -> int:
@@ -177,7 +190,7 @@ def stamp(buf: Slice, base_offset: int, leader_epoch: int) -> int:
             raise InvalidBatch(f"batchLength is {length}: the least is {_LENGTH_MIN}")
         _PLACE.pack_into(buf, at, base_offset, length, leader_epoch)
         base_offset += _DELTA.unpack_from(buf, at + _DELTA_AT)[0] + 1
-        at += _LENGTH_COVERS_FROM + length
+        at += LENGTH_COVERS_FROM + length
     return base_offset
 
 
@@ -202,7 +215,7 @@ def walk(buf: bytes | bytearray | memoryview, at: int = 0) -> Iterator[BatchHead
             sequence,
             count,
         ) = _unpack(buf, at)
-        whole = _LENGTH_COVERS_FROM + length
+        whole = LENGTH_COVERS_FROM + length
         if magic != MAGIC or length < _LENGTH_MIN or whole > size - at:
             raise _bad_frame(magic, length, size - at)
         if not 0 <= count <= delta + 1 or count > limits.BATCH_RECORDS_MAX:
@@ -248,7 +261,7 @@ def seal(
             batch,
             0,
             base_offset,
-            size - _LENGTH_COVERS_FROM,
+            size - LENGTH_COVERS_FROM,
             leader_epoch,
             MAGIC,
             0,
@@ -279,7 +292,7 @@ def _bad_frame(magic: int, length: int, left: int) -> InvalidBatch:
         return InvalidBatch(f"magic is {magic}: only {MAGIC} is supported")
     if length < _LENGTH_MIN:
         return InvalidBatch(f"batchLength is {length}: the least is {_LENGTH_MIN}")
-    return InvalidBatch(f"batchLength is {length}, but only {left - _LENGTH_COVERS_FROM} bytes follow")
+    return InvalidBatch(f"batchLength is {length}, but only {left - LENGTH_COVERS_FROM} bytes follow")
 
 
 def _bad_count(count: int, delta: int) -> InvalidBatch | TooLarge:

@@ -8,7 +8,7 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.log.checkpoints import InlineCheckpoints
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.tiering import HotRetention, check_owned, missing_notes
+from mainstem.log.tiering import HotRetention, check_alone, check_owned, missing_notes
 from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.testing.machine import DIRECTORY, Machine
@@ -34,6 +34,7 @@ class TieredMachine(Machine):
                 prepare_ahead=self._prepare_ahead,
             )
             try:
+                await check_alone(port, self.bucket)
                 log = await self._open_log(port)
             except BaseException:
                 with contextlib.suppress(Exception):

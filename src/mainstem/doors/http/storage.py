@@ -1,4 +1,4 @@
-"""Where records are stored: files of the log, and the parts that replaced them."""
+"""Where records are stored: files of the log, repacked files, and the parts that replaced them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mainstem.doors.http.responses import Response, reply
 
 
 async def get_storage(request: Request) -> Response:
-    """Files of the log and what is in each, and parts by generation."""
-    return _answer(request, storage_map(request.broker, request.key.allows))
+    """Files of the log and what is in each, repacked files and what is in each, and parts by generation."""
+    return _answer(request, await storage_map(request.broker, request.key.allows))
 
 
 async def get_topic_storage(request: Request) -> Response:
     """The same of one topic."""
     topic = request.broker.streams.topic(request.topic)
-    return _answer(request, storage_map(request.broker, request.key.allows, topic))
+    return _answer(request, await storage_map(request.broker, request.key.allows, topic))
 
 
 def _answer(request: Request, found: StorageMap) -> Response:

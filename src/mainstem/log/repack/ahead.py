@@ -1,7 +1,8 @@
 """Reading ahead in repacked files, for whoever reads a stream from front to end.
 
 What is read next lies in the same file or in that of the next round, and a store takes its time for each request: so a
-few of the next reads are under way before they are asked for.
+few of the next reads are under way before they are asked for. They are fetched together, by one request, since a
+store bills each one and is quicker with few large ones.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mainstem import limits
@@ -33,32 +35,49 @@ Find = Callable[[Place], Awaitable[list[Extent]]]
 Load = Callable[[list[Extent]], Awaitable[list[memoryview]]]
 
 
+@dataclass(slots=True, eq=False)
+class _Stretch:
+    """Reads that follow each other and are fetched together."""
+
+    reads: dict[Place, asyncio.Future[Ready | None]] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+
+    def answer(self, found: dict[Place, list[Extent]], batches: list[memoryview]) -> None:
+        """Batches of the extents in their order, of fewer if damage stands in the way."""
+        at = 0
+        for place, extents in found.items():
+            some = batches[at : at + len(extents)]
+            at += len(extents)
+            if some and not self.reads[place].done():
+                self.reads[place].set_result(Ready(extents, some))
+
+    def settle(self) -> None:
+        """Nobody waits any longer for what is not there."""
+        for waited in self.reads.values():
+            if not waited.done():
+                waited.set_result(None)
+
+
 class ReadAhead:
     """Bounded in reads; those that nobody asks for give way to later ones."""
 
     def __init__(self, find: Find, load: Load) -> None:
         self._find = find
         self._load = load
-        self._under_way: OrderedDict[Place, asyncio.Task[Ready | None]] = OrderedDict()
+        self._under_way: OrderedDict[Place, _Stretch] = OrderedDict()
         self._next: dict[Place, Place] = {}  # of those under way, as far as it is known
         self._expected: OrderedDict[tuple[int, int], None] = OrderedDict()  # where readers were last
 
-    async def take(self, place: Place) -> Ready | None:
-        """What was read ahead for this place; None if nothing was, or it failed: then it is read anew."""
-        task = self._under_way.pop(place, None)
+    async def take(self, place: Place, reached: int) -> Ready | None:
+        """What was read ahead for this place, which ends at `reached`; None if nothing was, or it failed: then it is
+        read anew. The reads after it are begun before this one is waited for."""
+        stretch = self._under_way.pop(place, None)
         self._next.pop(place, None)
-        if task is None:
-            return None
-        try:
-            return await task
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        except Exception:  # noqa: BLE001 - whoever reads meets it again, where it is dealt with
-            return None
+        self._go_on(place, reached)
+        return None if stretch is None else await stretch.reads[place]
 
-    def went_on(self, place: Place, reached: int) -> None:
-        """A read of repacked bytes ended at `reached`. The next one is begun, and from the second in a row on a few."""
+    def _go_on(self, place: Place, reached: int) -> None:
+        """Begin the next read, and from the second in a row on a few."""
         in_a_row = (place.stream, place.offset) in self._expected
         self._expected.pop((place.stream, place.offset), None)
         self._expected[place.stream, reached] = None
@@ -68,37 +87,67 @@ class ReadAhead:
         if limits.REPACKED_AHEAD_BYTES_MIN <= place.max_bytes <= limits.REPACKED_AHEAD_BYTES_MAX:
             self._begin(place._replace(offset=reached), limits.REPACKED_READS_AHEAD if in_a_row else 1)
 
-    def _begin(self, place: Place, depth: int) -> None:
-        if place in self._under_way:
-            if depth > 1 and place in self._next:
-                self._begin(self._next[place], depth - 1)
-            return
-        task = asyncio.get_running_loop().create_task(self._run(place, depth))
-        task.add_done_callback(_seen)
-        self._under_way[place] = task
-        while len(self._under_way) > limits.REPACKED_READERS_MAX:
-            unread, task = self._under_way.popitem(last=False)
-            self._next.pop(unread, None)
-            task.cancel()
+    def _begin(self, place: Place, reads: int) -> None:
+        """Have reads from the place on under way: so many more, once half of as many are left."""
+        left = 0
+        while place in self._under_way:
+            left += 1
+            if place not in self._next or 2 * left > reads:
+                return  # what comes after it is being looked for, or there is enough
+            place = self._next[place]
+        stretch = _Stretch()
+        self._join(place, stretch)
+        stretch.task = asyncio.get_running_loop().create_task(self._run(place, reads, stretch))
 
-    async def _run(self, place: Place, depth: int) -> Ready | None:
-        extents = await self._find(place)
-        if not extents:
-            return None
-        following = place._replace(offset=extents[-1].end)
-        if place in self._under_way:
-            self._next[place] = following
-        if depth > 1:
-            self._begin(following, depth - 1)
-        return Ready(extents, await self._load(extents))
+    def _join(self, place: Place, stretch: _Stretch) -> None:
+        stretch.reads[place] = asyncio.get_running_loop().create_future()
+        self._under_way[place] = stretch
+        while len(self._under_way) > limits.REPACKED_READERS_MAX:
+            self._give_up(next(iter(self._under_way.values())))
+
+    def _give_up(self, stretch: _Stretch) -> None:
+        for place in stretch.reads:
+            if self._under_way.get(place) is stretch:
+                del self._under_way[place]
+                self._next.pop(place, None)
+        if stretch.task is not None:
+            stretch.task.cancel()
+        stretch.settle()
+
+    async def _run(self, place: Place, reads: int, stretch: _Stretch) -> None:
+        try:
+            found = await self._find_all(place, reads, stretch)
+            if found:
+                batches = await self._load([extent for extents in found.values() for extent in extents])
+                stretch.answer(found, batches)
+        except Exception:  # noqa: BLE001 - whoever reads meets it again, where it is dealt with
+            return
+        finally:
+            stretch.settle()
+
+    async def _find_all(self, place: Place, reads: int, stretch: _Stretch) -> dict[Place, list[Extent]]:
+        """The extents of reads that follow each other in one file, and together are not too large."""
+        found: dict[Place, list[Extent]] = {}
+        file, size = -1, 0
+        while len(found) < reads and size < limits.REPACKED_AHEAD_BYTES_MAX:
+            try:
+                extents = await self._find(place)
+            except Exception:  # noqa: BLE001 - as above, and what is before it can be read all the same
+                break
+            if not extents or (found and (extents[0].object != file or place in self._under_way)):
+                break
+            if found:
+                self._join(place, stretch)
+            found[place] = extents
+            file = extents[0].object
+            size += sum(extent.length for extent in extents)
+            following = place._replace(offset=extents[-1].end)
+            if self._under_way.get(place) is stretch:  # else it was taken meanwhile
+                self._next[place] = following
+            place = following
+        return found
 
     def close(self) -> None:
-        for task in self._under_way.values():
-            task.cancel()
-        self._under_way.clear()
+        for stretch in list(self._under_way.values()):
+            self._give_up(stretch)
         self._next.clear()
-
-
-def _seen(task: asyncio.Task[Ready | None]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -13,12 +13,15 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from mainstem import limits
+from mainstem.ledger.repacked import FIRST_NUMBER
 from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.repack import layout
 from mainstem.log.repack.layout import Origin
 from mainstem.log.repack.liveness import Liveness
 from mainstem.log.repack.plan import Ends
 from mainstem.ports.commitlog.port import Buffer
+from mainstem.records.header import stamp, walk
+from mainstem.records.salvage import salvage
 
 Int64s = npt.NDArray[np.int64]
 Read = Callable[[int, int, int], Awaitable[Buffer]]
@@ -26,7 +29,7 @@ Read = Callable[[int, int, int], Awaitable[Buffer]]
 
 
 class Damaged(NamedTuple):
-    """A slice that is not what was written."""
+    """A slice, or batches of one, that are not what was written."""
 
     stream: int
     base: int
@@ -99,16 +102,50 @@ async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin:
     places = sizes.cumsum() - sizes
     payload = bytearray(int(sizes.sum()))
     whole = np.ones(len(rows), np.bool_)
+    mended: list[Rows] = []
+    damaged: list[Damaged] = []
+    # Slices that were joined are told apart by their batches; those of a transaction count as a whole.
+    joined = (part.objects >= FIRST_NUMBER) & ~live.kept_apart(rows)
     for number, some in _reads(part):
         start = int(rows["start"][some[0]])
         length = int(rows["start"][some[-1]]) + int(sizes[some[-1]]) - start
         block = await read(number, start, length)
         bad = await asyncio.to_thread(_scatter, payload, block, start, rows[some], places[some])
         whole[some[bad]] = False
+        for at in some[bad].tolist():
+            begin = int(rows["start"][at]) - start
+            piece = memoryview(block)[begin : begin + int(sizes[at])] if joined[at] else b""
+            left, lost = _mended(rows[at : at + 1], piece, memoryview(payload)[int(places[at]) :])
+            left["start"] += int(places[at])
+            mended.append(left)
+            damaged += lost
     rows["start"] = places
-    buffers = await asyncio.to_thread(_built, rows[whole], live, ends, payload, origin)
-    damaged = [Damaged(stream, base, base + count) for stream, count, base, *_ in rows[~whole].tolist()]
+    kept = np.concatenate([rows[whole], *mended])
+    kept = kept[np.lexsort((kept["base"], kept["stream"]))]
+    buffers = await asyncio.to_thread(_built, kept, live, ends, payload, origin)
     return CopiedFile(int(rows["stream"][0]), int(rows["base"][0]), buffers, damaged)
+
+
+def _mended(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows, list[Damaged]]:
+    """What is whole of a damaged extent, put where it belongs, by extents that count from there; and what is lost."""
+    stream, count, base, _, length, *_ = row[0].tolist()
+    found = salvage(memoryview(stored), count)
+    left: list[Rows] = []
+    for size, offsets, first, at in (
+        (found.front_bytes, found.front_offsets, base, 0),
+        (found.back_bytes, found.back_offsets, base + count - found.back_offsets, length - found.back_bytes),
+    ):
+        if size:
+            piece = target[at : at + size]
+            piece[:] = memoryview(stored)[at : at + size]
+            stamp(piece, first, 0)  # of no meaning but to be sound: readers stamp them again
+            one = row.copy()
+            one["base"], one["count"], one["start"], one["length"] = first, offsets, at, size
+            one["crc"] = crc32c(piece)
+            one["max_timestamp"] = max(header.max_timestamp for header in walk(piece))
+            left.append(one)
+    lost = Damaged(stream, base + found.front_offsets, base + count - found.back_offsets)
+    return np.concatenate([row[:0], *left]), [lost] if lost.base < lost.end else []
 
 
 def _reads(part: _Slices) -> Iterator[tuple[int, Int64s]]:

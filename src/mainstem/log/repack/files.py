@@ -40,14 +40,28 @@ class RepackedFiles:
         (tail,) = await self.read(number, [(end, layout.HEAD.size)])
         extents = await self._index_behind(number, file, tail, None, b"")
         if extents is None:
+            layout.check_version(block[: layout.HEAD.size], tail, file.key)
+            extents = await self._mended(number, file, block[: layout.HEAD.size], tail)
+        if extents is None:
             raise layout.damaged(file.key)
         return extents
+
+    async def _mended(
+        self, number: int, file: RepackedFile, head: bytes, tail: bytes
+    ) -> SealedExtents | None:
+        """From both copies, neither of which is whole."""
+        for places in layout.copies_to_mend(head, tail, file.bytes):
+            first, second = await self.read(number, places)
+            found = await asyncio.to_thread(layout.mended_index, number, (head, first), (tail, second))
+            if found is not None:
+                return found
+        return None
 
     async def _index_behind(
         self, number: int, file: RepackedFile, head: bytes, start: int | None, block: bytes
     ) -> SealedExtents | None:
         """The index that a head tells of, at `start` or before the tail; maybe in the block that was read."""
-        facts = layout.index_facts(head, file.key)
+        facts = layout.index_facts(head)
         if facts is None or facts[0] > file.bytes - 2 * layout.HEAD.size:
             return None
         length, crc = facts

@@ -29,6 +29,8 @@ where it went on. With them one file of a round tells for any stream whether an 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +48,7 @@ FIRST_READ_BYTES = 64 << 10  # head and index of most files
 _CRC_COVERS_FROM = 16
 _NEVER_MS = -(1 << 63)
 _INDEX_HEAD_BYTES = 16
+_DAMAGES_MAX = 8  # of both copies together, of which either may be right in each
 
 Int64s = npt.NDArray[np.int64]
 
@@ -89,14 +92,25 @@ def dense_spans(rows: Rows, streams: Int64s, ends: Int64s) -> Rows:
     return spans
 
 
-def index_facts(head: bytes, name: str) -> tuple[int, int] | None:
-    """Length and checksum of the index that a head or tail tells of; None if it is none. Raises NewerVersion."""
-    if len(head) < HEAD.size or head[:8] != MAGIC:
+def index_facts(head: bytes) -> tuple[int, int] | None:
+    """Length and checksum of the index that a head or tail tells of; None if it is none, or of a newer version."""
+    if _version(head) != VERSION:
         return None
-    _, version, crc, _, length, _, _, _, _ = HEAD.unpack_from(head)
-    if version > VERSION:
-        raise NewerVersion(f"{name} is of version {version}: upgrade this Mainstem to read it")
+    _, _, crc, _, length, _, _, _, _ = HEAD.unpack_from(head)
     return int(length), int(crc)
+
+
+def check_version(head: bytes, tail: bytes, name: str) -> None:
+    """Raises NewerVersion if both say so: of one alone, it is damage."""
+    versions = {_version(head), _version(tail)}
+    if len(versions) == 1 and (version := versions.pop()) > VERSION:
+        raise NewerVersion(f"{name} is of version {version}: upgrade this Mainstem to read it")
+
+
+def _version(head: bytes) -> int:
+    """0 if it is no head."""
+    whole = len(head) >= HEAD.size and head[:8] == MAGIC
+    return int(HEAD.unpack_from(head)[1]) if whole else 0
 
 
 def whole_index(number: int, head: bytes, index: bytes, crc: int) -> SealedExtents | None:
@@ -104,6 +118,70 @@ def whole_index(number: int, head: bytes, index: bytes, crc: int) -> SealedExten
     if crc32c(index, crc32c(memoryview(head)[_CRC_COVERS_FROM : HEAD.size])) != crc:
         return None
     return SealedExtents.decode(number, index)
+
+
+def index_copies(
+    read: Callable[[int, int], bytes], size: int, name: str
+) -> tuple[tuple[Origin, SealedExtents] | None, tuple[Origin, SealedExtents] | None]:
+    """Both copies of a file's index, as far as they are whole. Raises NewerVersion."""
+    if size >= HEAD.size:
+        check_version(read(0, HEAD.size), read(size - HEAD.size, HEAD.size), name)
+    return _copy(read, size, at_end=False), _copy(read, size, at_end=True)
+
+
+def _copy(
+    read: Callable[[int, int], bytes], size: int, *, at_end: bool
+) -> tuple[Origin, SealedExtents] | None:
+    head = read(size - HEAD.size if at_end else 0, HEAD.size) if size >= HEAD.size else b""
+    facts = index_facts(head)
+    if facts is None or facts[0] > size - 2 * HEAD.size:
+        return None
+    length, crc = facts
+    index = read(size - HEAD.size - length if at_end else HEAD.size, length)
+    extents = whole_index(0, head, index, crc)
+    _, _, _, log, _, _, first, end, _ = HEAD.unpack_from(head)
+    return None if extents is None else (Origin(log, first, end), extents)
+
+
+def copies_to_mend(head: bytes, tail: bytes, size: int) -> list[list[tuple[int, int]]]:
+    """Where both copies of a damaged index may be, as (start, length), by what head and tail tell of its length."""
+    facts = {index_facts(head), index_facts(tail)} - {None}
+    lengths = {told[0] for told in facts if told is not None and 0 < told[0] <= size - 2 * HEAD.size}
+    return [[(HEAD.size, length), (size - HEAD.size - length, length)] for length in sorted(lengths)]
+
+
+def mended_index(
+    number: int, first: tuple[bytes, bytes], second: tuple[bytes, bytes]
+) -> SealedExtents | None:
+    """The index from two damaged copies, each with its head or tail: where they differ one of them is right, as long as
+    they are not damaged in the same place."""
+    blobs = [bytearray(head + index) for head, index in (first, second)]
+    if len(blobs[0]) != len(blobs[1]):
+        return None
+    differing = np.flatnonzero(np.frombuffer(blobs[0], np.uint8) != np.frombuffer(blobs[1], np.uint8))
+    stretches = _stretches(differing) if len(differing) else []
+    for chosen in product(blobs, repeat=len(stretches)):
+        tried = bytearray(blobs[0])
+        for stretch, blob in zip(stretches, chosen, strict=True):
+            low, high = int(stretch[0]), int(stretch[-1]) + 1
+            tried[low:high] = blob[low:high]
+        head, index = bytes(tried[: HEAD.size]), bytes(tried[HEAD.size :])
+        facts = index_facts(head)
+        if facts is not None and facts[0] == len(index):
+            found = whole_index(number, head, index, facts[1])
+            if found is not None:
+                return found
+    return None
+
+
+def _stretches(differing: Int64s) -> list[Int64s]:
+    """A few, of places next to each other; of those that are near each other if there were too many."""
+    near = 1
+    while True:
+        found = np.split(differing, np.flatnonzero(np.diff(differing) > near) + 1)
+        if len(found) <= _DAMAGES_MAX:
+            return found
+        near *= 4
 
 
 def damaged(key: str) -> LogDamaged:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Liveness:
-    """Of some streams, by number, as the ledger had it at one moment. Nothing that is dead comes back to life."""
+    """Of some streams, by number, as the ledger had each at one moment. Nothing that is dead comes back to life."""
 
     streams: Int64s
     floors: Int64s  # what ends at or before these is not read any more
@@ -42,24 +44,61 @@ class Liveness:
         return self.transactional[np.searchsorted(self.streams, rows["stream"])]
 
 
-def liveness(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Liveness:
-    """Of the streams that objects hold slices of."""
+class _Held(NamedTuple):
+    """Streams, by number, and which offsets objects hold of each."""
+
+    streams: Int64s
+    bases: Int64s
+    ends: Int64s
+
+    def pieces(self) -> Iterator[_Held]:
+        """As many at a time as the loop may be kept busy with."""
+        for low in range(0, len(self.streams), limits.REPACK_STREAMS_AT_ONCE):
+            high = low + limits.REPACK_STREAMS_AT_ONCE
+            yield _Held(self.streams[low:high], self.bases[low:high], self.ends[low:high])
+
+
+async def liveness(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Liveness:
+    """Of the streams that objects hold slices of, a few at a time: each as of one moment, which is all that matters."""
+    held = await asyncio.to_thread(_held, indexes)
+    found = Liveness(
+        held.streams, np.zeros(len(held.streams), np.int64), np.zeros(len(held.streams), np.bool_)
+    )
+    at = 0
+    for piece in held.pieces():
+        some = slice(at, at + len(piece.streams))
+        found.floors[some] = live_from(ledger, *piece)
+        found.transactional[some] = [*map(ledger.streams.transactions.touched, piece.streams.tolist())]
+        for stream, base, end in zip(*(column.tolist() for column in piece), strict=True):
+            if ranges := _gone(ledger, stream, base, end):
+                firsts, lasts = zip(*ranges, strict=True)
+                found.gone[stream] = (np.array(firsts), np.array(lasts))
+        at = some.stop
+        await asyncio.sleep(0)
+    return found
+
+
+def _held(indexes: Sequence[SealedExtents]) -> _Held:
     spans = np.concatenate([one.spans[one.spans["bytes"] > 0] for one in indexes])
     streams, which = np.unique(spans["stream"].astype(np.int64), return_inverse=True)
     bases = np.full(len(streams), limits.OFFSET_MAX, np.int64)
     ends = np.zeros(len(streams), np.int64)
     np.minimum.at(bases, which, spans["base"])
     np.maximum.at(ends, which, spans["end"])
-    floors = live_from(ledger, streams, bases, ends)
-    transactions = ledger.streams.transactions
-    found = Liveness(
-        streams, floors, np.array([transactions.touched(one) for one in streams.tolist()], np.bool_)
-    )
-    for stream, base, end in zip(streams.tolist(), bases.tolist(), ends.tolist(), strict=True):
-        ranges = _gone(ledger, stream, base, end)
-        if ranges:
-            found.gone[stream] = (np.array([one[0] for one in ranges]), np.array([one[1] for one in ranges]))
-    return found
+    return _Held(streams, bases, ends)
+
+
+async def dead_bytes(ledger: Ledger, index: SealedExtents) -> tuple[int, int]:
+    """How many of an object's bytes are not read any more, by whole streams, and how many there are."""
+    spans = index.spans[index.spans["bytes"] > 0]
+    held = _Held(spans["stream"].astype(np.int64), spans["base"], spans["end"])
+    dead = at = 0
+    for piece in held.pieces():
+        sizes = spans["bytes"][at : at + len(piece.streams)]
+        dead += int(sizes[piece.ends <= live_from(ledger, *piece)].sum())
+        at += len(piece.streams)
+        await asyncio.sleep(0)
+    return dead, int(spans["bytes"].sum())
 
 
 def _gone(ledger: Ledger, stream: int, base: int, end: int) -> list[tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked import Round
-from mainstem.log.extents import SealedExtents
+from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject
 
@@ -75,10 +76,15 @@ def plan_log_objects(
     return RepackPlan(frontier, taken[-1].number + 1, (), tuple(one.number for one in taken), size)
 
 
-def plan_merge(rounds: Sequence[Round], options: RepackOptions) -> RepackPlan | None:
+def plan_merge(
+    rounds: Sequence[Round], options: RepackOptions, left_alone: Callable[[Round], bool]
+) -> RepackPlan | None:
     """Neighbours that were copied equally often, if there are enough of them."""
     run: list[Round] = []
     for one in rounds:
+        if left_alone(one):
+            run = []
+            continue
         if run and run[-1].level != one.level:
             run = []
         run.append(one)
@@ -118,26 +124,41 @@ class Ends:
         return Ends(self.streams[low:high], self.ends[low:high])
 
 
-def ends_of_log_objects(ledger: Ledger, index: ExtentIndex, plan: RepackPlan) -> Ends:
+async def ends_of_log_objects(ledger: Ledger, index: ExtentIndex, plan: RepackPlan) -> Ends:
     """A stream ends where the objects after these have more of it, or where it ends now."""
-    streams, aliases = ledger.streams, ledger.aliases
-    ends = streams.end[: streams.count].copy()
-    index.ends_before(ends, plan.end)
-    named = streams.alive[: streams.count].copy()
-    for stream in np.flatnonzero(~named & (ends > 0)).tolist() if aliases.feeds else ():
-        named[stream] = aliases.reaching(stream, 0, int(ends[stream]))
-    named &= ends > 0
-    return Ends(np.flatnonzero(named), ends[named])
+    streams = ledger.streams
+    # All of it of one moment; what is then done with it may take its time elsewhere.
+    ends, alive = streams.end[: streams.count].copy(), streams.alive[: streams.count].copy()
+    later = index.begins_after(ends, plan.end)
+    await asyncio.to_thread(_lower, ends, later)
+    return await _named(ledger, np.flatnonzero(ends > 0), ends[ends > 0], alive[ends > 0])
 
 
-def ends_of_rounds(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Ends:
+def _lower(ends: Int64s, later: Sequence[Rows]) -> None:
+    for spans in later:
+        ends[spans["stream"]] = spans["base"]
+
+
+async def ends_of_rounds(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Ends:
     """A stream ends where the last of these rounds that knows it says so."""
+    streams, ends = await asyncio.to_thread(_last_ends, indexes)
+    return await _named(ledger, streams, ends, ledger.streams.alive[streams])
+
+
+def _last_ends(indexes: Sequence[SealedExtents]) -> tuple[Int64s, Int64s]:
     spans = np.concatenate([one.spans for one in indexes])
     streams, which = np.unique(spans["stream"].astype(np.int64), return_inverse=True)
     ends = np.zeros(len(streams), np.int64)
     np.maximum.at(ends, which, spans["end"])
+    return streams, ends
+
+
+async def _named(ledger: Ledger, streams: Int64s, ends: Int64s, named: npt.NDArray[np.bool_]) -> Ends:
+    """Without streams that are gone, unless a copy needs them. A few are looked at at a time."""
     aliases = ledger.aliases
-    named = ledger.streams.alive[streams]
-    for row in np.flatnonzero(~named).tolist() if aliases.feeds else ():
-        named[row] = aliases.reaching(int(streams[row]), 0, int(ends[row]))
+    gone = np.flatnonzero(~named).tolist() if aliases.feeds else []
+    for at in range(0, len(gone), limits.REPACK_STREAMS_AT_ONCE):
+        for row in gone[at : at + limits.REPACK_STREAMS_AT_ONCE]:
+            named[row] = aliases.reaching(int(streams[row]), 0, int(ends[row]))
+        await asyncio.sleep(0)
     return Ends(streams[named], ends[named])

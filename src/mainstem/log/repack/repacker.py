@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mainstem import events, limits
-from mainstem.errors import Closed, MainstemError, StalePlan
+from mainstem.errors import Closed, LogDamaged, MainstemError, StalePlan
 from mainstem.ledger.commands import Command, MarkLost
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack, RepackedFile
@@ -23,7 +23,7 @@ from mainstem.log.index import ExtentIndex
 from mainstem.log.repack.copying import CopiedFile, copied_files
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.repack.layout import Origin
-from mainstem.log.repack.liveness import live_from, liveness
+from mainstem.log.repack.liveness import dead_bytes, liveness
 from mainstem.log.repack.plan import (
     RepackOptions,
     RepackPlan,
@@ -35,6 +35,7 @@ from mainstem.log.repack.plan import (
     waiting,
 )
 from mainstem.log.repack.replaced import Replaced
+from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
@@ -77,6 +78,7 @@ class Repacker:
         maintains: Callable[[], bool],
         hold_back: Callable[[float], None],
         collect: Callable[[], Awaitable[int]],
+        copies: StoreCopies,
     ) -> None:
         self._port = port
         self._ledger = ledger
@@ -89,6 +91,7 @@ class Repacker:
         self._maintains = maintains
         self._hold_back = hold_back  # every group of commands, for so many seconds
         self._collect = collect  # delete objects of the log that nothing needs
+        self._copies = copies
         self._files = RepackedFiles(ledger.repacked, store)
         self._replaced = Replaced(ledger, clock, options.grace_s)
         self._wake = asyncio.Event()
@@ -145,7 +148,8 @@ class Repacker:
         async with self._stepping:
             repacked = self._ledger.repacked
             plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
-            plan = plan or plan_merge(repacked.rounds, self._options)
+            # A file that cannot be read stays where it is, for whoever restores it.
+            plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
             plan = plan or await self._plan_of_the_dead()
             if plan is None:
                 return False
@@ -192,11 +196,11 @@ class Repacker:
     async def _carry_out(self, plan: RepackPlan) -> None:
         self._paced_from = self._clock.monotonic()
         indexes = [await self._read_index(number) for number in plan.numbers]
-        live = liveness(self._ledger, indexes)
+        live = await liveness(self._ledger, indexes)
         if plan.sources:
-            ends = ends_of_rounds(self._ledger, indexes)
+            ends = await ends_of_rounds(self._ledger, indexes)
         else:
-            ends = ends_of_log_objects(self._ledger, self._index, plan)
+            ends = await ends_of_log_objects(self._ledger, self._index, plan)
         identity = int.from_bytes(self._port.identity[:8], "little")
         files: list[RepackedFile] = []
         async for copied in copied_files(
@@ -243,7 +247,11 @@ class Repacker:
 
     async def _read_index(self, number: int) -> SealedExtents:
         if number >= FIRST_NUMBER:
-            return await self._files.read_index(number)
+            try:
+                return await self._files.read_index(number)
+            except LogDamaged:
+                self._index.cannot_load(number)
+                raise
         return SealedExtents.decode(number, await asyncio.to_thread(self._port.read_index, number))
 
     async def _read(self, number: int, start: int, length: int) -> Buffer:
@@ -271,6 +279,8 @@ class Repacker:
             return None
         looked_at = 0
         for made in [*rounds[:1], *(later for later in rounds[1:] if later.first >= self._scanned)]:
+            if self._index.unreadable(made):
+                continue
             if looked_at >= limits.REPACK_SCAN_FILES:
                 self._scanned_at = now
                 return None
@@ -284,12 +294,8 @@ class Repacker:
     async def _dead_ratio(self, made: Round) -> float:
         dead = total = 0
         for number in range(made.number, made.number + len(made.files)):
-            spans = (await self._read_index(number)).spans
-            spans = spans[spans["bytes"] > 0]
-            streams = spans["stream"].astype("i8")
-            floors = live_from(self._ledger, streams, spans["base"], spans["end"])
-            total += int(spans["bytes"].sum())
-            dead += int(spans["bytes"][spans["end"] <= floors].sum())
+            some, all_of_it = await dead_bytes(self._ledger, await self._read_index(number))
+            dead, total = dead + some, total + all_of_it
         return dead / total if total else 1.0
 
     # What nobody names
@@ -300,6 +306,8 @@ class Repacker:
 
     async def clean(self) -> int:
         """Delete files that no round names any more, and those that none ever did. Returns how many."""
+        if self._copies:
+            return 0
         due = [key for key in self._ledger.repacked.garbage() if self._replaced.over(key)]
         for at in range(0, len(due), limits.LAKE_DELETED_AT_ONCE):
             keys = due[at : at + limits.LAKE_DELETED_AT_ONCE]

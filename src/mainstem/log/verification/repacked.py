@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from crc32c import crc32c
@@ -15,6 +16,7 @@ from mainstem.log.verification.coverage import Coverage
 from mainstem.log.verification.parts import OBJECTS
 from mainstem.log.verification.problems import Lost, Problem, Problems, Severity
 from mainstem.ports.files import File, Files, read_up_to
+from mainstem.records.salvage import salvage
 
 
 class RepackedCheck:
@@ -33,12 +35,12 @@ class RepackedCheck:
         """Look at every file that a round names, and tell what they hold. Returns how many there are."""
         checked = 0
         for made in ledger.repacked.rounds:
-            for number, file in enumerate(made.files, made.number):
+            for file in made.files:
                 checked += 1
-                self._check(number, file, coverage)
+                self._check(file, coverage, ledger)
         return checked
 
-    def _check(self, number: int, file: RepackedFile, coverage: Coverage) -> None:
+    def _check(self, file: RepackedFile, coverage: Coverage, ledger: Ledger) -> None:
         try:
             opened = self._files.open(self._directory / OBJECTS / file.key)
         except OSError as error:
@@ -46,34 +48,43 @@ class RepackedCheck:
                 self._report(file, 0, file.bytes, f"the file cannot be opened: {error.strerror}")
             return
         try:
-            self._look_inside(number, file, opened, coverage)
+            self._look_inside(file, opened, coverage, ledger)
         except (LogDamaged, NewerVersion) as error:
             self._report(file, 0, file.bytes, str(error))
         finally:
             opened.close()
 
-    def _look_inside(self, number: int, file: RepackedFile, opened: File, coverage: Coverage) -> None:
+    def _look_inside(self, file: RepackedFile, opened: File, coverage: Coverage, ledger: Ledger) -> None:
         size = opened.size()
         if size != file.bytes:
             self._report(file, 0, size, f"the file has {size} bytes, not {file.bytes}")
             return
-        end = size - layout.HEAD.size
-        copies = [
-            _index(number, file, opened, 0, layout.HEAD.size),
-            _index(number, file, opened, end, None),
-        ]
-        extents = copies[0] or copies[1]
+
+        def read(start: int, length: int) -> bytes:
+            return bytes(read_up_to(opened, start, length))
+
+        copies = [None if copy is None else copy[1] for copy in layout.index_copies(read, size, file.key)]
+        extents = copies[0] or copies[1] or _mended(read, size)
         if extents is None:
             raise layout.damaged(file.key)
+        end = size - layout.HEAD.size
         for copy, which, at in zip(copies, ("first", "second"), (0, end), strict=True):
             if copy is None:
                 self._report_copy(file, which, at)
         rows = extents.rows
         coverage.hold(rows)
         for stream, count, base, start, length, crc, _ in () if self._quick else rows.tolist():
-            if crc32c(read_up_to(opened, start, length)) != crc:
-                lost = Lost(stream, base, base + count)
-                self._report(file, start, start + length, "slices do not match their checksum", lost)
+            data = read_up_to(opened, start, length)
+            if crc32c(data) == crc:
+                continue
+            lost = Lost(stream, base, base + count)
+            if len(data) == length and not ledger.streams.transactions.touched(stream):
+                whole = salvage(memoryview(data), count)
+                lost = Lost(stream, base + whole.front_offsets, base + count - whole.back_offsets)
+            if lost.start < lost.end:
+                self._report(file, start, start + length, "batches do not match their checksum", lost)
+            else:
+                self._report_stamps(file, start, start + length)
 
     def _report(self, file: RepackedFile, start: int, end: int, what: str, lost: Lost | None = None) -> None:
         self._problems.add(
@@ -89,6 +100,19 @@ class RepackedCheck:
             )
         )
 
+    def _report_stamps(self, file: RepackedFile, start: int, end: int) -> None:
+        self._problems.add(
+            Problem(
+                Severity.REPAIRABLE,
+                f"{OBJECTS}/{file.key}",
+                start,
+                end,
+                "batches are whole, but not what readers write over them",
+                "no record is lost",
+                "nothing to do: the file is written anew when it is repacked",
+            )
+        )
+
     def _report_copy(self, file: RepackedFile, which: str, at: int) -> None:
         self._problems.add(
             Problem(
@@ -97,18 +121,17 @@ class RepackedCheck:
                 at,
                 at + layout.HEAD.size,
                 f"the {which} copy of the index is damaged",
-                "the other one serves",
+                "the other one serves, or what both have between them",
                 "nothing to do: the file is written anew when it is repacked",
             )
         )
 
 
-def _index(number: int, file: RepackedFile, opened: File, at: int, start: int | None) -> SealedExtents | None:
-    """The index that the head at `at` tells of: at `start`, or right before the head."""
-    head = bytes(read_up_to(opened, at, layout.HEAD.size))
-    facts = layout.index_facts(head, file.key)
-    if facts is None or facts[0] > file.bytes - 2 * layout.HEAD.size:
-        return None
-    length, crc = facts
-    index = bytes(read_up_to(opened, at - length if start is None else start, length))
-    return layout.whole_index(number, head, index, crc)
+def _mended(read: Callable[[int, int], bytes], size: int) -> SealedExtents | None:
+    head, tail = read(0, layout.HEAD.size), read(size - layout.HEAD.size, layout.HEAD.size)
+    for places in layout.copies_to_mend(head, tail, size):
+        first, second = (read(*place) for place in places)
+        found = layout.mended_index(0, (head, first), (tail, second))
+        if found is not None:
+            return found
+    return None

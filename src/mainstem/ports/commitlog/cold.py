@@ -84,11 +84,11 @@ class ColdObjects:
         return [cold.described() for cold in self._known.copy().values()]
 
     def key(self, number: int, token: bytes, part: int) -> str:
-        return f"{TIERS}/{self._log.whole.hex()}/{number:020d}-{token.hex()}/{part}"
+        return f"{tier_folder(self._log, number, token)}/{part}"
 
     @property
     def owner_key(self) -> str:
-        return f"{TIERS}/{self._log.whole.hex()}/owner"
+        return owner_key(self._log)
 
     def note_paths(self) -> list[Path]:
         return [self._path(number) for number in sorted(self._known)]
@@ -207,6 +207,16 @@ class ColdObjects:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:020d}{SUFFIX}"
+
+
+def tier_folder(log: LogId, number: int, token: bytes) -> str:
+    """What the keys of an object's parts begin with."""
+    return f"{TIERS}/{log.whole.hex()}/{number:020d}-{token.hex()}"
+
+
+def owner_key(log: LogId) -> str:
+    """Where a store says that objects of a log are there."""
+    return f"{TIERS}/{log.whole.hex()}/owner"
 
 
 def note_numbers(files: Files, folder: Path) -> list[int]:

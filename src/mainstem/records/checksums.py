@@ -1,0 +1,54 @@
+"""CRC32C of bytes put together, from the checksums of their parts.
+
+A CRC is linear: that of A and B in a row is that of A after as many zero bytes as B has, xor that of B. What a zero
+byte does to a checksum is a matrix over GF(2); its square is what two do, and so on.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+_POLYNOMIAL = 0x82F6_3B78  # CRC-32C, lowest bit first
+_COUNT_BITS = 32
+
+_Bytewise = tuple[list[int], list[int], list[int], list[int]]
+
+
+def joined(first: int, second: int, second_bytes: int) -> int:
+    """The checksum of two stretches of bytes in a row, from theirs and the length of the second one."""
+    operators = _operators()
+    power = 0
+    while second_bytes:
+        if second_bytes & 1:
+            a, b, c, d = operators[power]
+            first = a[first & 255] ^ b[first >> 8 & 255] ^ c[first >> 16 & 255] ^ d[first >> 24]
+        second_bytes >>= 1
+        power += 1
+    return first ^ second
+
+
+@cache
+def _operators() -> list[_Bytewise]:
+    """What 1, 2, 4, … zero bytes make of a checksum, by its bytes. A few ms, when first needed."""
+    columns = [_after_zero_byte(1 << bit) for bit in range(32)]
+    operators = [_bytewise(columns)]
+    while len(operators) < _COUNT_BITS:
+        a, b, c, d = operators[-1]
+        columns = [a[k & 255] ^ b[k >> 8 & 255] ^ c[k >> 16 & 255] ^ d[k >> 24] for k in columns]
+        operators.append(_bytewise(columns))
+    return operators
+
+
+def _after_zero_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+    return crc
+
+
+def _bytewise(columns: list[int]) -> _Bytewise:
+    """A matrix as four tables: what each value of each byte of a checksum becomes."""
+    a, b, c, d = ([0] for _ in range(4))
+    for byte, table in enumerate((a, b, c, d)):
+        for bit in range(8):
+            table += [columns[8 * byte + bit] ^ value for value in table]
+    return a, b, c, d
