@@ -69,8 +69,22 @@ async def test_groups_are_bounded_in_bytes(machine: Machine, monkeypatch: pytest
     await settle()
     port.append_gate.set()
     await asyncio.gather(*tasks)
-    assert max(port.appends) == 4  # the one that reaches the bound is the last
+    assert max(port.appends) == 3  # about 480 bytes each: a fourth would pass the bound
     assert sum(port.appends) == 20
+
+
+async def test_a_slice_beyond_the_bound_of_a_group_goes_alone(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, port = await _opened(machine)
+    monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 1500)
+    port.append_gate.clear()
+    tasks = [*_appends(broker, 2, size=400), *_appends(broker, 1, size=4000), *_appends(broker, 2, size=400)]
+    await settle()
+    port.append_gate.set()
+    appended = await asyncio.gather(*tasks)
+    assert [one.base_offset for one in appended] == list(range(5))
+    assert port.appends == [2, 1, 2]
 
 
 async def test_callers_wait_when_too_much_is_pending_and_none_is_dropped(

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from crc32c import crc32c
-
 from mainstem import limits
 from mainstem.errors import (
     Closed,
@@ -47,7 +45,7 @@ from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
-from mainstem.records.header import Slice, SliceFacts
+from mainstem.records.header import Slice, SliceFacts, slice_crc
 
 
 class Committer:
@@ -183,7 +181,8 @@ class Committer:
         """Append and commit a command right after it, in one entry. Returns the command's result."""
         while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
             await self._wait_for_room()
-        self._add_slice(stream, slice, facts, size, records).add_done_callback(_seen)
+        # A run of its own: what the command says of it must not concern what others append.
+        self._add_slice(stream, slice, facts, size, records, apart=True).add_done_callback(_seen)
         outcome = await self._enqueue(command)
         if isinstance(outcome, MainstemError):
             raise outcome
@@ -200,7 +199,7 @@ class Committer:
             self._admit()
 
     def _add_slice(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes, *, apart: bool = False
     ) -> asyncio.Future[Placed]:
         """The caller says when the group is complete, by `_proposed`."""
         if self._refusal is not None or self._held is not None:
@@ -216,7 +215,7 @@ class Committer:
             stream,
             facts.count,
             length,
-            crc32c(slice),
+            slice_crc(slice, facts.batches),
             facts.max_timestamp,
             facts.producer,
             facts.base_sequence,
@@ -225,9 +224,11 @@ class Committer:
             size,
             facts.batches,
         )
+        if not self._filling.takes(length):
+            self._complete_filling()
         if self._linger_s and not self._filling.payload_bytes:
             self._filling_since = self._loop.time()
-        self._filling.add_slice(row, records, slice, waiter)
+        self._filling.add_slice(row, records, slice, waiter, apart=apart)
         self._pending_bytes += length
         return waiter
 
@@ -285,11 +286,15 @@ class Committer:
 
     def _proposed(self, group: Group) -> None:
         if group.full:
-            self._full.append(group)
-            self._filling = Group()
-            self._ripe.set()
+            self._complete_filling()
         if not self._work.is_set():
             self._work.set()
+
+    def _complete_filling(self) -> None:
+        """What comes from now on goes into the next group, and this one need not wait for it."""
+        self._full.append(self._filling)
+        self._filling = Group()
+        self._ripe.set()
 
     def _admit(self) -> None:
         """Tell the first in the line that there is room."""

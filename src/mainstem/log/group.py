@@ -56,9 +56,11 @@ class Group:
         self.began = 0.0  # when its writing began, by the monotonic clock
         self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
 
-    def add_slice(self, row: bytes, records: bytes, slice: Slice, waiter: asyncio.Future[Placed]) -> None:
-        """`row` is a packed SLICE row, `records` packed RECORD rows."""
-        if self.parts and type(self.parts[-1]) is Run:
+    def add_slice(
+        self, row: bytes, records: bytes, slice: Slice, waiter: asyncio.Future[Placed], *, apart: bool = False
+    ) -> None:
+        """`row` is a packed SLICE row, `records` packed RECORD rows. `apart`: not in one run with those before."""
+        if self.parts and type(self.parts[-1]) is Run and not apart:
             run = self.parts[-1]
         else:
             run = Run()
@@ -76,6 +78,12 @@ class Group:
         self.parts.append(Single(command, waiter))
         self.commands += 1
         self.singles += 1
+
+    def takes(self, length: int) -> bool:
+        """Whether a slice of so many bytes still fits. A group that is empty takes any, whatever its size.
+
+        A payload within the bound is one object of a store; a byte more, and each commit would take two puts."""
+        return not self.payload_bytes or self.payload_bytes + length <= limits.GROUP_COMMIT_BYTES_MAX
 
     @property
     def full(self) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import sysconfig
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlencode
@@ -19,6 +21,8 @@ from obstore.store import S3Store
 
 _START_S = 60.0
 _PORTS = ("master", "volume", "filer", "s3")
+_METRICS = "metricsPort"
+_SERVED = re.compile(r'^SeaweedFS_s3_request_total\{.*type="(\w+)".*\} (\d+)$', re.MULTILINE)
 _ATTEMPTS = 3  # a port found free may be taken a moment later
 
 
@@ -87,6 +91,16 @@ class S3Server:
         }
         return f"s3://{bucket}/{prefix}?{urlencode(asked)}"
 
+    def requests(self) -> Counter[str]:
+        """How many it has served since it started, by kind: GET, PUT, LIST, DELETE."""
+        url = f"http://127.0.0.1:{self._ports[_METRICS]}/metrics"
+        with urllib.request.urlopen(url, timeout=_START_S) as answer:
+            lines = answer.read().decode()
+        served: Counter[str] = Counter()
+        for kind, count in _SERVED.findall(lines):
+            served[kind] += int(count)
+        return served
+
     def start_again(self) -> None:
         """After `kill`: the same data, at another port."""
         self.__enter__()
@@ -102,7 +116,7 @@ class S3Server:
                 stale.unlink(missing_ok=True)
 
     def _start(self) -> None:
-        names = [f"{part}.port{kind}" for part in _PORTS for kind in ("", ".grpc")]
+        names = [_METRICS, *(f"{part}.port{kind}" for part in _PORTS for kind in ("", ".grpc"))]
         self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
         data = self._folder / "data"
         data.mkdir(exist_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from mainstem import limits
@@ -73,6 +75,33 @@ async def test_a_seal_that_another_writer_outgrew_counts_for_nothing() -> None:
 def _sample(number: int) -> tuple[bytes, list[bytes]]:
     _, entry, payload = sample_content(number)
     return entry, [payload]
+
+
+class AskedStore(MemoryObjectStore):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self.asked.append(key)
+        return await super().get_ranges(key, ranges)
+
+
+async def test_sealing_reads_each_payload_by_one_request_and_past_the_cache() -> None:
+    store = AskedStore()
+    cache = CachedObjectStore(store, block_bytes=64 * limits.KIB)
+    log = await open_bucket_log(store, reads=cache, object_bytes=limits.MIB)
+    payload = bytes(2 * limits.BUCKET_INLINE_BYTES_MAX)  # stands apart from its entry
+    for _ in range(4):
+        await log.append(b"entry", [payload])
+    store.asked.clear()
+    await log.seal(1, b"index")
+    assert len([key for key in store.asked if key.startswith(KEYS.wal)]) == 4
+    assert cache.counts.misses == 0
+    assert log.read(1, 0, 4 * len(payload)) == 4 * payload
+    await log.close()
 
 
 @pytest.mark.parametrize("dropped", [False, True])

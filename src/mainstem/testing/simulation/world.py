@@ -7,7 +7,6 @@ import random
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from mainstem.errors import invariant
 from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
@@ -100,7 +99,7 @@ class World:
             self.objects(node),
             clock=self.clock(node),
             random=SeededTokens(random.Random(self.random.random())),
-            blocking=SteppedCalls(self._network),
+            blocking=InlineCalls(self._network),
             **options,
         )
 
@@ -128,28 +127,12 @@ class SeededTokens:
 
 
 class InlineCalls(BlockingCalls):
-    """Blocking calls done on the spot: the whole simulation is one thread, so nothing may really block."""
+    """Blocking calls done on the spot: the whole simulation is one thread, so nothing may really block. A call may do
+    several things side by side: a loop of its own takes the steps, at once."""
 
     def __init__(self, network: Network) -> None:
         super().__init__("simulated")
         self._network = network
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        self._network.inline = True
-        try:
-            call.send(None)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        finally:
-            self._network.inline = False
-            call.close()
-        invariant(False, "a blocking call waits for nothing in a simulation")
-        raise AssertionError
-
-
-class SteppedCalls(InlineCalls):
-    """The same for calls that do several things side by side: a loop of their own takes the steps, at once."""
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         outer = asyncio.get_running_loop()

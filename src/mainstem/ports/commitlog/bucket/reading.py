@@ -94,13 +94,14 @@ class EntryReader:
         floors = [floor_in(one.key) async for one in self._store.list(self._keys.floors)]
         return floors[-1] if floors else Floor()
 
-    async def payload(self, run: Run, start: int, length: int) -> bytes:
-        """Payload bytes of an object whose commits are known one by one. Raises NotFound."""
+    async def payload(self, run: Run, start: int, length: int, *, once: bool = False) -> bytes:
+        """Payload bytes of an object whose commits are known one by one. `once`: nobody will ask for them again soon,
+        so they come in large pieces and past the cache. Raises NotFound."""
         asked = list(run.pieces(start, length))
         found: list[bytes] = []
         for at in range(0, len(asked), limits.BUCKET_READS_MAX):
             some = asked[at : at + limits.BUCKET_READS_MAX]
-            found += await asyncio.gather(*(self._piece(*piece) for piece in some))
+            found += await asyncio.gather(*(self._piece(*piece, once=once) for piece in some))
         return b"".join(found)
 
     def pieces(self, run: Run, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
@@ -119,16 +120,16 @@ class EntryReader:
                     found.add(Piece(commit.start, commit.payload_length, key, commit.payload_in_object))
         return sorted(found)
 
-    async def _piece(self, commit: Commit, skipped: int, taken: int) -> bytes:
+    async def _piece(self, commit: Commit, skipped: int, taken: int, *, once: bool) -> bytes:
         if commit.payload_apart:
-            return await self._cached_wal.read(
-                lambda part: self._keys.wal_part(commit.id, part), skipped, taken
-            )
+            wal = self._wal if once else self._cached_wal
+            return await wal.read(lambda part: self._keys.wal_part(commit.id, part), skipped, taken)
         start = commit.payload_in_object + skipped
         recent = self._recent.get(commit.position)
         if recent is not None:
             return bytes(memoryview(recent)[start : start + taken])
-        (found,) = await self._reads.get_ranges(self._keys.entry(commit.position), [(start, taken)])
+        store = self._store if once else self._reads
+        (found,) = await store.get_ranges(self._keys.entry(commit.position), [(start, taken)])
         return found
 
     async def _stored(self, position: int) -> Buffer | None:

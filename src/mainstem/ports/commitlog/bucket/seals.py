@@ -82,7 +82,7 @@ class Seals:
         run = self._table.run(name.number)
         if run is None:
             raise FileNotFoundError(f"object {name.number} was dropped while it was being sealed")
-        content = await self._reader.payload(run, start, length)
+        content = await self._reader.payload(run, start, length, once=True)
         if len(content) != length:
             raise LogDamaged(
                 f"object {name.number} has lost payload before it was sealed: restore its WAL objects"

@@ -59,9 +59,15 @@ class Payloads:
 
     async def read(self, directory: Directory, start: int, length: int) -> bytearray:
         """Raises NotFound."""
+        asked = list(directory.pieces(start, length))
         found = bytearray()
-        for id, skipped, taken in directory.pieces(start, length):
-            found += (await self._store.get_ranges(self._keys.payload(id), [(skipped, taken)]))[0]
+        for at in range(0, len(asked), _AT_ONCE):
+            for piece in await asyncio.gather(*(self._piece(*one) for one in asked[at : at + _AT_ONCE])):
+                found += piece
+        return found
+
+    async def _piece(self, id: bytes, skipped: int, taken: int) -> bytes:
+        (found,) = await self._store.get_ranges(self._keys.payload(id), [(skipped, taken)])
         return found
 
     def pieces(self, directory: Directory, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
