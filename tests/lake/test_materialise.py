@@ -252,6 +252,19 @@ def test_times_in_very_many_days_end_a_task_early_and_nothing_is_lost(
     assert [r.offset for r in found] == list(range(26))
 
 
+def test_days_that_come_one_by_one_are_counted_too(
+    tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LAKE_DAYS_PER_TASK_MAX", 4)
+    monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
+    for day in range(6):
+        wal.add(_batch(_values(2 * day, 2), NOW_MS + day * DAY_MS))
+    (part,) = _run(tmp_path, Sources(0, 12, (wal.extents(),))).parts
+    assert (part.end, len(part.files)) == (8, 4)
+    (rest,) = _run(tmp_path, Sources(8, 12, (wal.extents(),))).parts
+    assert (rest.base, rest.end) == (8, 12)
+
+
 def test_days_beyond_the_open_files_take_further_files(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

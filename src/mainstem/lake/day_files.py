@@ -14,7 +14,7 @@ from mainstem import limits
 from mainstem.lake.outputs import Outputs
 from mainstem.ledger.parts import DataFile
 from mainstem.records.parquet import RowFileWriter, stored_schema
-from mainstem.records.rows import days, times_ms
+from mainstem.records.rows import days, only_day, times_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,10 +73,11 @@ class DayFiles:
         """Take more rows, whose offsets lie after all before."""
         import pyarrow as pa
 
-        of_rows = days(rows)
-        if of_rows[0] == of_rows[-1] and (of_rows == of_rows[0]).all():
-            self._add_to(int(of_rows[0]), rows)
+        day = only_day(rows)
+        if day is not None:
+            self._add_to(day, rows)
         else:
+            of_rows = days(rows)
             order = np.argsort(of_rows, kind="stable")
             sorted_rows, sorted_days = rows.take(pa.array(order)), of_rows[order]
             cuts = (np.flatnonzero(np.diff(sorted_days)) + 1).tolist()

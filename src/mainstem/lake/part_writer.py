@@ -11,7 +11,7 @@ from mainstem.broker.plans import Task
 from mainstem.lake.day_files import DayFiles
 from mainstem.lake.outputs import Outputs
 from mainstem.ledger.parts import Part
-from mainstem.records.rows import days
+from mainstem.records.rows import days, only_day
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,12 +69,13 @@ class PartWriter:
 
         Times are the producer's choice; without a bound, a task could make a file a record. What is made of
         parts has no more days than they have."""
-        of_rows = days(rows)
-        one_day = of_rows[0] == of_rows[-1] and (of_rows == of_rows[0]).all()
-        if one_day or self._task.kind != "materialise":
+        if self._task.kind != "materialise":
+            return rows
+        day = only_day(rows)
+        if day is not None and day in self._files.days:
             return rows
         known = np.array(sorted(self._files.days), np.int64)
-        found, first_at = np.unique(of_rows, return_index=True)
+        found, first_at = np.unique(days(rows), return_index=True)
         fresh = np.sort(first_at[~np.isin(found, known)])
         room = max(limits.LAKE_DAYS_PER_TASK_MAX - len(known), 0)
         return rows if len(fresh) <= room else rows.slice(0, int(fresh[room]))

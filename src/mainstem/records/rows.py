@@ -96,6 +96,13 @@ def days(rows: pa.RecordBatch | pa.Table) -> Integers:
     return numbers
 
 
+def only_day(rows: pa.RecordBatch) -> int | None:
+    """The UTC day of all the rows, if they are of one."""
+    times_us = rows.column("_timestamp").view("int64").to_numpy()
+    first, last = (int(time_us) // (1000 * DAY_MS) for time_us in (times_us.min(), times_us.max()))
+    return first if first == last else None
+
+
 def times_ms(shown: pa.Array | pa.ChunkedArray, exact: pa.Array | pa.ChunkedArray | None) -> Integers:
     """The exact times of rows, from `_timestamp` and `_timestamp_ms`."""
     import pyarrow as pa
@@ -140,12 +147,11 @@ def _timestamps(times: Integers) -> tuple[pa.Array, pa.Array]:
     """`_timestamp` and `_timestamp_ms`."""
     import pyarrow as pa
 
+    kind = row_schema().field("_timestamp").type
+    if not len(times) or (times.min() >= TIMESTAMP_MS_MIN and times.max() <= TIMESTAMP_MS_MAX):
+        return pa.array(times * 1000).view(kind), pa.nulls(len(times), pa.int64())
     fitting = np.clip(times, TIMESTAMP_MS_MIN, TIMESTAMP_MS_MAX)
-    shown = pa.array(fitting * 1000).view(row_schema().field("_timestamp").type)
-    moved = fitting != times
-    if not moved.any():
-        return shown, pa.nulls(len(times), pa.int64())
-    return shown, pa.array(times.copy(), mask=~moved)
+    return pa.array(fitting * 1000).view(kind), pa.array(times.copy(), mask=fitting == times)
 
 
 def _append_time(index: RecordIndex, always: bool) -> pa.Array:

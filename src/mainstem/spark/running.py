@@ -27,7 +27,7 @@ LEASE_MS = 60_000
 _CALL_S = 10.0
 _CANCEL_EVERY_S = 0.2
 # The JVM plans and waits, the bytes are Python's: it starts with half the work when it does not optimise its code.
-_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+JVM_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def run_driver(
@@ -56,7 +56,7 @@ def run_driver(
 
 def _session(progress: Progress) -> SparkSession:
     try:
-        return open_session(settings=_JVM)
+        return open_session(settings=JVM_SETTINGS)
     except SparkMissing as missing:
         progress.event(SPARK_MISSING, error=str(missing))
         raise
