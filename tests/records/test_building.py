@@ -8,11 +8,11 @@ from hypothesis import given, settings
 
 from mainstem import limits
 from mainstem.errors import InvalidBatch, TooLarge
-from mainstem.records.building import build_batch, build_lone
+from mainstem.records.building import build_batch, build_lone, build_plain
 from mainstem.records.columns import RecordColumns, Spans, encode_columns
 from mainstem.records.compression import CODECS, Codec
 from mainstem.records.decoding import decode_records
-from mainstem.records.header import check_slice, walk
+from mainstem.records.header import SliceFacts, check_slice, walk
 
 from .samples import NOW_MS, Sample, codecs, sample_lists
 
@@ -82,7 +82,7 @@ def test_producer_fields_and_codec_stand_in_the_header(count: int, codec: Codec)
         transactional=True,
     )
     facts = check_slice(memoryview(batch), batch_bytes_max=1 << 20)
-    assert facts == (count, 1, NOW_MS, 9, 2, 40, True, False, False)
+    assert facts == SliceFacts(count, 1, NOW_MS, 9, 2, 40, transactional=True, control=False)
     assert next(walk(batch)).codec_id == CODECS.index(codec)
 
 
@@ -168,6 +168,33 @@ def test_a_field_too_wide_for_the_header_is_refused() -> None:
 def test_a_lone_value_is_built_as_any_batch_of_one(length: int) -> None:
     value = b"v" * length
     assert build_lone(value, NOW_MS) == build_batch([value], timestamps_ms=NOW_MS)
+
+
+_LENGTHS = [0, 1, 63, 64, 8191, 8192, 20_000]  # around those where a varint grows
+
+
+@pytest.mark.parametrize("count", [1, 49, 64, 65, 8200])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_plain_values_are_built_as_any_batch(count: int, nulls: bool) -> None:
+    lengths = _LENGTHS if count < 100 else [0, 1, 63]
+    values: list[bytes | None] = [bytes([i % 256]) * lengths[i % len(lengths)] for i in range(count)]
+    if nulls:
+        values[count // 2] = None
+    assert build_plain(values, NOW_MS) == build_batch(values, timestamps_ms=NOW_MS)
+
+
+def test_plain_values_over_a_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidBatch, match="at least one"):
+        build_plain([], NOW_MS)
+    with pytest.raises(TooLarge):
+        build_plain([bytes(limits.BATCH_BYTES_MAX)] * 2, NOW_MS)
+    monkeypatch.setattr(limits, "RECORD_BYTES_MAX", 100)
+    build_plain([b"x" * 93] * 60, NOW_MS)  # and 7 around it
+    with pytest.raises(TooLarge, match="100"):
+        build_plain([b"x" * 93] * 59 + [b"x" * 94], NOW_MS)
+    monkeypatch.setattr(limits, "BATCH_DECODED_BYTES_MAX", 1000)
+    with pytest.raises(TooLarge, match="the limit is 1000"):
+        build_plain([b"x" * 90] * 60, NOW_MS)
 
 
 def test_a_lone_value_over_the_limit_is_refused() -> None:

@@ -33,12 +33,13 @@ class Wish(NamedTuple):
     limit: int = limits.WATCH_RECORDS_DEFAULT  # records of one page
     max_bytes: int = limits.WATCH_BYTES_DEFAULT
     nodes: tuple[bytes, ...] = ()  # records of these are left out
+    chorus: Chorus | None = None  # those it is told together with; None: it is told alone
 
 
 class News:
     """One page of a topic, the same object for everyone it is handed to."""
 
-    __slots__ = ("caught_up", "from_seq", "page", "partition", "read_from", "rendered", "topic")
+    __slots__ = ("caught_up", "from_seq", "page", "partition", "plain", "read_from", "rendered", "topic")
 
     def __init__(self, topic: str, partition: int | None, read_from: int, page: Page) -> None:
         self.topic = topic
@@ -47,15 +48,25 @@ class News:
         self.from_seq = _behind_gap(read_from, page)
         self.page = page
         self.caught_up = page.caught_up
+        self.plain = page.count > 0 and page.tombstone is None  # records, and no gap before them
         self.rendered: dict[Any, Any] = {}  # what doors made of it, by form: it is encoded once
+
+
+class Outlet(Protocol):
+    """The way out to a watcher."""
+
+    @property
+    def ready(self) -> bool:
+        """False while what it was given has not gone out. It gets no more until `Watching.resume`."""
+        ...
 
 
 class Watcher(Protocol):
     """Whoever watches. Its methods are called from the loop, and must not wait."""
 
     @property
-    def ready(self) -> bool:
-        """False while what it was given has not gone out. It gets no more until `Watching.resume`."""
+    def outlet(self) -> Outlet:
+        """The same one for as long as it watches."""
         ...
 
     def take(self, place: Place, news: News) -> None: ...
@@ -69,13 +80,22 @@ class Watcher(Protocol):
         ...
 
 
+class Chorus(Protocol):
+    """Watchers that are told the same in the same words."""
+
+    def tell(self, places: list[Place], news: News) -> tuple[list[Place], list[Place]]:
+        """Give the page to those who need nothing besides, at once. Returns them, and the others."""
+        ...
+
+
 class Place:
     """Where one watcher stands in one topic. `Watching` moves it."""
 
-    __slots__ = ("cursor", "feed", "first", "group", "live", "tailing", "topic", "watcher", "wish")
+    __slots__ = ("cursor", "feed", "first", "group", "live", "outlet", "tailing", "topic", "watcher", "wish")
 
     def __init__(self, watcher: Watcher, topic: str, feed: _Feed, cursor: int, wish: Wish) -> None:
         self.watcher = watcher
+        self.outlet = watcher.outlet
         self.topic = topic
         self.feed = feed
         self.cursor = cursor  # sequence number of the last record it is past
@@ -364,7 +384,7 @@ class Watching:
             given = handing.places[-room:]
             del handing.places[-room:]
             room -= max(len(given), _PAGE_EFFORT)
-            self._go_on(handing, [place for place in given if place.live and self._hand(place, handing.news)])
+            self._go_on(handing, self._hand(given, handing.news, handing.wish.chorus))
             if handing.places:
                 return
             self._handings.popleft()
@@ -372,23 +392,41 @@ class Watching:
             if not handing.feed.handing:
                 self.schedule(handing.feed)
 
-    def _hand(self, place: Place, news: News) -> bool:
-        """Give one watcher its page. Returns whether it is ready for the next."""
-        watcher, page = place.watcher, news.page
-        place.group = None
-        if not watcher.ready:
-            return False  # it reads again from where it stands, once it is
-        place.cursor = page.next_from_seq
-        try:
-            watcher.take(place, news)
-        except Exception as error:  # noqa: BLE001 - one watcher's trouble must not be that of the others
-            _log.exception("a watcher failed", topic=place.topic)
-            self.leave(place)
-            watcher.fail(place, error)
-            return False
-        place.first = False
-        place.tailing = news.caught_up
-        return watcher.ready
+    def _hand(self, places: list[Place], news: News, chorus: Chorus | None) -> list[Place]:
+        """Give watchers their page. Returns those that are ready for the next."""
+        told: list[Place] = []
+        if chorus is not None:
+            try:
+                told, places = chorus.tell(places, news)
+            except Exception as error:  # noqa: BLE001 - other groups must not wait for ever
+                for place in places:
+                    self._give_up(place, error)
+                return []
+        for place in places:
+            if not (place.live and place.outlet.ready):
+                place.group = None  # it reads again from where it stands, once it is ready
+                continue
+            try:
+                place.watcher.take(place, news)
+            except Exception as error:  # noqa: BLE001 - one watcher's trouble must not be that of the others
+                self._give_up(place, error)
+            else:
+                told.append(place)
+        cursor, caught_up, ready = news.page.next_from_seq, news.caught_up, []
+        for place in told:
+            place.cursor = cursor
+            place.first = False
+            place.tailing = caught_up
+            if place.outlet.ready:
+                ready.append(place)
+            else:
+                place.group = None
+        return ready
+
+    def _give_up(self, place: Place, error: Exception) -> None:
+        _log.error("a watcher failed", topic=place.topic, error=repr(error))
+        self.leave(place)
+        place.watcher.fail(place, error)
 
     def _go_on(self, handing: _Handing, places: list[Place]) -> None:
         """Have those who got the page wait together for the next."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mainstem import limits
 from mainstem.broker.watch import Wish
@@ -13,11 +14,19 @@ from mainstem.ports.clock import Clock, Random
 _ID_BYTES = 16
 
 
+class Reader(Protocol):
+    """A connection that reads a session."""
+
+    def save(self) -> None:
+        """Note in the session how far it got."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     wid: str
     owner: bytes  # who made it, and who alone may use it
-    cursors: dict[str, int]  # by topic: the last sequence number sent
+    cursors: dict[str, int]  # by topic: the last sequence number sent, as of the last save
     partitions: dict[str, int]  # of the topics that are not watched at partition 0
     wish: Wish
     heartbeat_ms: int
@@ -27,9 +36,13 @@ class Session:
     include_trace: bool
     connections: int = field(default=0)
     idle_since: float = field(default=0.0)  # on the clock's monotonic seconds, while nobody is connected
+    readers: dict[Reader, None] = field(default_factory=dict)  # those that move, the newest last
 
     def rewind(self, cursors: dict[str, int]) -> None:
         """Go back to where the client says it is, never ahead: what it names may not have been sent."""
+        for newest in reversed(self.readers):
+            newest.save()  # of several, the one that its client most likely comes back for
+            break
         for topic, cursor in cursors.items():
             if topic in self.cursors:
                 self.cursors[topic] = min(self.cursors[topic], cursor)

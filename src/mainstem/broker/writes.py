@@ -15,7 +15,7 @@ from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields
 from mainstem.ledger.topics import Topic
-from mainstem.records.building import build_batch, build_lone
+from mainstem.records.building import build_batch, build_lone, build_plain
 from mainstem.records.header import SliceFacts
 
 if TYPE_CHECKING:
@@ -140,8 +140,11 @@ class Writes:
 
 def _batch(records: NewRecords, now: int) -> bytearray:
     values = records.values
-    if len(values) == 1 and values[0] is not None and records.keys is None and records.headers is None:
-        return build_lone(values[0], now)
+    if records.keys is None and records.headers is None:
+        if len(values) == 1 and values[0] is not None:
+            return build_lone(values[0], now)
+        if len(values) > limits.INTERPRETED_RECORDS_MAX:
+            return build_plain(values, now)
     return build_batch(values, keys=records.keys, headers=records.headers, timestamps_ms=now)
 
 

@@ -13,6 +13,8 @@ Column = Any  # a 1-D int64 array
 
 _SHIFT_7_MASK = (1 << 57) - 1  # clears the copies of the sign that a right shift by 7 brings in
 
+PLAIN_OVERHEAD_BYTES = 20  # the most that `write_plain` puts around a value
+
 BAD_COLUMN = -1
 BAD_HEADERS = -2
 RECORD_TOO_LARGE = -3
@@ -170,4 +172,27 @@ def write_records(
             at = write_span(out, at, names, name_starts, name_lengths, header)
             at = write_span(out, at, contents, content_starts, content_lengths, header)
             header += 1
+    return at
+
+
+def write_plain(out: Octets, at: int, record_bytes_max: int, data: Octets, lengths: Column) -> int:
+    """Write records that have nothing but a value, all at the batch's time; the values fill `data` in order.
+
+    Returns the position after them, or a fault."""
+    start = 0
+    for i in range(len(lengths)):
+        length = int(lengths[i])
+        body = 4 + zigzag_bytes(i) + zigzag_bytes(length) + length
+        if body > record_bytes_max:
+            return RECORD_TOO_LARGE
+        at = write_varint(out, at, body)
+        out[at] = 0  # attributes
+        out[at + 1] = 0  # no time has passed
+        at = write_varint(out, at + 2, i)
+        out[at] = 1  # the varint of -1: no key
+        at = write_varint(out, at + 1, length)
+        copy(out, at, data, start, length)
+        out[at + length] = 0  # no headers
+        at += length + 1
+        start += length
     return at

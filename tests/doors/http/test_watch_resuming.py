@@ -27,6 +27,22 @@ async def test_a_session_goes_on_where_it_stopped(api: Api) -> None:
         assert (numbers(record), caught_up.name) == ([3], "caught-up")
 
 
+async def test_a_session_goes_on_behind_what_everyone_was_told_at_once(api: Api) -> None:
+    await api.write("a", 1)
+    url = (await session(api, "a"))["stream_url"]
+    async with EventStream(api.context, url) as stream, EventStream(api.context, url) as other:
+        for each in (stream, other):
+            await each.until("caught-up")
+        await api.write("a", 2)
+        for each in (stream, other):
+            (record,) = await each.events(1)
+            assert (numbers(record), record.cursors) == ([2], {"a": 2})
+    await api.write("a", 3)
+    async with EventStream(api.context, url) as stream:
+        record, caught_up = await stream.events(2)
+        assert (numbers(record), caught_up.name) == ([3], "caught-up")
+
+
 async def test_an_event_id_rewinds_and_never_goes_ahead(api: Api) -> None:
     await api.write("a", 1, 2, 3)
     await api.write("b", 1, 2, 3)

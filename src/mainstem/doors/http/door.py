@@ -88,8 +88,12 @@ class HttpDoor:
 
     def _connected(self, config: Config, app: App) -> HttpConnection:
         if self._warming is None:  # not before somebody comes: the kernels take 100 MB
-            self._warming = asyncio.get_running_loop().run_in_executor(None, warm_up)
+            self._warming = asyncio.get_running_loop().run_in_executor(None, self._warm_up)
         return HttpConnection(config, self._state, app)
+
+    def _warm_up(self) -> None:
+        warm_up()
+        self.context.live.broadcast.warm_up()
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""

@@ -12,7 +12,7 @@ from mainstem import limits
 from mainstem.broker.diff import Chosen
 from mainstem.errors import invariant
 from mainstem.records import kernels
-from mainstem.records.building import build_batch
+from mainstem.records.building import build_batch, build_plain
 from mainstem.records.compiled import compiled
 from mainstem.records.index import index_slices
 from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
@@ -112,7 +112,7 @@ def warm_up() -> None:
         headers=[(("node", b"n"), ("meta", b"{}"))] * count,
         timestamps_ms=0,
     )
-    build_batch([b"{}"] * count, timestamps_ms=0)
+    build_plain([b"{}"] * count, 0)
     for index in index_slices([batch]):
         marks = find_marks(index)
         rows = np.flatnonzero(~nodes_among(index, marks, (b"m",)))

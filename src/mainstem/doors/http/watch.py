@@ -13,11 +13,12 @@ from mainstem import limits
 from mainstem.broker.watch import News, Place, Wish
 from mainstem.broker.watch_sessions import Session
 from mainstem.doors.http import sse
+from mainstem.doors.http.chorus import Form, event_id
 from mainstem.doors.http.commands import Beginning
 from mainstem.doors.http.diff import node_set
 from mainstem.doors.http.errors import Refusal, invalid
-from mainstem.doors.http.frames import caught_up_data, deleted_data, records_data, tombstone_data
-from mainstem.doors.http.outlet import Outlet, chunked
+from mainstem.doors.http.frames import caught_up_data, deleted_data, tombstone_data
+from mainstem.doors.http.outlet import Outlet
 from mainstem.doors.http.requests import Request
 from mainstem.doors.http.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.topics import U64
@@ -149,100 +150,71 @@ class WatchStream(Push):
         self._cursors = dict(session.cursors)
         self._places: list[Place] = []
         self._ended = False
-        shown = f"{session.include_tags:d}{session.include_meta:d}{session.include_data:d}{session.include_trace:d}"
-        self._form = f"sse {shown}"
-        self._whole = f"sse whole {shown}"
+        self._chorus = self._live.chorus(
+            Form(session.include_tags, session.include_meta, session.include_data, session.include_trace)
+        )
         self.heartbeat_s = session.heartbeat_ms / 1000
-        self.spoke_at = 0.0
         self.slot = -1
 
     async def serve(self, receive: Receive, send: Send) -> int:
-        self._outlet = Outlet(send, self._resume)
+        self.outlet = Outlet(send, self._resume)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)})
             await send({"type": "http.response.body", "body": sse.RETRY, "more_body": True})
             self.spoke_at = self._broker.clock.monotonic()
             self._live.open.add(self)
             self._live.heartbeats.add(self)
+            self._session.readers[self] = None
             asyncio.get_running_loop().call_soon(self._enter)
             while (await receive())["type"] != "http.disconnect":
                 continue
-            return self._outlet.sent_bytes
+            return self.outlet.sent_bytes
         finally:
             self._live.open.discard(self)
             self._live.heartbeats.remove(self)
             for place in self._places:
                 self._broker.watching.leave(place)
-            self._outlet.close()
+            self.save()
+            self._session.readers.pop(self, None)
+            self.outlet.close()
             self._held.close()
+
+    def save(self) -> None:
+        for place in self._places:
+            if place.topic in self._session.cursors:
+                self._session.cursors[place.topic] = place.cursor
 
     def _enter(self) -> None:
         session, watching = self._session, self._broker.watching
-        if self._outlet.gone or self._ended:
+        if self.outlet.gone or self._ended:
             return
+        # The id of a frame names every topic of the stream: only those that watch one alone share it.
+        wish = session.wish._replace(chorus=self._chorus) if len(self._cursors) == 1 else session.wish
         for name, cursor in list(self._cursors.items()):
             topic = self._broker.streams.get(name)
             partition = session.partitions.get(name, 0)
             if topic is None or partition >= len(topic.streams):
                 self._forget(name)
             else:
-                self._places.append(watching.enter(self, topic, cursor, session.wish, partition))
+                self._places.append(watching.enter(self, topic, cursor, wish, partition))
         if not self._cursors:
             self._end()
 
     # As a watcher
 
-    @property
-    def ready(self) -> bool:
-        return self._outlet.ready
-
     def take(self, place: Place, news: News) -> None:
         page, name = news.page, place.topic
-        if (
-            page.count
-            and page.tombstone is None
-            and len(self._cursors) == 1
-            and (place.tailing or not news.caught_up)
-        ):
-            self._cursors[name] = self._session.cursors[name] = page.next_from_seq
-            self._push_shared(news)
-            return
         frames = b""
         if page.tombstone is not None:
             self._cursors[name] = news.from_seq
             frames = sse.event(b"tombstone", tombstone_data(news, first=place.first), self._id())
         self._cursors[name] = self._session.cursors[name] = page.next_from_seq
         if page.count:
-            frames += b"id: %b\n%b" % (self._id(), self._record_frame(news))
+            frames += b"id: %b\n%b" % (self._id(), self._chorus.record_frame(news))
         if news.caught_up and not place.tailing:
             frames += sse.event(b"caught-up", caught_up_data(news), self._id())
         if frames:
             self._push(frames)
-
-    def _push_shared(self, news: News) -> None:
-        """Everyone who watches this topic alone gets the same bytes, id and all."""
-        made = news.rendered.get(self._whole)
-        if made is None:
-            frame = b"id: %b\n%b" % (self._id(), self._record_frame(news))
-            made = news.rendered[self._whole] = (frame, chunked(frame), self._broker.clock.monotonic())
-        if not self._ended:
-            frame, chunk, self.spoke_at = made
-            self._outlet.push_chunk(frame, chunk)
-
-    def _record_frame(self, news: News) -> bytes:
-        """The frame without its id, made once for all who want the same."""
-        frame: bytes | None = news.rendered.get(self._form)
-        if frame is None:
-            asked = self._session
-            data = records_data(
-                news,
-                tags=asked.include_tags,
-                meta=asked.include_meta,
-                data=asked.include_data,
-                trace=asked.include_trace,
-            )
-            frame = news.rendered[self._form] = sse.event(b"record", data)
-        return frame
 
     def lose(self, place: Place) -> None:
         self._forget(place.topic)
@@ -275,17 +247,25 @@ class WatchStream(Push):
         self._end()
 
     def beat(self) -> None:
-        if self.ready:
+        if self.outlet.ready:
             self._push(sse.heartbeat(self._broker.clock.now_ms()))
 
+    @property
+    def spoke_at(self) -> float:
+        return self.outlet.spoke_at
+
+    @spoke_at.setter
+    def spoke_at(self, at: float) -> None:
+        self.outlet.spoke_at = at
+
     def _id(self) -> bytes:
-        return base64.urlsafe_b64encode(_encode(self._cursors)).rstrip(b"=")
+        return event_id(self._cursors)
 
     def _push(self, frames: bytes) -> None:
         self.spoke_at = self._broker.clock.monotonic()
         if not self._ended:
-            self._outlet.sent_bytes += len(frames)
-            self._outlet.push({"type": "http.response.body", "body": frames, "more_body": True})
+            self.outlet.sent_bytes += len(frames)
+            self.outlet.push({"type": "http.response.body", "body": frames, "more_body": True})
 
     def _end(self) -> None:
         if self._ended:
@@ -293,4 +273,4 @@ class WatchStream(Push):
         self._ended = True
         for place in self._places:
             self._broker.watching.leave(place)
-        self._outlet.push({"type": "http.response.body", "body": b"", "more_body": False})
+        self.outlet.push({"type": "http.response.body", "body": b"", "more_body": False})

@@ -83,7 +83,7 @@ class Socket:
         self._request = request
         self._context = request.context
         self._watching = request.broker.watching
-        self._outlet = Outlet(send, self._resume)
+        self.outlet = Outlet(send, self._resume)
         self._places: dict[str, Place] = {}
         self._forms: dict[Place, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
         self._publishing: set[asyncio.Task[None]] = set()
@@ -95,7 +95,7 @@ class Socket:
         try:
             while True:
                 # Who does not take the answers gets to ask no more.
-                await self._outlet.until_ready()
+                await self.outlet.until_ready()
                 message = await receive()
                 if message["type"] == "websocket.disconnect":
                     return
@@ -104,7 +104,7 @@ class Socket:
             live.open.discard(self)
             for topic in list(self._places):
                 self._leave(topic)
-            self._outlet.close()
+            self.outlet.close()
             # What was published goes through, whether or not its sender waits for the answer.
             await asyncio.gather(*self._publishing, return_exceptions=True)
 
@@ -235,16 +235,12 @@ class Socket:
 
     # As a watcher
 
-    @property
-    def ready(self) -> bool:
-        return self._outlet.ready
-
     def take(self, place: Place, news: News) -> None:
         page = news.page
         if page.tombstone is not None:
             self._push(b"tombstone", tombstone_data(news, first=place.first))
         if page.count:
-            self._outlet.push({"type": "websocket.send", "text": self._record_text(place, news)})
+            self.outlet.push({"type": "websocket.send", "text": self._record_text(place, news)})
         if page.caught_up and not place.tailing:
             self._push(b"caught_up", caught_up_data(news))
 
@@ -278,13 +274,13 @@ class Socket:
     def shut_down(self) -> None:
         told = {"code": "server_shutting_down", "message": "the server is shutting down: connect again soon"}
         self._push(b"error", _encode(told))
-        self._outlet.push({"type": "websocket.close", "code": _GOING_AWAY, "reason": "shutting down"})
+        self.outlet.push({"type": "websocket.close", "code": _GOING_AWAY, "reason": "shutting down"})
 
     # Saying
 
     def _push(self, op: bytes, data: bytes) -> None:
         """Send an object under an op. Callbacks of the loop only."""
-        self._outlet.push({"type": "websocket.send", "text": _message(op, data)})
+        self.outlet.push({"type": "websocket.send", "text": _message(op, data)})
 
     def _say(self, op: bytes, head: Head | None, fields: bytes) -> None:
         """Answer a command. Its request id goes back byte for byte."""
