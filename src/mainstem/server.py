@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from mainstem import events, limits, tracing
+from mainstem import events, heap, limits, tracing
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.group.options import GroupOptions
@@ -58,6 +58,7 @@ def run(config: Config) -> None:
     """Serve until SIGINT or SIGTERM. Raises MainstemError when it cannot start."""
     import uvloop
 
+    heap.keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(config))
 

@@ -3,7 +3,10 @@
 Three things made figures of the same code differ by half:
 
 - A virtual machine's memory may exist only once it was written. Until then every page of a file's cache or of a
-  buffer costs its first writer some µs in the host, which are counted as the writer's own.
+  buffer costs its first writer some µs in the host, which are counted as the writer's own. Some guests give what
+  is free back to the host within seconds (free page reporting), so that this happens again and again: writing a GB
+  to a new file took 0.2 CPU seconds, or 2. `touch_pages` sees to it just before something is measured, since a
+  machine that has been at work for a while has its memory.
 - On a new installation the kernels are compiled when they are first needed, by a thread of the server.
 - A Python that was built without profile-guided optimisation is a quarter slower: the heading says how fast it is.
 """
@@ -13,8 +16,10 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
@@ -32,6 +37,14 @@ def touch_memory() -> None:
     with mmap.mmap(-1, max(size, MIB)) as memory:
         for _ in range(size // MIB):
             memory.write(zeros)
+
+
+def touch_pages(scratch: Path, size: int) -> None:
+    """Write that much to a file and drop it, so that what is written next finds pages that exist."""
+    zeros = bytes(MIB)
+    with tempfile.TemporaryFile(dir=scratch, buffering=0) as file:
+        for _ in range(size // MIB):
+            file.write(zeros)
 
 
 def settle(cpu_s: Callable[[], float], patience_s: float = 120.0) -> None:
