@@ -100,7 +100,8 @@ async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin:
     rows = part.rows.copy()
     sizes = rows["length"].astype(np.int64)
     places = sizes.cumsum() - sizes
-    payload = bytearray(int(sizes.sum()))
+    # A bytearray would be zeroed here, on the loop.
+    payload = memoryview(np.empty(int(sizes.sum()), np.uint8))  # type: ignore[arg-type]
     whole = np.ones(len(rows), np.bool_)
     mended: list[Rows] = []
     damaged: list[Damaged] = []
@@ -115,7 +116,9 @@ async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin:
         for at in some[bad].tolist():
             begin = int(rows["start"][at]) - start
             piece = memoryview(block)[begin : begin + int(sizes[at])] if joined[at] else b""
-            left, lost = _mended(rows[at : at + 1], piece, memoryview(payload)[int(places[at]) :])
+            target = payload[int(places[at]) : int(places[at]) + int(sizes[at])]
+            target[:] = bytes(len(target))  # what no slice fills
+            left, lost = _mended(rows[at : at + 1], piece, target)
             left["start"] += int(places[at])
             mended.append(left)
             damaged += lost
@@ -160,9 +163,9 @@ def _reads(part: _Slices) -> Iterator[tuple[int, Int64s]]:
         yield int(part.objects[some[0]]), some
 
 
-def _scatter(payload: bytearray, block: Buffer, start: int, rows: Rows, places: Int64s) -> list[int]:
+def _scatter(payload: memoryview, block: Buffer, start: int, rows: Rows, places: Int64s) -> list[int]:
     """Put slices where they belong, checked. Returns which are damaged."""
-    source, target = memoryview(block), memoryview(payload)
+    source = memoryview(block)
     bad: list[int] = []
     columns = (rows["start"].tolist(), rows["length"].tolist(), rows["crc"].tolist(), places.tolist())
     for at, (begin, length, crc, place) in enumerate(zip(*columns, strict=True)):
@@ -170,11 +173,11 @@ def _scatter(payload: bytearray, block: Buffer, start: int, rows: Rows, places: 
         if len(slice) != length or crc32c(slice) != crc:
             bad.append(at)
         else:
-            target[place : place + length] = slice
+            payload[place : place + length] = slice
     return bad
 
 
-def _built(rows: Rows, live: Liveness, ends: Ends, payload: bytearray, origin: Origin) -> list[Buffer]:
+def _built(rows: Rows, live: Liveness, ends: Ends, payload: memoryview, origin: Origin) -> list[Buffer]:
     joined = _joined(rows, live, payload)
     # A stream that goes on in the next file, or that nobody but a copy needs, is in this one all the same.
     streams = np.union1d(ends.streams, joined["stream"].astype(np.int64))
@@ -183,7 +186,7 @@ def _built(rows: Rows, live: Liveness, ends: Ends, payload: bytearray, origin: O
     return layout.encode(joined, streams, reach, payload, origin)
 
 
-def _joined(rows: Rows, live: Liveness, payload: bytearray) -> Rows:
+def _joined(rows: Rows, live: Liveness, payload: memoryview) -> Rows:
     """Small neighbours as one extent: less to index, and less to do for whoever reads them."""
     if not len(rows):
         return rows
@@ -201,8 +204,7 @@ def _joined(rows: Rows, live: Liveness, payload: bytearray) -> Rows:
     joined["count"] = np.add.reduceat(rows["count"], firsts)
     joined["length"] = np.add.reduceat(rows["length"], firsts)
     joined["max_timestamp"] = np.maximum.reduceat(rows["max_timestamp"], firsts)
-    view = memoryview(payload)
     for at in np.flatnonzero(np.diff(firsts, append=len(rows)) > 1).tolist():
         start = int(joined["start"][at])
-        joined["crc"][at] = crc32c(view[start : start + int(joined["length"][at])])
+        joined["crc"][at] = crc32c(payload[start : start + int(joined["length"][at])])
     return joined
