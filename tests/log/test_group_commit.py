@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.broker.broker import Appended, Broker
 from mainstem.errors import InvalidInput, NotFound, TooLarge
 from mainstem.ledger.commands import AllocateProducer, CommitOffsets, DeleteTopic
 from mainstem.ledger.config import TopicConfig
+from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.records.building import build_batch
 from mainstem.testing.commitlogs import GatedCommitLog
 from mainstem.testing.machine import Machine
@@ -231,3 +234,29 @@ async def test_a_command_that_cannot_be_stored_fails_alone(machine: Machine, met
         await broker.commit_offset("g", "t", offset, metadata=metadata)
     assert (await broker.append_values("t", [b"0"])).base_offset == 0
     assert broker.committed("g", "t") is None
+
+
+async def test_the_checksum_of_large_slices_is_put_together_from_theirs(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CRC_JOINED_BYTES_MIN", 1000)
+    broker, port = await _opened(machine)
+    written: list[tuple[bytes, int | None]] = []
+    append = port.inner.append
+
+    async def noted(entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
+        written.append((b"".join(slices), crc))
+        return await append(entry, slices, crc)
+
+    monkeypatch.setattr(port.inner, "append", noted)
+    port.append_gate.clear()
+    waiting = [asyncio.ensure_future(broker.append_values("t", [b"small"]))]
+    await until(lambda: len(port.appends) == 1)
+    waiting += _appends(broker, 3, size=2000)
+    await settle()
+    port.append_gate.set()
+    await asyncio.gather(*waiting)
+    (_, unknown), (payload, crc) = written
+    assert unknown is None
+    assert len(payload) > 6000
+    assert crc == crc32c(payload)

@@ -27,6 +27,7 @@ from mainstem.ledger.appends import (
     SLICE_PACK,
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
+    AppendRun,
 )
 from mainstem.ledger.commands import (
     Command,
@@ -45,6 +46,7 @@ from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
+from mainstem.records.checksums import joined
 from mainstem.records.header import Slice, SliceFacts, slice_crc
 
 
@@ -403,7 +405,7 @@ class Committer:
             raise self._refusal
         entry = self._entry(group)
         encoded = entry.encode(group.bodies())
-        placement = await self._port.append(encoded, group.slices())
+        placement = await self._port.append(encoded, group.slices(), _payload_crc(group, entry))
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
         self._apply(group, entry, placement)
@@ -510,6 +512,19 @@ class Committer:
         closed = Closed("the log is closed")
         self._stop_writing(self._refusal or closed)
         self._syncs.fail(closed)
+
+
+def _payload_crc(group: Group, entry: Entry) -> int | None:
+    """That of all slices in a row, put together from theirs; None where passing over them again is cheaper."""
+    slices = group.commands - group.singles
+    if not slices or group.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:
+        return None
+    runs = [part.slices for part in entry.parts if isinstance(part, AppendRun)]
+    crc = 0
+    for run in runs:
+        for its, length in zip(run["crc"].tolist(), run["length"].tolist(), strict=True):
+            crc = joined(crc, its, length)
+    return crc
 
 
 def _seen(done: asyncio.Future[Any]) -> None:

@@ -35,12 +35,12 @@ class GatedCommitLog:
         self.sync_errors: list[Exception] = []
         self._running_syncs = 0
 
-    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+    async def append(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
         self.appends.append(len(slices))
         await self.append_gate.wait()
         if self.append_errors:
             raise self.append_errors.pop(0)
-        return await self.inner.append(entry, slices)
+        return await self.inner.append(entry, slices, crc)
 
     async def hold_syncs(self) -> None:
         """Close the gate and let the syncs that passed it before come to their end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import ssl
 from pathlib import Path
@@ -94,6 +95,7 @@ class HttpDoor:
     def _warm_up(self) -> None:
         warm_up()
         self.context.live.broadcast.warm_up()
+        gc.freeze()  # the compiler that was loaded for it stays: no full collection is to walk it
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""

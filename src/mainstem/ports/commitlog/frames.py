@@ -120,9 +120,16 @@ def trailing_copy(frame: Frame, entry: Buffer, log: int) -> bytes:
 
 
 def encode(
-    entry: Buffer, slices: Sequence[Buffer], *, start: int, position: int, log: int, synced: int
+    entry: Buffer,
+    slices: Sequence[Buffer],
+    *,
+    start: int,
+    position: int,
+    log: int,
+    synced: int,
+    crc: int | None = None,
 ) -> tuple[Frame, list[Buffer]]:
-    """A commit as buffers ready to be written at `start`."""
+    """A commit as buffers ready to be written at `start`. `crc`: that of the slices in a row, if it is known."""
     payload_bytes = sum(map(len, slices))
     if len(entry) > limits.ENTRY_BYTES_MAX or payload_bytes > _U4_MAX:
         raise TooLarge(f"a commit of {len(entry)} + {payload_bytes} bytes is over the limit of the log")
@@ -130,9 +137,10 @@ def encode(
     small = payload_bytes <= limits.FRAME_JOINED_BYTES_MAX
     if len(slices) > 1 and (small or payload_bytes <= limits.SLICE_JOINED_BYTES_MAX * len(slices)):
         payload = (b"".join(slices),)
-    crc = 0
-    for part in payload:
-        crc = crc32c(part, crc)
+    if crc is None:
+        crc = 0
+        for part in payload:
+            crc = crc32c(part, crc)
     frame = Frame(start, position, synced, len(entry), payload_bytes, crc)
     parts = [leading_copy(frame, entry, log), *payload, trailing_copy(frame, entry, log)]
     return frame, [b"".join(parts)] if small else parts

@@ -146,15 +146,15 @@ class LocalCommitLog:
         self._files.unlink(self._directory / SUSPECT)
         self._files.fsync_dir(self._directory)
 
-    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
+    async def append(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
         """Write one commit. Raises NoSpace (nothing was written) or ReadOnly.
 
         If the caller is cancelled the commit may be written all the same."""
         size = len(entry) + sum(map(len, slices))
         if self._write_lane.idle and self._shortcut.open(size) and self._writer.has_room(size):
             with self._shortcut:
-                return self._writer.append(entry, slices, self._synced)
-        return await self._write_lane.run(lambda: self._writer.append(entry, slices, self._synced))
+                return self._writer.append(entry, slices, self._synced, crc)
+        return await self._write_lane.run(lambda: self._writer.append(entry, slices, self._synced, crc))
 
     async def sync(self) -> int:
         """Make everything written so far durable. Raises ReadOnly, from then on for good."""

@@ -74,8 +74,9 @@ class Overtaken(Exception):
 
 
 class CommitLog(Protocol):
-    async def append(self, entry: Buffer, slices: Sequence[Buffer]) -> Placement:
-        """Write one commit. Calls do not overlap: the caller groups commands meanwhile.
+    async def append(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
+        """Write one commit. Calls do not overlap: the caller groups commands meanwhile. `crc`: CRC32C of all slices in
+        a row, if the caller knows it.
 
         Raises NoSpace (nothing written, may be tried again) or ReadOnly (an earlier fsync failed)."""
         ...

@@ -72,7 +72,9 @@ class SegmentWriter:
         """Whether a commit of about `size` bytes goes to the current segment and needs no new one."""
         return self._current is not None and self._current.segment.data_end + 2 * size < self._segment_bytes
 
-    def append(self, entry: Buffer, slices: Sequence[Buffer], synced: int) -> Placement:
+    def append(
+        self, entry: Buffer, slices: Sequence[Buffer], synced: int, crc: int | None = None
+    ) -> Placement:
         """Write one commit. Raises NoSpace or ReadOnly, and then nothing was written."""
         self.check()
         current = self._current
@@ -80,7 +82,13 @@ class SegmentWriter:
             current = self.start_segment()
         segment = current.segment
         frame, buffers = frames.encode(
-            entry, slices, start=segment.data_end, position=self.end, log=self._log.low, synced=synced
+            entry,
+            slices,
+            start=segment.data_end,
+            position=self.end,
+            log=self._log.low,
+            synced=synced,
+            crc=crc,
         )
         try:
             write_all(current.file, buffers, frame.start)
