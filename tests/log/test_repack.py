@@ -781,3 +781,23 @@ async def test_nothing_promised_is_broken_wherever_the_power_goes(
             raise
         finally:
             await machine.kill()
+
+
+async def test_it_gives_way_to_who_writes_much_until_too_much_waits(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await machine.open()
+    await _write_two(broker, 120)
+    working = repacker(broker)
+    working._options = replace(SMALL, bytes_per_s=1 << 40)
+    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_BYTES_PER_S", -1)  # whatever is written is much
+    machine.clock.advance(1_000)
+    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_S", 0.001)
+    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 2 * (working.debt_objects + 1))
+    step = asyncio.ensure_future(working.step())
+    done, _ = await asyncio.wait([step], timeout=0.1)
+    assert not done
+    assert working.counts.copied_bytes == 0
+    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 2 * working.debt_objects)
+    assert await step
+    assert working.counts.copied_bytes > 0

@@ -214,6 +214,7 @@ class Log:
             hold_back=self._committer.hold_back,
             collect=self.collect,
             copies=self.store_copies,
+            written_bytes=lambda: self._committer.written_bytes,
         )
 
     @property

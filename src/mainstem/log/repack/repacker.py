@@ -79,6 +79,7 @@ class Repacker:
         hold_back: Callable[[float], None],
         collect: Callable[[], Awaitable[int]],
         copies: StoreCopies,
+        written_bytes: Callable[[], int],
     ) -> None:
         self._port = port
         self._ledger = ledger
@@ -92,6 +93,7 @@ class Repacker:
         self._hold_back = hold_back  # every group of commands, for so many seconds
         self._collect = collect  # delete objects of the log that nothing needs
         self._copies = copies
+        self._written_bytes = written_bytes  # to the log, so far
         self._files = RepackedFiles(ledger.repacked, store)
         self._replaced = Replaced(ledger, clock, options.grace_s)
         self._wake = asyncio.Event()
@@ -101,6 +103,8 @@ class Repacker:
         self._stored = 0  # files, so that each has a name of its own
         self._orphans_at: float | None = None
         self._paced_from = 0.0
+        self._looked = clock.monotonic(), written_bytes()  # when, and what was written by then
+        self._busy = False
         self.counts = RepackCounts()
         self.behind: Callable[[Sequence[LogObject]], Sequence[LogObject]] = (
             list  # which objects are old enough
@@ -264,11 +268,25 @@ class Repacker:
         """Wait until as much more may be read."""
         if not self._options.bytes_per_s:
             return
+        while self._gives_way():  # noqa: ASYNC110 - nobody tells when little is written
+            await asyncio.sleep(limits.REPACK_GIVES_WAY_S)
         now = self._clock.monotonic()
         wait = self._paced_from - now
         self._paced_from = max(self._paced_from, now) + size / self._options.bytes_per_s
         if wait > 0:
             await asyncio.sleep(wait)
+
+    def _gives_way(self) -> bool:
+        return self._much_is_written() and self.debt_objects < limits.REPACK_DEBT_OBJECTS_MAX // 2
+
+    def _much_is_written(self) -> bool:
+        """Whether the log has had better things to do since this was last asked, a moment ago at least."""
+        now, (looked_at, before) = self._clock.monotonic(), self._looked
+        if now - looked_at >= limits.REPACK_GIVES_WAY_S:
+            written = self._written_bytes()
+            self._looked = now, written
+            self._busy = written - before > (now - looked_at) * limits.REPACK_GIVES_WAY_BYTES_PER_S
+        return self._busy
 
     # What is dead
 
