@@ -18,6 +18,7 @@ MASTER_ENV = "MAINSTEM_SPARK_MASTER"
 # Two attempts at a task: a Python worker that was killed must not fail the whole job.
 MASTER_DEFAULT = "local[*,2]"
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _SETTINGS = {
     "spark.driver.memory": "1g",
@@ -29,7 +30,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # From the first line on: by the time Spark's own setting of the level counts, it has said a good deal.
-    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"',
+    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"',
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
@@ -53,12 +54,20 @@ def open_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     builder = builder.master(master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT)
-    for key, value in {**_local(master), **(settings or {})}.items():
+    for key, value in _over(_local(master), settings or {}).items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
     except Exception as error:
         raise SparkMissing(f"Spark does not start: {error}") from error
+
+
+def _over(ours: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Settings over ours; options of Java go behind ours."""
+    given = dict(settings)
+    if _JAVA_OPTIONS in ours and _JAVA_OPTIONS in given:
+        given[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+    return {**ours, **given}
 
 
 def _local(master: str | None) -> Mapping[str, str]:
