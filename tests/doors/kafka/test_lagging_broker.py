@@ -7,7 +7,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
@@ -17,6 +19,7 @@ from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.testing.batches import batch
 
 from .conftest import opened
+from .messages import make
 from .requests import metadata, produce
 from .wire import Wire
 
@@ -97,3 +100,24 @@ async def test_records_that_may_have_been_written_are_not_said_not_to_be(
         assert answer.responses[0].partition_responses[0].error_code is ErrorCode.request_timed_out
         await ahead.log.barrier()
         assert [record.value for record in await ahead.read("t", 0)] == [b"once"]
+
+
+async def test_administrators_find_what_another_broker_made_and_changed(two: list[Broker]) -> None:
+    ahead, behind = two
+    async with opened(behind) as stage:
+        wire = await stage.connect()
+        await ahead.create_topic("one")
+        change = {"name": "retention.ms", "config_operation": 0, "value": "5"}
+        resource = {"resource_type": 2, "resource_name": "one", "configs": [change]}
+        asked = make(load_request_schema(44, 1), {"resources": [resource], "validate_only": False})
+        assert [row.error_code for row in (await wire.ask(asked)).responses] == [ErrorCode.none]
+        await ahead.log.barrier()
+        await ahead.change_topic("one", lambda config: msgspec.structs.replace(config, retention_ms=9))
+        described = {"resource_type": 2, "resource_name": "one", "configuration_keys": ["retention.ms"]}
+        answer = await wire.ask(
+            make(
+                load_request_schema(32, 4),
+                {"resources": [described], "include_synonyms": False, "include_documentation": False},
+            )
+        )
+        assert [entry.value for entry in answer.results[0].configs] == ["9"]

@@ -52,4 +52,4 @@ def _replaced(context: KafkaContext, resource: AlterConfigsResource, config: Top
     return configs.replaced(settings, context.broker.options.default_config, config)
 
 
-API = Api(33, 0, 2, handle)
+API = Api(33, 0, 2, handle, fresh=True)

@@ -118,6 +118,7 @@ class Api:
     last: int  # newest version spoken: what the handler takes and answers
     handle: Handler
     metered: bool = True  # its time counts against the quota of whoever asks
+    fresh: bool = False  # it is about topics that another broker may have made or changed a moment ago
 
 
 def _in_front(version: int) -> int | None:

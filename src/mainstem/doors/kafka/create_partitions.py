@@ -60,4 +60,4 @@ def _result(name: TopicName, outcome: Outcome) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=outcome.message)
 
 
-API = Api(37, 0, 3, handle)
+API = Api(37, 0, 3, handle, fresh=True)

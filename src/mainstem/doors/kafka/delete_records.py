@@ -50,4 +50,4 @@ async def _trim(broker: Broker, name: str, wanted: DeleteRecordsPartition) -> in
     return await broker.trim(name, offset, wanted.partition_index)
 
 
-API = Api(21, 0, 2, handle)
+API = Api(21, 0, 2, handle, fresh=True)

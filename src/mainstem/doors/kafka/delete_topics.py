@@ -78,4 +78,4 @@ for _version in range(_FIRST, _LAST):
     _older = import_module(f"kio.schema.delete_topics.v{_version}.request").DeleteTopicsRequest
     bridge(_older, DeleteTopicsRequest, _from_names)
 
-API = Api(20, _FIRST, _LAST, handle)
+API = Api(20, _FIRST, _LAST, handle, fresh=True)

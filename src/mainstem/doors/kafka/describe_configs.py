@@ -18,6 +18,7 @@ from 4):
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import struct
 from collections.abc import Collection
@@ -45,7 +46,7 @@ from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.versions import convert
 from mainstem.doors.kafka.wire import INT16, INT32, NO_TAGS, write_count, write_string
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, Unavailable
 from mainstem.ledger.config import TopicConfig
 
 _FLEXIBLE_FROM = 4
@@ -58,6 +59,9 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
 
 
 async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> None:
+    # Administrators look at what they changed, through any broker. What is known is told though the store is away.
+    with contextlib.suppress(Unavailable):
+        await call.context.broker.log.barrier()
     flexible = call.version >= _FLEXIBLE_FROM
     form = _Form(call.version, request.include_synonyms, request.include_documentation)
     resources = dict.fromkeys(

@@ -55,4 +55,4 @@ def _state(info: ProducerInfo) -> ProducerState:
     )
 
 
-API = Api(61, 0, 0, handle)
+API = Api(61, 0, 0, handle, fresh=True)

@@ -104,4 +104,4 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-API = Api(75, 0, 0, handle)
+API = Api(75, 0, 0, handle, fresh=True)

@@ -13,6 +13,7 @@ Request header, after the four bytes of length:
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
 from mainstem.doors.kafka.request import Request
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
-from mainstem.errors import MalformedRequest
+from mainstem.errors import MalformedRequest, Unavailable
 from mainstem.ledger.client_quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
@@ -191,6 +192,9 @@ class Dispatch:
 
 
 async def _handle(api: Api, call: Call, message: object, request: Request) -> None:
+    if api.fresh:
+        with contextlib.suppress(Unavailable):  # what is known is told though the store is away
+            await call.context.broker.log.barrier()
     if call.context.access is None:
         answer = await api.handle(call, message)
     else:

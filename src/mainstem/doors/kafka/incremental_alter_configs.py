@@ -75,4 +75,4 @@ def _edit(entry: AlterableConfig) -> Edit:
     return Edit(entry.name, operation, value_given(entry.name, entry.value))
 
 
-API = Api(44, 0, 1, handle)
+API = Api(44, 0, 1, handle, fresh=True)
