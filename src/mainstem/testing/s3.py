@@ -33,7 +33,7 @@ class S3Server:
     secret_access_key = "test-secret"
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()  # it does not run where this does
         folder.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
