@@ -78,6 +78,18 @@ async def test_commits_survive_a_clean_restart_and_go_on(reopen: Reopen) -> None
     assert await contents(log) == [sample_content(number) for number in range(60)]
 
 
+async def test_what_was_synced_as_it_was_written_needs_no_sync(reopen: Reopen) -> None:
+    log = await reopen()
+    for number in range(3):
+        payload = [bytes([number]) * 50_000, bytes([number]) * 7]
+        placement, sync_s = await log.append_synced(b"%d" % number, payload)
+        assert placement.position == number
+        assert sync_s is None or log.synced == number + 1
+    assert await log.sync() == log.synced == 3
+    log = await reopen()
+    assert await contents(log) == [(number, b"%d" % number, bytes([number]) * 50_007) for number in range(3)]
+
+
 async def test_follow_starts_anywhere(reopen: Reopen) -> None:
     log = await reopen()
     await append_samples(log, 60)

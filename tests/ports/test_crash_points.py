@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mainstem import limits
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.testing.files import Policy, SimFiles, SimulatedCrash
@@ -35,7 +36,19 @@ async def append(log: LocalCommitLog, promises: Promises, life: int) -> None:
     del promises.attempted[number:]
     entry, payload = b"life %d commit %d" % (life, number), b"%d/%d " % (life, number) * (number % 7 * 25)
     promises.attempted.append((entry, payload))
-    await log.append(entry, [payload[:10], payload[10:]])
+    slices = [payload[:10], payload[10:]]
+    if number % 3 == 2:
+        _, sync_s = await log.append_synced(entry, slices)
+        if sync_s is not None:
+            promises.synced = number + 1
+    else:
+        await log.append(entry, slices)
+
+
+@pytest.fixture(autouse=True)
+def only_the_smallest_are_written_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others take the way of large commits: to another thread, which may sync them as well."""
+    monkeypatch.setattr(limits, "SHORTCUT_BYTES_MAX", 100)
 
 
 async def work(log: LocalCommitLog, promises: Promises, life: int) -> None:

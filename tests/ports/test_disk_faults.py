@@ -7,11 +7,17 @@ import contextlib
 
 import pytest
 
+from mainstem import limits
 from mainstem.errors import NoSpace, ReadOnly, TooLarge
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.testing.files import SimFiles
 
 from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content
+
+
+async def _a_sync_waits(files: SimFiles) -> None:
+    while not files.syncs_waiting:  # noqa: ASYNC110 - it waits on another thread
+        await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("room", [0, 1, 47, 48, 60, 100, 200, 300])
@@ -141,6 +147,62 @@ async def test_a_failed_fsync_is_final_and_reads_go_on() -> None:
     after = await open_log(SIM_DIRECTORY, files.reboot("lost"))
     assert await contents(after) == [sample_content(number) for number in range(3)]
     await after.close()
+
+
+async def test_a_failed_fsync_of_a_commit_just_written_is_final_too() -> None:
+    files = SimFiles()
+    log = await open_log(SIM_DIRECTORY, files)
+    await append_samples(log, 3)
+    await log.sync()
+    files.fail_next_fdatasync()
+    with pytest.raises(ReadOnly, match="restart"):
+        await log.append_synced(b"in doubt", [b"x" * limits.SHORTCUT_BYTES_MAX])
+    assert log.synced == 3
+    with pytest.raises(ReadOnly):
+        await log.append(b"refused", [])
+    with pytest.raises(ReadOnly):
+        await log.sync()
+    await log.close()
+    after = await open_log(SIM_DIRECTORY, files.reboot("lost"))
+    assert after.suspect
+    assert await contents(after) == [sample_content(number) for number in range(3)]
+    await after.close()
+
+
+async def test_a_commit_is_synced_as_it_is_written_unless_a_sync_runs() -> None:
+    files = SimFiles()
+    log = await open_log(SIM_DIRECTORY, files, segment_bytes=1 << 20)
+    large = [b"x" * limits.SHORTCUT_BYTES_MAX]
+    _, sync_s = await log.append_synced(b"alone", large)
+    assert sync_s is not None
+    assert log.synced == 1
+    release = files.hold_syncs()
+    running = asyncio.ensure_future(log.sync())
+    await _a_sync_waits(files)
+    assert (await log.append_synced(b"beside", large))[1] is None
+    assert log.synced == 1
+    release.set()
+    assert await running == 1
+    assert await log.sync() == 2
+    await log.close()
+
+
+async def test_a_sync_beside_one_of_a_commit_just_written_waits_for_it() -> None:
+    """Each of them closes the files that it was the last to sync."""
+    files = SimFiles()
+    log = await open_log(SIM_DIRECTORY, files, segment_bytes=1 << 20)
+    await append_samples(log, 1)
+    await log.roll()
+    release = files.hold_syncs()
+    written = asyncio.ensure_future(log.append_synced(b"large", [b"x" * limits.SHORTCUT_BYTES_MAX]))
+    await _a_sync_waits(files)
+    syncing = asyncio.ensure_future(log.sync())
+    await asyncio.sleep(0.02)  # it would be in there by now
+    assert files.syncs_waiting == 1
+    release.set()
+    await asyncio.gather(written, syncing)
+    assert log.synced == 2
+    await log.close()
 
 
 async def test_a_failed_fsync_while_sealing_is_final_too() -> None:

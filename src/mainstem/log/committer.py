@@ -405,7 +405,14 @@ class Committer:
             raise self._refusal
         entry = self._entry(group)
         encoded = entry.encode(group.bodies())
-        placement = await self._port.append(encoded, group.slices(), _payload_crc(group, entry))
+        payload, crc = group.slices(), _payload_crc(group, entry)
+        if self._delivery.waits_for_sync(entry):
+            placement, sync_s = await self._port.append_synced(encoded, payload, crc)
+        else:
+            placement, sync_s = await self._port.append(encoded, payload, crc), None
+        if sync_s is not None:
+            self.measures.synced(sync_s)
+            group.began += sync_s
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
         self._apply(group, entry, placement)

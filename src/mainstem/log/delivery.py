@@ -122,6 +122,15 @@ class Delivery:
             else:
                 self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
 
+    def waits_for_sync(self, entry: Entry) -> bool:
+        """Whether somebody will wait for this entry to be durable."""
+        relaxed = self._visibility.relaxed
+        return not all(
+            isinstance(part, AppendRun)
+            and all(relaxed[stream] for stream in set(part.slices["stream"].tolist()))
+            for part in entry.parts
+        )
+
     def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
         """Make known what another broker committed: nobody here waits for an answer."""
         start = placement.start

@@ -32,8 +32,11 @@ class Syncs:
 
     def after(self, position: int, action: WhenSynced) -> None:
         """Run `action` once the commit at `position` is durable. Positions rise."""
-        self._waiting.append((position, action))
-        self._wanted.set()
+        if position < self._port.synced and not self._waiting:
+            action()  # it was synced as it was written
+        else:
+            self._waiting.append((position, action))
+            self._wanted.set()
 
     async def all_written(self) -> None:
         """Wait until everything written so far is durable."""
@@ -47,6 +50,9 @@ class Syncs:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            self._act(self._port.synced)
+            if not self._waiting:
+                continue
             began = self._clock.monotonic()
             try:
                 synced = await self._port.sync()
@@ -56,10 +62,13 @@ class Syncs:
                 self.fail(refusal)
                 continue
             self._measures.synced(self._clock.monotonic() - began)
-            while self._waiting and self._waiting[0][0] < synced:
-                self._waiting.popleft()[1]()
+            self._act(synced)
             if self._waiting:
                 self._wanted.set()
+
+    def _act(self, synced: int) -> None:
+        while self._waiting and self._waiting[0][0] < synced:
+            self._waiting.popleft()[1]()
 
     def fail(self, error: MainstemError) -> None:
         """Nothing that waits will ever be durable."""

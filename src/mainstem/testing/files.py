@@ -52,6 +52,7 @@ class SimFiles:
         self._sync_failures = 0
         self._short_writes = 0
         self._syncs_held: threading.Event | None = None
+        self.syncs_waiting = 0
 
     # Faults
 
@@ -230,7 +231,9 @@ class SimFiles:
     def _fdatasync(self, inode: Inode) -> None:
         held = self._syncs_held
         if held is not None:
+            self.syncs_waiting += 1
             held.wait()
+            self.syncs_waiting -= 1
         with self._lock:
             self._enter()
             if self._sync_failures:

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from mainstem import events, limits
 from mainstem.doors.kafka.api import Call, Part
+from mainstem.doors.kafka.landing import fresh
 from mainstem.doors.kafka.request import Request
 from mainstem.doors.kafka.security.certificates import principal_of
 from mainstem.doors.kafka.wire import INT32
@@ -53,10 +52,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         )
         self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
         self._client_ids: tuple[bytes, str] = (b"", "")
-        self._scratch = connections.scratch
+        self._landing = connections.landing
+        self._bulk = False  # the client sends much, so that it is received into the landing
+        self._buffer = connections.scratch  # what is received into now
         self._stub = b""  # a length of which not all four bytes have arrived
         self._frame: memoryview | None = None  # of the request that is being received
         self._filled = 0
+        self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
         self._line: deque[Request] = deque()
         self._waiting: deque[memoryview] = deque()
         self._held_bytes = 0
@@ -86,7 +88,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
             return self._frame[self._filled :]
-        return self._scratch[len(self._stub) :]
+        if self._bulk:
+            self._buffer = self._landing.room(self._expected)
+        else:
+            self._buffer = self._connections.scratch
+        return self._buffer[len(self._stub) :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active_at = self.now()
@@ -136,26 +142,33 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # Requests in
 
     def _receive(self, nbytes: int) -> None:
-        """Serve the whole frames in the shared buffer, and keep what is left."""
-        scratch, at = self._scratch, 0
+        """Serve the whole frames that have arrived, and keep what is left."""
+        buffer, at, landed = self._buffer, 0, self._bulk
         if self._stub:
-            scratch[: len(self._stub)] = self._stub
+            buffer[: len(self._stub)] = self._stub
             nbytes += len(self._stub)
             self._stub = b""
+        if landed:
+            self._landing.take(nbytes)
+        self._bulk = nbytes >= limits.KAFKA_BULK_READ_BYTES
         while nbytes - at >= _LENGTH_BYTES:
-            length = self._checked(INT32.unpack_from(scratch, at)[0])
+            length = self._checked(INT32.unpack_from(buffer, at)[0])
             begin = at + _LENGTH_BYTES
             at = begin + length
             if at > nbytes:
-                # Not touched yet: a client that announces much and sends little costs little.
-                self._frame = np.empty(length, np.uint8).data
                 self._filled = nbytes - begin
-                self._frame[: self._filled] = scratch[begin:nbytes]
+                self._expected = length + _LENGTH_BYTES
+                if landed and at <= len(buffer):
+                    self._landing.take(at - nbytes)
+                    self._frame = buffer[begin:at]
+                else:
+                    self._frame = fresh(length)
+                    self._frame[: self._filled] = buffer[begin:nbytes]
                 return
-            self._take(scratch[begin:at], shared=True)
+            self._take(buffer[begin:at], shared=not landed)
             if self.closed:
                 return
-        self._stub = bytes(scratch[at:nbytes])
+        self._stub = bytes(buffer[at:nbytes])
 
     def _receive_rest(self, nbytes: int) -> None:
         frame = self._frame

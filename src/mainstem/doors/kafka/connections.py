@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mainstem import events, limits
 from mainstem.doors.held import HeldConnections
+from mainstem.doors.kafka.landing import Landing
 from mainstem.doors.kafka.metrics import KafkaMetrics
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Connections(HeldConnections["KafkaConnection"]):
         self._crowded_out: set[KafkaConnection] = set()
         self.metrics = metrics
         self.scratch = memoryview(bytearray(limits.KAFKA_RECEIVE_BUFFER_BYTES))
+        self.landing = Landing()
         self._loop = asyncio.get_running_loop()
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import struct
 
-import numpy as np
-
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.api import Reply
 from mainstem.doors.kafka.errors import produce_code_of
+from mainstem.doors.kafka.landing import kept
 from mainstem.doors.kafka.wire import INT32, span, write_string
 from mainstem.errors import MainstemError
 from mainstem.ledger.topics import Topic
-from mainstem.records.header import Slice
 
 _ANSWER = struct.Struct(">ihqqq")  # index, error code, base offset, append time, first offset
 
@@ -76,7 +74,7 @@ class LoneBatches:
         if first < 0 or body[end:] != self._end:
             return False
         try:
-            placing, facts = self._broker.place(topic, index, _owned(body, first, end), self._joins)
+            placing, facts = self._broker.place(topic, index, kept(body, first, end), self._joins)
         except MainstemError as error:
             self.refuse(index, error, reply)
             return True
@@ -98,13 +96,6 @@ class LoneBatches:
         message = write_string(str(error), self._flexible)
         failure = _ANSWER.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
         reply.send((self._head + failure + none + message + rest,), failed=True)
-
-
-def _owned(body: memoryview, first: int, end: int) -> Slice:
-    """The batch in memory of its own. A frame too long for the shared buffer came in such, of which it is all but a
-    few bytes: to copy it would cost as much as to receive it."""
-    batch = body[first:end]
-    return batch if isinstance(body.obj, np.ndarray) else bytearray(batch)
 
 
 class _LoneBatch:

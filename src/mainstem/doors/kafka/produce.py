@@ -44,6 +44,7 @@ from mainstem.broker.streams import Streams
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
 from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.errors import produce_code_of
+from mainstem.doors.kafka.landing import kept
 from mainstem.doors.kafka.lone_batch import LoneBatches
 from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
@@ -62,6 +63,7 @@ from mainstem.doors.kafka.wire import (
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
 from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE
 from mainstem.ledger.topics import Topic
+from mainstem.records.header import Slice
 
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
@@ -83,7 +85,7 @@ class _Part:
 
     __slots__ = ("append_time", "base", "code", "index", "message", "records", "start", "stream", "work")
 
-    def __init__(self, index: int, records: bytearray | None) -> None:
+    def __init__(self, index: int, records: Slice | None) -> None:
         self.index = index
         self.records = records  # until they are placed
         self.work: _Produce | None = None  # while they are placed
@@ -387,7 +389,7 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
     for _ in range(partitions):
         (index,) = INT32.unpack_from(body, at)
         first, at = span(body, at + 4, flexible)
-        topic.parts.append(_Part(index, None if first < 0 else bytearray(body[first:at])))
+        topic.parts.append(_Part(index, None if first < 0 else kept(body, first, at)))
         if flexible:
             at = skip_tags(body, at)
     return skip_tags(body, at) if flexible else at

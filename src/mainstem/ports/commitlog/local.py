@@ -17,6 +17,8 @@ another beside it, and the third does what nobody waits for (seals, drops, check
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -67,6 +69,7 @@ class LocalCommitLog:
         self._write_lane = Lane("mainstem-write")
         self._sync_lane = Lane("mainstem-sync")
         self._chore_lane = Lane("mainstem-chores")
+        self._syncing = threading.Lock()  # on the sync lane, or behind a write on the other one
         self._closed = False
 
     @classmethod
@@ -150,19 +153,45 @@ class LocalCommitLog:
         """Write one commit. Raises NoSpace (nothing was written) or ReadOnly.
 
         If the caller is cancelled the commit may be written all the same."""
+        placement = self._append_quickly(entry, slices, crc)
+        if placement is not None:
+            return placement
+        return await self._write_lane.run(lambda: self._writer.append(entry, slices, self._synced, crc))
+
+    async def append_synced(
+        self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None
+    ) -> tuple[Placement, float | None]:
+        placement = self._append_quickly(entry, slices, crc)
+        if placement is not None:
+            return placement, None
+        if not self._sync_lane.idle:  # it has older commits to sync: the write need not wait for them
+            return await self.append(entry, slices, crc), None
+        return await self._write_lane.run(lambda: self._append_synced(entry, slices, crc))
+
+    def _append_quickly(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None) -> Placement | None:
+        """Here and now, if that is likely to be quick."""
         size = len(entry) + sum(map(len, slices))
         if self._write_lane.idle and self._shortcut.open(size) and self._writer.has_room(size):
             with self._shortcut:
                 return self._writer.append(entry, slices, self._synced, crc)
-        return await self._write_lane.run(lambda: self._writer.append(entry, slices, self._synced, crc))
+        return None
+
+    def _append_synced(
+        self, entry: Buffer, slices: Sequence[Buffer], crc: int | None
+    ) -> tuple[Placement, float]:
+        placement = self._writer.append(entry, slices, self._synced, crc)
+        began = time.perf_counter()
+        self._sync()
+        return placement, time.perf_counter() - began
 
     async def sync(self) -> int:
         """Make everything written so far durable. Raises ReadOnly, from then on for good."""
         return await self._sync_lane.run(self._sync)
 
     def _sync(self) -> int:
-        self._synced = self._writer.sync()
-        return self._synced
+        with self._syncing:
+            self._synced = self._writer.sync()
+            return self._synced
 
     def follow(self, position: int) -> AsyncIterator[list[Committed]]:
         """The commits from `position` up to the tail, in chunks. Raises LogDamaged."""

@@ -81,6 +81,15 @@ class CommitLog(Protocol):
         Raises NoSpace (nothing written, may be tried again) or ReadOnly (an earlier fsync failed)."""
         ...
 
+    async def append_synced(
+        self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None
+    ) -> tuple[Placement, float | None]:
+        """As `append`, for a commit that somebody waits for: it is synced in the same go where that spares switching to
+        another thread and back. Returns also the seconds that took, None if it is left to `sync`.
+
+        Raises ReadOnly as well if the sync failed; then the commit may be written all the same."""
+        ...
+
     async def sync(self) -> int:
         """Make everything written so far durable. Returns the position below which all is durable.
 

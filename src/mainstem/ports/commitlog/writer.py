@@ -1,6 +1,6 @@
 """Writing a local log: the segment that takes the commits, and the change to the next one.
 
-Runs on the writer lane; `sync` runs on the sync lane beside it.
+Runs on the writer lane; `sync` runs on the sync lane beside it, or there, one at a time.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class SegmentWriter:
         return current
 
     def sync(self) -> int:
-        """Make all written so far durable, older segments first. A failure is final. Runs on the sync lane.
+        """Make all written so far durable, older segments first. A failure is final. Calls do not overlap.
 
         Returns the position below which all is durable."""
         self.check()

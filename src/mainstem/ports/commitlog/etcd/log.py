@@ -199,6 +199,11 @@ class EtcdCommitLog:
         if isinstance(error, Overtaken):
             self._undelivered += error.commits
 
+    async def append_synced(
+        self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None
+    ) -> tuple[Placement, float | None]:
+        return await self.append(entry, slices), None  # what is written is durable
+
     async def sync(self) -> int:
         """All that is written is durable already, and so is what a checkpoint of another broker holds."""
         self._check_open()
