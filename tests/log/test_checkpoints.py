@@ -4,6 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
@@ -112,6 +113,20 @@ async def test_a_killed_child_leaves_a_directory_that_opens(tmp_path: Path) -> N
     assert len((await scan(broker, "relaxed"))[0]) == 30
     await broker.close()
     assert not list((tmp_path / "checkpoints").glob("*.tmp"))
+
+
+async def test_a_child_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
+    await _work(broker)
+    await broker.close()
+    checkpoints = ChildCheckpoints(tmp_path)
+    saving = asyncio.ensure_future(checkpoints.save())
+    await asyncio.sleep(0)
+    (child,) = (one for one in psutil.Process().children() if "mainstem.log.checkpointer" in one.cmdline())
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert not child.is_running()
 
 
 async def test_a_restart_replays_only_what_follows_the_checkpoint(machine: Machine) -> None:

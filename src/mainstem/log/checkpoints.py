@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Protocol
@@ -77,20 +78,20 @@ class SharedChildCheckpoints:
 
 
 async def _run_child(told: bytes, *arguments: str) -> None:
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "mainstem.log.checkpointer",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+    # Not asyncio's: uvloop forks, so the loop stands still while the page tables of a large process are copied (20 ms
+    # for 400 MB). This one starts the child with vfork, in less than one.
+    child = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-m", "mainstem.log.checkpointer", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
+    talk = asyncio.ensure_future(asyncio.to_thread(child.communicate, told))
     try:
-        _, said = await child.communicate(told)
+        _, said = await asyncio.shield(talk)
     except asyncio.CancelledError:
         child.kill()
-        await child.wait()
+        await talk
         raise
     if child.returncode != 0:
         raise StorageError(f"no checkpoint was made: {said.decode(errors='replace').strip()[-500:]}")
