@@ -95,6 +95,7 @@ def test_a_stretch_is_replayed_and_asked_for_in_sql(broker: Broker, topic: str, 
     assert [row["total"] for row in lines(asked)] == [15, 3]
     spoken = [line for line in asked.stderr.splitlines() if "incubator" not in line]  # the Java's own word
     assert spoken == [], "how Spark starts is nobody's business"
+    assert not list(tmp_path.iterdir()), "Spark left something where it was started"
 
 
 def test_what_cannot_be_done_is_one_line(broker: Broker, topic: str, tmp_path: Path) -> None:

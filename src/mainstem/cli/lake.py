@@ -41,7 +41,8 @@ def lake() -> None:
 def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> None:
     """Drive the lake: materialise, publish tables, maintain, collect garbage.
 
-    Runs until SIGINT or SIGTERM; a server that is away is waited for. Several drivers may run at once.
+    Runs until SIGINT or SIGTERM; a server that is away is waited for. Several drivers may run at once. A server that
+    wants a key gets the one in MAINSTEM_API_KEY.
     """
     from mainstem.spark.running import run_driver
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -15,8 +16,12 @@ from mainstem.config import FILE_DEFAULT, FILE_ENV, SETTINGS, Setting, resolve
 Command = Callable[..., Any]
 
 
-def takes_settings(*names: str) -> Callable[[Command], Command]:
-    """Give a command flags for these settings, or for all. Its first argument is what they resolve to."""
+def takes_settings(
+    *names: str, described: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Command], Command]:
+    """Give a command flags for these settings, or for all. Its first argument is what they resolve to.
+
+    `described`: help for those that mean something of their own to this command."""
     rows = [row for row in SETTINGS if not names or row.name in names]
 
     def decorate(function: Command) -> Command:
@@ -28,7 +33,7 @@ def takes_settings(*names: str) -> Callable[[Command], Command]:
 
         decorated: Command = command
         for row in reversed(rows):
-            decorated = _option(row)(decorated)
+            decorated = _option(row, described.get(row.name))(decorated)
         return click.option(
             "--config",
             "config_file",
@@ -39,7 +44,7 @@ def takes_settings(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _option(row: Setting) -> Callable[[Command], Command]:
+def _option(row: Setting, described: str | None) -> Callable[[Command], Command]:
     def check(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
         """It stays text, to be resolved with the other sources."""
         try:
@@ -57,5 +62,5 @@ def _option(row: Setting) -> Callable[[Command], Command]:
         flag_value="true" if isinstance(row.default, bool) else None,  # a flag alone turns it on
         callback=check,
         metavar=row.kind.metavar,
-        help=f"{row.help} [{row.env}; default {default}]",
+        help=described or f"{row.help} [{row.env}; default {default}]",
     )

@@ -64,6 +64,9 @@ class Target:
         return with_client(self.url, self.api_key, lambda client: work(ServerStore(client)), offline=_OFFLINE)
 
 
+_DATA_DIR = "Open this log instead of talking to a server. No server may have it open."
+
+
 def takes_server(function: Command) -> Command:
     """Give a command the flags that name a server. Its first argument is that."""
 
@@ -78,7 +81,7 @@ def takes_target(*settings: str) -> Callable[[Command], Command]:
     """Give a command the flags that name a server or a directory. Its first argument is that."""
 
     def decorate(function: Command) -> Command:
-        @takes_settings("data_dir", *settings)
+        @takes_settings("data_dir", *settings, described={"data_dir": _DATA_DIR})
         @functools.wraps(function)
         def command(resolved: Resolved, *, url: str | None, api_key: str | None, **arguments: Any) -> Any:
             return function(Target(url, api_key, resolved), **arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,5 +75,7 @@ def _local(master: str | None) -> Mapping[str, str]:
     """Settings for a JVM of our own. A cluster has its own memory and addresses."""
     chosen = master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT
     if chosen.startswith("local"):
-        return _SETTINGS
+        # Else Spark leaves a folder wherever it was started, although no table of ours is in there.
+        warehouse = Path(tempfile.gettempdir()) / f"mainstem-spark-{os.getuid()}"
+        return {**_SETTINGS, "spark.sql.warehouse.dir": warehouse.as_uri()}
     return {key: value for key, value in _SETTINGS.items() if key.startswith("spark.sql.")}
