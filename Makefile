@@ -14,7 +14,7 @@ THROUGH := $(wildcard tests/doors/kafka/test_*clients.py) tests/doors/kafka/test
 .PHONY: help setup console run test test-cluster check format bench chaos clean docs reference bench-peers
 
 help:            ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
 setup: $(STAMP)  ## make .venv with everything in it
 

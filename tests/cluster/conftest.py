@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.testing.cluster import BrokerProcesses, broker_processes
 from mainstem.testing.etcd import EtcdCluster
 from mainstem.testing.s3 import S3Server
@@ -17,6 +20,18 @@ def folder_brokers(tmp_path: Path) -> Iterator[BrokerProcesses]:
     """Over a bucket that is a folder."""
     with broker_processes(tmp_path, "--store", (tmp_path / "bucket").as_uri()) as brokers:
         yield brokers
+
+
+@pytest.fixture
+async def two_brokers(tmp_path: Path) -> AsyncIterator[list[Broker]]:
+    """In this process, over a bucket that is a folder."""
+    place = SharedPlace((tmp_path / "bucket").as_uri())
+    async with AsyncExitStack() as stack:
+        opened = []
+        for name in ("one", "two"):
+            opened.append(await Broker.open(BrokerOptions(tmp_path / name, place=place)))
+            stack.push_async_callback(opened[-1].close)
+        yield opened
 
 
 @pytest.fixture(params=["folder", "s3", "etcd"])

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker import Broker
 from mainstem.doors.http.app import App
 from mainstem.doors.http.context import Context
-from mainstem.ports.commitlog.places import SharedPlace
 
 # A router's settings and its destination's. All but the first have it append its copies.
 _WAYS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
@@ -51,18 +48,13 @@ class Peer:
 
 
 @pytest.fixture
-async def peers(tmp_path: Path) -> AsyncIterator[list[Peer]]:
-    place = SharedPlace((tmp_path / "bucket").as_uri())
-    async with AsyncExitStack() as stack:
-        opened = []
-        for name in ("one", "two"):
-            broker = await Broker.open(BrokerOptions(tmp_path / name, place=place))
-            stack.push_async_callback(broker.close)
-            await broker.cluster.join({"http": name})
-            peer = Peer(broker)
-            stack.push_async_callback(peer.client.aclose)
-            opened.append(peer)
-        yield opened
+async def peers(two_brokers: list[Broker]) -> AsyncIterator[list[Peer]]:
+    for broker, name in zip(two_brokers, ("one", "two"), strict=True):
+        await broker.cluster.join({"http": name})
+    found = [Peer(broker) for broker in two_brokers]
+    yield found
+    for peer in found:
+        await peer.client.aclose()
 
 
 async def _route(peer: Peer, way: str) -> None:

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import httpx
 import pytest
 
 from mainstem import limits
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker import Broker
 from mainstem.doors.http.app import App
 from mainstem.doors.http.context import Context
-from mainstem.ports.commitlog.places import SharedPlace
 
 _POSITION = "mainstem-position"
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[list[httpx.AsyncClient]]:
-    place = SharedPlace((tmp_path / "bucket").as_uri())
-    async with AsyncExitStack() as stack:
-        clients = []
-        for name in ("one", "two"):
-            broker = await Broker.open(BrokerOptions(tmp_path / name, place=place))
-            stack.push_async_callback(broker.close)
-            client = httpx.AsyncClient(
-                transport=httpx.ASGITransport(App(Context(broker))), base_url=f"http://{name}"
-            )
-            clients.append(await stack.enter_async_context(client))
-        yield clients
+async def two(two_brokers: list[Broker]) -> AsyncIterator[list[httpx.AsyncClient]]:
+    doors = [httpx.ASGITransport(App(Context(broker))) for broker in two_brokers]
+    async with (
+        httpx.AsyncClient(transport=doors[0], base_url="http://one") as one,
+        httpx.AsyncClient(transport=doors[1], base_url="http://two") as other,
+    ):
+        yield [one, other]
 
 
 async def _write(client: httpx.AsyncClient, *values: object) -> str:

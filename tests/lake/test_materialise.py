@@ -38,6 +38,12 @@ def _values(first: int, count: int) -> list[bytes]:
     return [b"value-%d" % i for i in range(first, first + count)]
 
 
+def _fill(wal: WalFile, batches: int) -> None:
+    """With ten records a batch."""
+    for i in range(batches):
+        wal.add(_batch(_values(10 * i, 10)))
+
+
 @pytest.fixture
 def wal(tmp_path: Path) -> WalFile:
     return WalFile(tmp_path / "1.wal")
@@ -111,8 +117,7 @@ def test_a_range_with_nothing_left_is_a_part_without_files(tmp_path: Path, wal: 
 
 
 def test_a_damaged_slice_fails_the_task_and_leaves_no_file(tmp_path: Path, wal: WalFile) -> None:
-    for i in range(3):
-        wal.add(_batch(_values(10 * i, 10)))
+    _fill(wal, 3)
     wal.damage(1)
     with pytest.raises(LogDamaged, match=r"topic 'orders', partition 2: .* offsets \[10, 20\)"):
         _run(tmp_path, Sources(0, 30, (wal.extents(),)))
@@ -128,8 +133,7 @@ def test_a_task_that_fails_in_the_middle_deletes_what_it_wrote(
 ) -> None:
     monkeypatch.setattr(limits, "PARQUET_ROW_GROUP_ROWS_MAX", 5)
     monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
-    for i in range(3):
-        wal.add(_batch(_values(10 * i, 10)))
+    _fill(wal, 3)
     wal.damage(2)
     with pytest.raises(LogDamaged):
         _run(tmp_path, Sources(0, 30, (wal.extents(),)))
@@ -138,8 +142,7 @@ def test_a_task_that_fails_in_the_middle_deletes_what_it_wrote(
 
 
 def test_damage_that_is_known_as_a_loss_is_passed(tmp_path: Path, wal: WalFile) -> None:
-    for i in range(3):
-        wal.add(_batch(_values(10 * i, 10)))
+    _fill(wal, 3)
     wal.damage(1)
     publication = _run(tmp_path, Sources(0, 30, (wal.extents(),), lost=((10, 20, "damaged"),)))
     assert [r.offset for r in _records(tmp_path, publication)] == [*range(10), *range(20, 30)]
@@ -351,8 +354,7 @@ def test_a_large_task_makes_several_parts_that_tile_its_range(
 ) -> None:
     monkeypatch.setattr(limits, "LAKE_PART_BYTES", 3000)
     monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
-    for i in range(20):
-        wal.add(_batch(_values(10 * i, 10)))
+    _fill(wal, 20)
     publication = _run(tmp_path, Sources(0, 205, (wal.extents(),)))
     parts = publication.parts
     assert len(parts) > 3
@@ -401,8 +403,7 @@ def test_declared_columns_stand_beside_the_raw_ones(tmp_path: Path, wal: WalFile
 
 
 def test_a_bucket_holds_the_log_and_takes_the_files(tmp_path: Path, wal: WalFile) -> None:
-    for i in range(3):
-        wal.add(_batch(_values(10 * i, 10)))
+    _fill(wal, 3)
     with S3Server(tmp_path / "s3") as server:
         server.make_bucket("lake")
         store = server.url("lake", "some/prefix")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -26,13 +24,11 @@ from mainstem.ledger.commands import (
     Trim,
 )
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.entry import Entry
-from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.replay import apply_all
 from mainstem.ledger.results import Taken
 from mainstem.ledger.topics import Topic
 
 from .model import DELETED, Model, ModelStream
+from .replaying import check_replays
 from .writer import Writer, run, slice_row
 
 RECORD_BYTES = 10  # of untracked streams: one size, so that averages are exact
@@ -290,42 +286,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert seen_cursors == self.model.cursors
 
     def teardown(self) -> None:
-        log, state = self.writer.log, self.ledger.encode()
-        rng = random.Random(len(log))
-        buffers = [entry.encode() for entry in log]
-        joined = Ledger()
-        apply_all(buffers, joined)
-        assert joined.encode() == state
-        resumed = Ledger()
-        half = rng.randrange(len(log) + 1)
-        apply_all(buffers[:half], resumed)
-        saved = resumed.encode()
-        resumed = Ledger.decode(saved)
-        assert resumed.encode() == saved
-        for buffer in buffers[half:]:
-            resumed.apply(Entry.decode(buffer))
-        assert resumed.encode() == state
-        assert split_again(log, rng).digest() == self.ledger.digest()
-
-
-def split_again(log: list[Entry], rng: random.Random) -> Ledger:
-    """The same commands in other entries: neighbours joined at random, never across a boot or a time."""
-    ledger = Ledger()
-    index = 0
-    while index < len(log):
-        first = log[index]
-        parts = list(first.parts)
-        index += 1
-        while (
-            index < len(log)
-            and rng.random() < 0.7
-            and first.broker_epoch == log[index].broker_epoch != 0
-            and first.time_ms == log[index].time_ms
-        ):
-            parts += log[index].parts
-            index += 1
-        ledger.apply(Entry(first.broker, first.broker_epoch, first.commit_id, first.time_ms, parts))
-    return ledger
+        check_replays(self.writer)
 
 
 TestLedgerAgainstModel = LedgerMachine.TestCase

@@ -52,6 +52,10 @@ def check_queries(holes: Holes, cells: list[str | None]) -> None:
         inside = [at for at in live if start <= at < WIDTH - 3]
         assert holes.covered(start, WIDTH - 3) == WIDTH - 3 - start - len(inside)
         assert [at for first, last in holes.live(start, WIDTH - 3) for at in range(first, last)] == inside
+        deleted = [at for first, last in holes.deleted(start, WIDTH - 3) for at in range(first, last)]
+        assert [at for at in deleted if start <= at < WIDTH - 3] == [
+            at for at in range(start, WIDTH - 3) if cells[at] == DELETED
+        ]
         for records in range(1, len(inside) + 1):
             assert holes.past(start, WIDTH - 3, records) == inside[records - 1] + 1
         assert holes.past(start, WIDTH - 3, len(inside) + 1) == WIDTH - 3

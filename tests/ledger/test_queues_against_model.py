@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +22,8 @@ from mainstem.ledger.commands import (
     Trim,
 )
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.entry import Entry
-from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.replay import apply_all
 
-from .test_against_model import split_again
+from .replaying import check_replays
 from .writer import Writer, run, slice_row
 
 QUEUE, DEAD = 0, 1
@@ -273,20 +269,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert (grant.node, grant.token, grant.deadline_ms) == (job.node, job.token, job.until_ms)
 
     def teardown(self) -> None:
-        log, state = self.writer.log, self.ledger.encode()
-        rng = random.Random(len(log))
-        buffers = [entry.encode() for entry in log]
-        replayed = Ledger()
-        apply_all(buffers, replayed)
-        assert replayed.encode() == state
-        half = rng.randrange(len(log) + 1)
-        resumed = Ledger()
-        apply_all(buffers[:half], resumed)
-        resumed = Ledger.decode(resumed.encode())
-        for buffer in buffers[half:]:
-            resumed.apply(Entry.decode(buffer))
-        assert resumed.encode() == state
-        assert split_again(log, rng).digest() == self.ledger.digest()
+        check_replays(self.writer)
 
 
 TestQueuesAgainstModel = QueueMachine.TestCase

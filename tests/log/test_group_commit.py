@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from crc32c import crc32c
@@ -27,6 +28,15 @@ async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedComm
     return broker, machine.port
 
 
+@contextlib.asynccontextmanager
+async def _held_up(port: GatedCommitLog) -> AsyncIterator[None]:
+    """Nothing is written before all that is proposed within has been taken."""
+    port.append_gate.clear()
+    yield
+    await settle()
+    port.append_gate.set()
+
+
 def _appends(broker: Broker, count: int, size: int = 10) -> list[asyncio.Task[Appended]]:
     return [
         asyncio.ensure_future(broker.append_values("t", [b"%03d" % number + b"." * size]))
@@ -36,12 +46,10 @@ def _appends(broker: Broker, count: int, size: int = 10) -> list[asyncio.Task[Ap
 
 async def test_appends_that_come_while_a_group_is_written_share_the_next_commit(machine: Machine) -> None:
     broker, port = await _opened(machine)
-    port.append_gate.clear()
-    first = asyncio.ensure_future(broker.append_values("t", [b"first"]))
-    await until(lambda: len(port.appends) == 1)
-    rest = _appends(broker, 50)
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        first = asyncio.ensure_future(broker.append_values("t", [b"first"]))
+        await until(lambda: len(port.appends) == 1)
+        rest = _appends(broker, 50)
     assert [one.base_offset for one in await asyncio.gather(first, *rest)] == list(range(51))
     assert port.appends == [1, 50]
 
@@ -56,10 +64,8 @@ async def test_a_lone_append_does_not_wait_for_company(machine: Machine) -> None
 async def test_groups_are_bounded_in_commands(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, port = await _opened(machine)
     monkeypatch.setattr(limits, "GROUP_COMMIT_COMMANDS_MAX", 10)
-    port.append_gate.clear()
-    tasks = _appends(broker, 35)
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = _appends(broker, 35)
     await asyncio.gather(*tasks)
     assert port.appends == [10, 10, 10, 5]
 
@@ -67,10 +73,8 @@ async def test_groups_are_bounded_in_commands(machine: Machine, monkeypatch: pyt
 async def test_groups_are_bounded_in_bytes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, port = await _opened(machine)
     monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 1500)
-    port.append_gate.clear()
-    tasks = _appends(broker, 20, size=400)
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = _appends(broker, 20, size=400)
     await asyncio.gather(*tasks)
     assert max(port.appends) == 3  # about 480 bytes each: a fourth would pass the bound
     assert sum(port.appends) == 20
@@ -81,10 +85,12 @@ async def test_a_slice_beyond_the_bound_of_a_group_goes_alone(
 ) -> None:
     broker, port = await _opened(machine)
     monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 1500)
-    port.append_gate.clear()
-    tasks = [*_appends(broker, 2, size=400), *_appends(broker, 1, size=4000), *_appends(broker, 2, size=400)]
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = [
+            *_appends(broker, 2, size=400),
+            *_appends(broker, 1, size=4000),
+            *_appends(broker, 2, size=400),
+        ]
     appended = await asyncio.gather(*tasks)
     assert [one.base_offset for one in appended] == list(range(5))
     assert port.appends == [2, 1, 2]
@@ -95,11 +101,10 @@ async def test_callers_wait_when_too_much_is_pending_and_none_is_dropped(
 ) -> None:
     broker, port = await _opened(machine)
     monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 2000)
-    port.append_gate.clear()
-    tasks = _appends(broker, 40, size=400)
-    await settle()
-    assert port.appends == [5]  # about 480 bytes each: the fifth reaches the bound
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = _appends(broker, 40, size=400)
+        await settle()
+        assert port.appends == [5]  # about 480 bytes each: the fifth reaches the bound
     appended = await asyncio.gather(*tasks)
     assert [one.base_offset for one in appended] == list(range(40))
     assert max(port.appends) <= 5
@@ -110,10 +115,8 @@ async def test_a_newcomer_does_not_overtake_those_who_wait_for_room(
 ) -> None:
     broker, port = await _opened(machine)
     monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 1000)
-    port.append_gate.clear()
-    tasks = _appends(broker, 12, size=400)
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = _appends(broker, 12, size=400)
     # One more caller at every turn of the loop: some come just when room was made for another.
     while not all(task.done() for task in tasks):
         tasks += _appends(broker, 1, size=400) if len(tasks) < 60 else []
@@ -124,13 +127,11 @@ async def test_a_newcomer_does_not_overtake_those_who_wait_for_room(
 
 async def test_a_caller_cancelled_in_a_group_takes_nobody_along(machine: Machine) -> None:
     broker, port = await _opened(machine)
-    port.append_gate.clear()
-    tasks = _appends(broker, 5)
-    await settle()
-    tasks[0].cancel()
-    tasks[3].cancel()
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = _appends(broker, 5)
+        await settle()
+        tasks[0].cancel()
+        tasks[3].cancel()
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert [getattr(one, "base_offset", None) for one in done] == [None, 1, 2, None, 4]
     assert [record.offset for record in await broker.read("t", 0)] == [0, 1, 2, 3, 4]
@@ -141,13 +142,11 @@ async def test_a_caller_cancelled_while_it_waits_for_room_writes_nothing_and_blo
 ) -> None:
     broker, port = await _opened(machine)
     monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 400)
-    port.append_gate.clear()
-    tasks = _appends(broker, 8, size=400)
-    await settle()
-    for cancelled in (1, 2, 5, 7):
-        tasks[cancelled].cancel()
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = _appends(broker, 8, size=400)
+        await settle()
+        for cancelled in (1, 2, 5, 7):
+            tasks[cancelled].cancel()
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert [getattr(one, "base_offset", None) for one in done] == [0, None, None, 1, 2, None, 3, None]
     values = [(record.value or b"")[:3] for record in await broker.read("t", 0)]
@@ -157,14 +156,12 @@ async def test_a_caller_cancelled_while_it_waits_for_room_writes_nothing_and_blo
 async def test_commands_and_appends_of_one_group_apply_in_the_order_they_came(machine: Machine) -> None:
     broker, port = await _opened(machine)
     info = broker.topic("t")
-    port.append_gate.clear()
-    blocked = asyncio.ensure_future(broker.append_values("t", [b"x"]))
-    await until(lambda: len(port.appends) == 1)
-    before = asyncio.ensure_future(broker.append_values("t", [b"before"]))
-    delete = asyncio.ensure_future(broker.log.propose(DeleteTopic(info.topic_id)))
-    after = asyncio.ensure_future(broker.append_values("t", [b"after"]))
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        blocked = asyncio.ensure_future(broker.append_values("t", [b"x"]))
+        await until(lambda: len(port.appends) == 1)
+        before = asyncio.ensure_future(broker.append_values("t", [b"before"]))
+        delete = asyncio.ensure_future(broker.log.propose(DeleteTopic(info.topic_id)))
+        after = asyncio.ensure_future(broker.append_values("t", [b"after"]))
     assert (await blocked).base_offset == 0
     assert (await before).base_offset == 1
     await delete
@@ -207,21 +204,17 @@ async def test_record_rows_count_towards_the_bound_of_a_group(
     broker, port = await _opened(machine, ttl_ms=1_000_000)
     monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 10_000)
     monkeypatch.setattr(limits, "ENTRY_BYTES_MAX", 40_000)
-    port.append_gate.clear()
     small = build_batch([b""] * 500, timestamps_ms=1, codec="zstd")
     assert len(small) < 1000
-    tasks = [asyncio.ensure_future(broker.append("t", bytearray(small))) for _ in range(40)]
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = [asyncio.ensure_future(broker.append("t", bytearray(small))) for _ in range(40)]
     assert [one.base_offset for one in await asyncio.gather(*tasks)] == list(range(0, 20_000, 500))
 
 
 async def test_results_of_commands_come_back_to_their_own_callers(machine: Machine) -> None:
     broker, port = await _opened(machine)
-    port.append_gate.clear()
-    tasks = [asyncio.ensure_future(broker.log.propose(AllocateProducer())) for _ in range(20)]
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        tasks = [asyncio.ensure_future(broker.log.propose(AllocateProducer())) for _ in range(20)]
     assert [one.producer for one in await asyncio.gather(*tasks)] == list(range(20))
 
 
@@ -249,12 +242,10 @@ async def test_the_checksum_of_large_slices_is_put_together_from_theirs(
         return await append(entry, slices, crc)
 
     monkeypatch.setattr(port.inner, "append", noted)
-    port.append_gate.clear()
-    waiting = [asyncio.ensure_future(broker.append_values("t", [b"small"]))]
-    await until(lambda: len(port.appends) == 1)
-    waiting += _appends(broker, 3, size=2000)
-    await settle()
-    port.append_gate.set()
+    async with _held_up(port):
+        waiting = [asyncio.ensure_future(broker.append_values("t", [b"small"]))]
+        await until(lambda: len(port.appends) == 1)
+        waiting += _appends(broker, 3, size=2000)
     await asyncio.gather(*waiting)
     (_, unknown), (payload, crc) = written
     assert unknown is None

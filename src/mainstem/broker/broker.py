@@ -39,7 +39,7 @@ from mainstem.broker.store_clock import clock_off_ms
 from mainstem.broker.streams import Streams
 from mainstem.broker.takes import Takes
 from mainstem.broker.topic_tables import TopicTables
-from mainstem.broker.topics import TopicInfo, Topics
+from mainstem.broker.topics import Topics
 from mainstem.broker.transactions import Transactions
 from mainstem.broker.watch import Watching
 from mainstem.broker.writes import Writes
@@ -253,45 +253,45 @@ class Broker:
         config: TopicConfig | None = None,
         exist_ok: bool = False,
         dry_run: bool = False,
-    ) -> TopicInfo:
+    ) -> Topic:
         """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`). `dry_run` does nothing more."""
         return await self._topics.create(
             name, partitions=partitions, config=config, exist_ok=exist_ok, dry_run=dry_run
         )
 
-    async def make_topic(self, name: str, config: TopicConfig) -> TopicInfo:
+    async def make_topic(self, name: str, config: TopicConfig) -> Topic:
         """As `create_topic`, by the HTTP door's rules: its names, and a bound. Raises Throttled as well."""
         return await self._topics.make(name, config)
 
-    async def found_or_made_topic(self, name: str) -> TopicInfo:
+    async def found_or_made_topic(self, name: str) -> Topic:
         """The topic that copies go to or come from, made if there is none yet. Raises as `make_topic`."""
         return await self._topics.found_or_made(name)
 
-    async def delete_topic(self, name: str) -> TopicInfo:
+    async def delete_topic(self, name: str) -> Topic:
         """Raises TopicNotFound."""
         return await self._topics.delete(name)
 
-    async def alter_topic(self, name: str, config: TopicConfig) -> TopicInfo:
+    async def alter_topic(self, name: str, config: TopicConfig) -> Topic:
         """Replace the config. Raises TopicNotFound, InvalidConfig."""
         return await self._topics.alter(name, config)
 
     async def change_topic(
         self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False
-    ) -> TopicInfo:
+    ) -> Topic:
         """Replace the config by what `change` makes of it; none undoes another made at the same time.
 
         Raises TopicNotFound, InvalidConfig. `dry_run` does nothing more."""
         return await self._topics.change(name, change, dry_run=dry_run)
 
-    async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> TopicInfo:
+    async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> Topic:
         """Grow a topic to `total` partitions; it never shrinks. `dry_run` only raises what it would raise."""
         return await self._topics.add_partitions(name, total, dry_run=dry_run)
 
-    def topic(self, name: str) -> TopicInfo:
+    def topic(self, name: str) -> Topic:
         """Raises TopicNotFound."""
         return self._topics.get(name)
 
-    def topics(self, prefix: str = "") -> list[TopicInfo]:
+    def topics(self, prefix: str = "") -> list[Topic]:
         """By name bytes."""
         return self._topics.all(prefix)
 

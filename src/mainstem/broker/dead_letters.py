@@ -14,7 +14,6 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.broker.jobs import JobReader
-from mainstem.broker.topics import TopicInfo
 from mainstem.errors import MainstemError, Rejected
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.commands import Bury, NoteCopies
@@ -31,7 +30,7 @@ _log = logging.getLogger("mainstem.queues")
 META = "meta"
 _ORIGINAL_META = "_topics_original_meta"  # where a meta that is no object goes
 
-CreateTopic = Callable[[str], Awaitable[TopicInfo]]
+CreateTopic = Callable[[str], Awaitable[Topic]]
 
 
 class DeadLetters:

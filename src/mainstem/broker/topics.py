@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    name: str
-    topic_id: bytes
-    config: TopicConfig
-    streams: tuple[int, ...]  # stream number by partition
-
-    @property
-    def partitions(self) -> int:
-        return len(self.streams)
-
-
 class Topics:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -43,37 +31,37 @@ class Topics:
 
     # What there is
 
-    def get(self, name: str) -> TopicInfo:
+    def get(self, name: str) -> Topic:
         """Raises TopicNotFound."""
         topic = self._log.ledger.topics.get(name)
         if topic is None:
             raise TopicNotFound(name)
-        return _info(topic)
+        return topic
 
-    def all(self, prefix: str) -> list[TopicInfo]:
+    def all(self, prefix: str) -> list[Topic]:
         """By name bytes."""
-        found = [_info(topic) for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
-        return sorted(found, key=lambda info: info.name.encode())
+        found = [topic for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
+        return sorted(found, key=lambda topic: topic.name.encode())
 
     # Coming and going
 
     async def create(
         self, name: str, *, partitions: int, config: TopicConfig | None, exist_ok: bool, dry_run: bool
-    ) -> TopicInfo:
+    ) -> Topic:
         _check_name(name)
         existing = self._log.ledger.topics.get(name)
         if existing is not None and exist_ok:
             if name in self._creating:  # applied, but not durable yet
                 await asyncio.shield(self._creating[name])
-            return _info(existing)
+            return existing
         config = config or self._broker.options.default_config
         self._check_class(config)
         command = CreateTopic(name, self._broker.random.token(16), partitions, config)
         if dry_run:
             self._rehearse(command)
-            return TopicInfo(name, command.topic_id, config, (-1,) * partitions)
+            return Topic(command.topic_id, command.namespace, name, (-1,) * partitions, config, created_ms=0)
         try:
-            return _info(await self._create(command))
+            return await self._create(command)
         except TopicExists:
             if exist_ok:
                 return self.get(name)
@@ -85,7 +73,7 @@ class Topics:
             creation.add_done_callback(lambda _: self._creating.pop(command.name))
         return cast(Topic, await asyncio.shield(creation))
 
-    async def make(self, name: str, config: TopicConfig) -> TopicInfo:
+    async def make(self, name: str, config: TopicConfig) -> Topic:
         if not valid_name(name):
             raise InvalidName(
                 f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
@@ -96,7 +84,7 @@ class Topics:
             raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
 
-    async def found_or_made(self, name: str) -> TopicInfo:
+    async def found_or_made(self, name: str) -> Topic:
         """The topic that copies go to or come from, made if there is none yet."""
         with contextlib.suppress(TopicNotFound):
             return self.get(name)
@@ -106,44 +94,44 @@ class Topics:
         except TopicExists:  # another request was first
             return self.get(name)
 
-    async def delete(self, name: str) -> TopicInfo:
-        info = self.get(name)
-        await self._log.propose(DeleteTopic(info.topic_id))
-        for stream in info.streams:
+    async def delete(self, name: str) -> Topic:
+        topic = self.get(name)
+        await self._log.propose(DeleteTopic(topic.topic_id))
+        for stream in topic.streams:
             self._log.forget_ephemeral(stream)
-        self._broker.activity.forget(info.topic_id)
-        self._broker.queues.forget(info.streams)
-        return info
+        self._broker.activity.forget(topic.topic_id)
+        self._broker.queues.forget(topic.streams)
+        return topic
 
     # Changes
 
-    async def alter(self, name: str, config: TopicConfig) -> TopicInfo:
+    async def alter(self, name: str, config: TopicConfig) -> Topic:
         self._check_class(config)
         topic = self._broker.streams.topic(name)
         if topic.config.ttl_ms:
             # Readers were told that these are gone: no later rule may bring them back.
             for stream in topic.streams:
                 await self._broker.expire(topic, stream)
-        return _info(await self._log.propose(AlterTopic(topic.topic_id, config)))
+        return cast(Topic, await self._log.propose(AlterTopic(topic.topic_id, config)))
 
     async def change(
         self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool
-    ) -> TopicInfo:
+    ) -> Topic:
         async with self._changing:
-            info = self.get(name)
-            config = change(info.config)
+            topic = self.get(name)
+            config = change(topic.config)
             if dry_run:
-                self._rehearse(AlterTopic(info.topic_id, config))
-                return replace(info, config=config)
+                self._rehearse(AlterTopic(topic.topic_id, config))
+                return replace(topic, config=config)
             return await self.alter(name, config)
 
-    async def add_partitions(self, name: str, total: int, *, dry_run: bool) -> TopicInfo:
-        info = self.get(name)
-        command = AddPartitions(info.topic_id, total)
+    async def add_partitions(self, name: str, total: int, *, dry_run: bool) -> Topic:
+        topic = self.get(name)
+        command = AddPartitions(topic.topic_id, total)
         if dry_run:
             self._rehearse(command)
-            return replace(info, streams=info.streams + (-1,) * (total - info.partitions))
-        return _info(await self._log.propose(command))
+            return replace(topic, streams=topic.streams + (-1,) * (total - topic.partitions))
+        return cast(Topic, await self._log.propose(command))
 
     def _check_class(self, config: TopicConfig) -> None:
         if config.durability == "ephemeral" and self._broker.cluster.shared:
@@ -161,7 +149,3 @@ def _check_name(name: str) -> None:
     refusal = bad_name(name)
     if refusal is not None:
         raise refusal
-
-
-def _info(topic: Topic) -> TopicInfo:
-    return TopicInfo(topic.name, topic.topic_id, topic.config, tuple(topic.streams))

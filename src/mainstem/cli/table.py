@@ -42,7 +42,7 @@ def enable(server: Server, topic: str, schema_file: Any, delta: str | None, as_j
 @click.argument("topic")
 @as_json_option
 def disable(server: Server, topic: str, as_json: bool) -> None:
-    """Add nothing more to TOPIC's table."""
+    """Drop TOPIC's table and its snapshots. The records stay, and enable makes it anew."""
     print_fields(_shown(server.run(lambda client: client.put_table(topic, enabled=False))), as_json)
 
 

@@ -144,6 +144,12 @@ class Holes:
         for index in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
             yield self._starts[index], self._ends[index], self._reasons[index]
 
+    def deleted(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The holes among them that were made on request."""
+        if not self._deletions:
+            return []
+        return [(first, last) for first, last, reason in self.overlapping(start, end) if reason == DELETED]
+
     def next_loss(self, offset: int) -> tuple[int, int, str] | None:
         """The first loss that ends after `offset`."""
         if not self._losses:

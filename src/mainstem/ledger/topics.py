@@ -26,6 +26,10 @@ class Topic:
     created_ms: int  # ledger time
 
     @property
+    def partitions(self) -> int:
+        return len(self.streams)
+
+    @property
     def digest(self) -> int:
         return hash_fields(
             "topic", self.topic_id, self.namespace, self.name, self.streams, self.config.changed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mainstem.log.extents import Extent
 from mainstem.log.part_cache import PartChunk
 from mainstem.records.header import walk
 from mainstem.records.rewrite import without_ranges
@@ -39,3 +40,24 @@ def part_chunk(
             next_offset = reach
         next_offset = max(next_offset, chunk.end)
     return Chunk(tuple(taken), next_offset)
+
+
+def extents_chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> Chunk:
+    """What was read of `extents`, which is the first of them at least, from the batch with `offset` on."""
+    next_offset = extents[len(batches) - 1].end
+    if extents[0].base < offset:
+        batches = [from_batch_with(batches[0], offset), *batches[1:]]
+    return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+
+
+def from_batch_with(slice: memoryview, offset: int) -> memoryview:
+    """Leave out the batches that end before `offset`."""
+    for header in walk(slice):
+        if header.next_offset > offset:
+            return slice[header.position :]
+    return slice[len(slice) :]
+
+
+def without(batches: list[memoryview], deleted: list[tuple[int, int]]) -> list[memoryview]:
+    """Leave out the records that were deleted; where there are any, batches are made anew."""
+    return [without_ranges(batch, deleted) for batch in batches]

@@ -30,12 +30,16 @@ from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
+from mainstem.log.extent_bytes import ExtentBytes
 from mainstem.log.extents import SealedExtents
 from mainstem.log.finished_objects import FinishedObjects
 from mainstem.log.group import Placed
 from mainstem.log.holdings import Holdings, holdings
 from mainstem.log.locating import Located, Whereabouts, locate, whereabouts
+from mainstem.log.look_ups import LookUps
+from mainstem.log.losses import Losses
 from mainstem.log.measures import CommitMeasures
+from mainstem.log.object_reads import ObjectReads
 from mainstem.log.parts import PartReader
 from mainstem.log.reader import Reader
 from mainstem.log.recovery import Recovered, recover
@@ -126,17 +130,19 @@ class Log:
         self._repacked = RepackedFiles(self.ledger.repacked, objects)
         self._finished.repacker = None if objects is None else self._repack(objects, clock)
         self.sharing = self._share(clock) if options.shared else None  # with other brokers
+        self._object_reads = ObjectReads(port)
+        self._look_ups = look_ups = LookUps(self._index, port, self._repacked, self._object_reads)
+        extent_bytes = ExtentBytes(port, tail, self._repacked, self._object_reads)
         self._reader = Reader(
-            port,
             self.ledger,
             self._index,
-            tail,
-            self.visibility,
-            self._committer,
+            look_ups,
+            extent_bytes,
+            Losses(self.ledger, look_ups, extent_bytes, self._committer),
             self._parts,
-            self._repacked,
+            self.visibility,
         )
-        self._searching = Searching(self.ledger, self._index, self._reader)
+        self._searching = Searching(self.ledger, self._index, look_ups, self._reader)
         self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
         self._ephemeral_queues = EphemeralQueues(self.ledger, self._ephemeral, clock)
 
@@ -425,12 +431,12 @@ class Log:
         """The first offset still there and the visible end."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
             return self._ephemeral.bounds(stream)
-        return self._reader.bounds(stream)
+        return self._reader.bounds.of(stream)
 
     def stable_end(self, stream: int) -> int:
         """Where what open transactions wrote begins; the visible end if there are none."""
         if self.ledger.streams.transactions.touched(stream):
-            return self._reader.stable_end(stream)
+            return self._reader.bounds.stable_end(stream)
         return self.bounds(stream)[1]
 
     async def read(
@@ -481,7 +487,7 @@ class Log:
     async def repacked_extents(self, number: int) -> SealedExtents | None:
         """What a repacked file holds; None if another one has replaced it. Raises LogDamaged, Unavailable."""
         try:
-            found = await self._reader.resolving(lambda: self._index.extents_of(number))
+            found = await self._look_ups.resolve(lambda: self._index.extents_of(number))
         except FileNotFoundError:
             return None
         return cast(SealedExtents, found)
@@ -505,7 +511,7 @@ class Log:
             try:
                 located = await locate(
                     self._index,
-                    self._reader.resolving,
+                    self._look_ups.resolve,
                     stream,
                     base,
                     end,
@@ -548,6 +554,7 @@ class Log:
             await self._stop_tasks()
             self._parts.close()
             self._reader.close()
+            self._object_reads.close()
             await self._port.close()
 
     async def _stop_tasks(self) -> None:

@@ -11,6 +11,7 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log import part_search
 from mainstem.log.extents import Extent
 from mainstem.log.index import ExtentIndex
+from mainstem.log.look_ups import LookUps
 from mainstem.log.reader import Reader
 from mainstem.log.views import View
 from mainstem.records.decoding import decode_records
@@ -22,14 +23,15 @@ _T = TypeVar("_T")
 class Searching:
     """Of streams that the log holds; ephemeral ones are in memory, and looked through there."""
 
-    def __init__(self, ledger: Ledger, index: ExtentIndex, reader: Reader) -> None:
+    def __init__(self, ledger: Ledger, index: ExtentIndex, look_ups: LookUps, reader: Reader) -> None:
         self._ledger = ledger
         self._index = index
+        self._look_ups = look_ups
         self._reader = reader
 
     async def offset_at(self, stream: int, time_ms: int) -> int:
         """The first offset whose record time is `time_ms` or later; the end if there is none."""
-        offset, end = self._reader.bounds(stream)
+        offset, end = self._reader.bounds.of(stream)
         while True:
             parts = self._ledger.generations.parts(stream, offset)
             place = part_search.first_at_time(parts, offset, time_ms)
@@ -60,7 +62,7 @@ class Searching:
 
     async def latest_time(self, stream: int) -> int | None:
         """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
-        start, end = self._reader.bounds(stream)
+        start, end = self._reader.bounds.of(stream)
         latest = part_search.latest_time(self._ledger.generations.parts(stream, start), start)
         start = self._ledger.generations.frontier(stream)
         latest = await self._anew(lambda: self._latest_of_objects(stream, start, end, latest))
@@ -71,10 +73,10 @@ class Searching:
         """The latest time of an extent in [start, end), if it is later than `latest`."""
         for number in reversed(await self._objects_from(stream, start)):
             if not self._index.grows(number):
-                span = await self._reader.resolving(lambda: self._index.span(number, stream))  # noqa: B023
+                span = await self._look_ups.resolve(lambda: self._index.span(number, stream))  # noqa: B023
                 if span is None or not span.bytes or (latest is not None and span.max_timestamp <= latest):
                     continue
-            extents = await self._reader.resolving(lambda: self._index.extents_of(number))  # noqa: B023
+            extents = await self._look_ups.resolve(lambda: self._index.extents_of(number))  # noqa: B023
             times = [
                 extent.max_timestamp for extent in extents.from_offset(stream, start) if extent.base < end
             ]
@@ -86,7 +88,7 @@ class Searching:
 
         async def search() -> Extent | None:
             for number in await self._objects_from(stream, offset):
-                extent = await self._reader.resolving(
+                extent = await self._look_ups.resolve(
                     lambda: self._index.first_at_time(number, stream, offset, time_ms)  # noqa: B023
                 )
                 if extent is not None:
@@ -96,7 +98,7 @@ class Searching:
         return await self._anew(search)
 
     async def _objects_from(self, stream: int, offset: int) -> list[int]:
-        return await self._reader.resolving(lambda: list(self._index.objects_from(stream, offset)))
+        return await self._look_ups.resolve(lambda: list(self._index.objects_from(stream, offset)))
 
     async def _anew(self, search: Callable[[], Awaitable[_T]]) -> _T:
         """Go through objects one by one; from the start again if some leave meanwhile."""
@@ -110,7 +112,7 @@ class Searching:
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
         """The offset below which time and size retention want the stream gone."""
-        start, end = self._reader.bounds(stream)
+        start, end = self._reader.bounds.of(stream)
         floor = start
         if keep_after_ms is not None:
             floor = max(floor, await self._first_kept(stream, start, end, keep_after_ms))
@@ -145,7 +147,7 @@ class Searching:
         """The lowest offset from which on the log's own bytes are no more than `max_bytes`, and how many they are."""
         kept, floor = 0, limits.OFFSET_MAX
         for number in reversed(await self._objects_from(stream, start)):
-            low, size, all_of_it = await self._reader.resolving(
+            low, size, all_of_it = await self._look_ups.resolve(
                 lambda: self._index.last_within_bytes(number, stream, start, max_bytes - kept)  # noqa: B023
             )
             if not all_of_it:

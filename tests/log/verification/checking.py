@@ -26,6 +26,17 @@ def said(problem: Problem) -> tuple[Severity, str, int, int]:
     return problem.severity, problem.file, problem.start, problem.end
 
 
+def wal_name(stored: StoredLog, number: int) -> str:
+    """A segment's file, as a problem names it."""
+    return f"wal/{stored.wal(number).name}"
+
+
+def all_in(stored: StoredLog, number: int) -> list[tuple[str, int, int]]:
+    """What is lost with a whole segment, as `lost` tells it."""
+    names = {0: "orders/0", 1: "orders/1", 2: "users/0"}
+    return [(names[row["stream"]], row["base"], row["end"]) for row in stored.index(number).spans]
+
+
 def lost(problem: Problem) -> list[tuple[str | None, int, int]]:
     return [(name, one.start, one.end) for name, one in zip(problem.topics, problem.lost, strict=True)]
 

@@ -12,7 +12,7 @@ from mainstem.log.verification.problems import Severity
 from mainstem.ports.commitlog import segments
 from mainstem.testing.stored import StoredLog
 
-from .checking import check, lost, only, opened, said
+from .checking import all_in, check, lost, only, opened, said, wal_name
 
 
 def test_both_copies_of_an_entry_before_the_checkpoint_cost_nothing(closed: StoredLog) -> None:
@@ -20,14 +20,8 @@ def test_both_copies_of_an_entry_before_the_checkpoint_cost_nothing(closed: Stor
     first, second = (one.frame for one in closed.frames(number)[3:5])
     for at in (first.start + 10, first.tail_start + 10, second.start + 60, second.tail_start):
         closed.flip(closed.wal(number), at)
-    report = check(closed)
-    problem = only(report)
-    assert said(problem) == (
-        Severity.REPAIRABLE,
-        f"wal/{closed.wal(number).name}",
-        first.start,
-        second.end,
-    )
+    problem = only(check(closed))
+    assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), first.start, second.end)
     assert f"positions {first.position} to {second.position}" in problem.what
     assert f"the checkpoint of position {int(closed.checkpoints[-1].stem)} holds" in problem.meaning
 
@@ -39,7 +33,7 @@ async def test_both_copies_of_a_durable_entry_after_the_checkpoint_stop_a_start(
     crashed.flip(crashed.wal(number), frame.tail_start)
     report = check(crashed)
     problem = only(report)
-    assert said(problem) == (Severity.DAMAGED, f"wal/{crashed.wal(number).name}", frame.start, frame.end)
+    assert said(problem) == (Severity.DAMAGED, wal_name(crashed, number), frame.start, frame.end)
     assert "cannot be opened" in problem.meaning
     assert report.commits == frame.position + len(crashed.frames(number)) - 4
     with pytest.raises(MainstemError, match=f"positions {frame.position} to {frame.position}"):
@@ -49,7 +43,7 @@ async def test_both_copies_of_a_durable_entry_after_the_checkpoint_stop_a_start(
 async def test_both_copies_of_an_index_name_what_cannot_be_looked_up(closed: StoredLog) -> None:
     number = closed.segments[1]
     footer = closed.footer(number)
-    spans = closed.index(number).spans
+    held = all_in(closed, number)
     closed.flip(closed.wal(number), footer.index_a + 70)
     closed.flip(closed.wal(number), footer.index_b + 70)
     report = check(closed)
@@ -57,12 +51,11 @@ async def test_both_copies_of_an_index_name_what_cannot_be_looked_up(closed: Sto
     size = closed.wal(number).stat().st_size
     assert said(problem) == (
         Severity.DAMAGED,
-        f"wal/{closed.wal(number).name}",
+        wal_name(closed, number),
         footer.index_a,
         size - segments.FOOTER_BYTES,
     )
-    names = {0: "orders/0", 1: "orders/1", 2: "users/0"}
-    assert lost(problem) == [(names[row["stream"]], row["base"], row["end"]) for row in spans]
+    assert lost(problem) == held
     assert not report.sound
     with pytest.raises(MainstemError, match="no whole index"):
         await opened(closed)
@@ -72,28 +65,19 @@ async def test_an_index_lost_with_its_footer_before_the_checkpoint_stops_a_start
     number = closed.segments[1]
     footer = closed.footer(number)
     os.truncate(closed.wal(number), footer.index_a)
-    report = check(closed)
-    problem = only(report)
-    assert said(problem) == (
-        Severity.DAMAGED,
-        f"wal/{closed.wal(number).name}",
-        footer.index_a,
-        footer.index_a,
-    )
+    problem = only(check(closed))
+    assert said(problem) == (Severity.DAMAGED, wal_name(closed, number), footer.index_a, footer.index_a)
     with pytest.raises(MainstemError, match="no whole index"):
         await opened(closed)
 
 
 async def test_a_missing_middle_segment_names_the_offsets_that_are_in_no_file(closed: StoredLog) -> None:
     number = closed.segments[2]
-    spans = closed.index(number).spans
+    held = all_in(closed, number)
     closed.wal(number).unlink()
-    report = check(closed)
-    problem = only(report)
-    assert problem.severity == Severity.DAMAGED
-    assert problem.file == f"wal/{closed.wal(number).name}"
-    names = {0: "orders/0", 1: "orders/1", 2: "users/0"}
-    assert lost(problem) == [(names[row["stream"]], row["base"], row["end"]) for row in spans]
+    problem = only(check(closed))
+    assert (problem.severity, problem.file) == (Severity.DAMAGED, wal_name(closed, number))
+    assert lost(problem) == held
 
 
 async def test_a_missing_segment_that_no_checkpoint_covers_stops_a_start(closed: StoredLog) -> None:
@@ -104,7 +88,7 @@ async def test_a_missing_segment_that_no_checkpoint_covers_stops_a_start(closed:
     closed.wal(number).unlink()
     report = check(closed)
     hole = next(problem for problem in report.problems if "no checkpoint" in problem.what)
-    assert (hole.severity, hole.file) == (Severity.DAMAGED, f"wal/{closed.wal(number).name}")
+    assert (hole.severity, hole.file) == (Severity.DAMAGED, wal_name(closed, number))
     assert f"positions {footer.first} to {footer.end - 1}" in hole.what
     assert any(problem.lost for problem in report.problems)
     with pytest.raises(MainstemError, match="lacks the file"):
@@ -135,12 +119,7 @@ async def test_a_torn_last_commit_will_be_cut(crashed: StoredLog) -> None:
     crashed.wal(number).write_bytes(crashed.wal(number).read_bytes()[: last.start + 60])
     report = check(crashed)
     problem = only(report)
-    assert said(problem) == (
-        Severity.TORN,
-        f"wal/{crashed.wal(number).name}",
-        last.start,
-        last.start + 60,
-    )
+    assert said(problem) == (Severity.TORN, wal_name(crashed, number), last.start, last.start + 60)
     assert problem.advice == "the next start cuts them"
     assert report.sound
     assert report.commits == last.position

@@ -14,7 +14,7 @@ from mainstem.records.building import build_batch
 from mainstem.records.header import SliceFacts
 from mainstem.testing.stored import StoredLog, options
 
-from .checking import check, lost, only, opened, readable, said
+from .checking import check, lost, only, opened, readable, said, wal_name
 
 
 async def test_a_damaged_payload_names_the_offsets_that_are_lost(closed: StoredLog) -> None:
@@ -24,7 +24,7 @@ async def test_a_damaged_payload_names_the_offsets_that_are_lost(closed: StoredL
     closed.flip(closed.wal(number), start + length // 2)
     report = check(closed)
     problem = only(report)
-    assert said(problem) == (Severity.DAMAGED, f"wal/{closed.wal(number).name}", start, start + length)
+    assert said(problem) == (Severity.DAMAGED, wal_name(closed, number), start, start + length)
     assert stream == 0
     assert lost(problem) == [("orders/0", base, base + count)]
     assert f"orders/0 offsets {base} to {base + count - 1} are lost" in problem.line

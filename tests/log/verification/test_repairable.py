@@ -8,7 +8,7 @@ from mainstem.log.verification.problems import Severity
 from mainstem.ports.commitlog import segments
 from mainstem.testing.stored import StoredLog
 
-from .checking import check, only, opened, readable, said
+from .checking import check, only, opened, readable, said, wal_name
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
@@ -21,7 +21,7 @@ async def test_one_copy_of_an_entry_is_repairable(closed: StoredLog, which: str)
         closed.flip(closed.wal(number), at)
         report = check(closed)
         problem = only(report)
-        assert said(problem) == (Severity.REPAIRABLE, f"wal/{closed.wal(number).name}", start, end)
+        assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), start, end)
         assert f"the {which} copy of the entry of commit {frame.position}" in problem.what
         assert "nothing is lost" in problem.meaning
         assert report.sound
@@ -40,7 +40,7 @@ def test_one_copy_of_an_index_is_repairable(closed: StoredLog, copy: str) -> Non
     )
     closed.flip(closed.wal(number), start + 100)
     problem = only(check(closed))
-    assert said(problem) == (Severity.REPAIRABLE, f"wal/{closed.wal(number).name}", start, end)
+    assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), start, end)
     assert problem.what == f"the {copy} copy of the index is damaged"
 
 
@@ -49,7 +49,7 @@ async def test_a_footer_is_repairable_and_the_next_start_repairs_it(closed: Stor
     size = closed.wal(number).stat().st_size
     closed.flip(closed.wal(number), size - 20)
     problem = only(check(closed))
-    assert said(problem) == (Severity.REPAIRABLE, f"wal/{closed.wal(number).name}", size - 64, size)
+    assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), size - 64, size)
     assert problem.advice == "the next start writes it again"
     await (await opened(closed)).close()
     assert check(closed).problems == []
@@ -58,7 +58,7 @@ async def test_a_footer_is_repairable_and_the_next_start_repairs_it(closed: Stor
 def test_a_header_is_repairable(closed: StoredLog) -> None:
     closed.flip(closed.wal(closed.segments[0]), 30)
     problem = only(check(closed))
-    assert said(problem) == (Severity.REPAIRABLE, f"wal/{closed.wal(closed.segments[0]).name}", 0, 64)
+    assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, closed.segments[0]), 0, 64)
 
 
 async def test_a_damaged_format_file_is_repairable_and_the_next_start_repairs_it(closed: StoredLog) -> None:

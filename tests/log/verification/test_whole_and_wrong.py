@@ -18,7 +18,7 @@ from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.files import OsFiles
 from mainstem.testing.stored import StoredLog, write_records
 
-from .checking import check, lost, only, opened, said
+from .checking import check, lost, only, opened, said, wal_name
 
 
 def test_a_checkpoint_of_another_state_diverges(closed: StoredLog) -> None:
@@ -74,7 +74,7 @@ async def test_a_digest_in_the_log_that_replay_does_not_give_is_told(
     stored.wal(1).write_bytes(content)
     report = check(stored)
     problem = only(report)
-    assert said(problem) == (Severity.DAMAGED, f"wal/{stored.wal(1).name}", frame.start, frame.end)
+    assert said(problem) == (Severity.DAMAGED, wal_name(stored, 1), frame.start, frame.end)
     assert f"commit {frame.position} cannot be applied" in problem.what
     assert "but the checkpoint of position" in problem.meaning
 
@@ -96,6 +96,6 @@ def test_an_index_that_contradicts_the_commits_is_told(closed: StoredLog, replay
     report = check(closed)
     problem = next(problem for problem in report.problems if "does not say what the commits" in problem.what)
     assert problem.severity == Severity.DAMAGED
-    assert problem.file == f"wal/{closed.wal(number).name}"
+    assert problem.file == wal_name(closed, number)
     assert (problem.start, problem.end) == (footer.index_a, closed.wal(number).stat().st_size - 64)
     assert lost(problem)[0][0] == "orders/0"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from uuid import UUID
+
+from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
 from mainstem.broker.group.assignors import Partitions
+from mainstem.doors.kafka.api import Call
 
 
 def by_topic(partitions: Partitions) -> dict[bytes, tuple[i32, ...]]:
@@ -13,3 +18,11 @@ def by_topic(partitions: Partitions) -> dict[bytes, tuple[i32, ...]]:
     for topic_id, number in sorted(partitions):
         topics.setdefault(topic_id, []).append(i32(number))
     return {topic_id: tuple(numbers) for topic_id, numbers in topics.items()}
+
+
+def named_by_topic(call: Call, partitions: Partitions) -> Iterator[tuple[UUID, TopicName, tuple[i32, ...]]]:
+    """The same with the topics' names. Topics deleted meanwhile are left out: they have no name any more."""
+    for topic_id, numbers in by_topic(partitions).items():
+        topic = call.context.broker.streams.get_by_id(topic_id)
+        if topic is not None:
+            yield UUID(bytes=topic_id), TopicName(topic.name), numbers

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 from kio.schema.consumer_group_describe.v1.response import (
     Assignment,
@@ -21,7 +19,7 @@ from mainstem.broker.group.classic import DEAD
 from mainstem.broker.group.consumer import ConsumerGroup
 from mainstem.broker.group.consumer_member import ConsumerMember
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.by_topic import by_topic
+from mainstem.doors.kafka.by_topic import named_by_topic
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.security.access import Kind
 from mainstem.doors.kafka.throttle import NO_THROTTLE
@@ -81,18 +79,10 @@ def _member(call: Call, group: ConsumerGroup, member: ConsumerMember) -> Member:
 
 
 def _assignment(call: Call, partitions: Partitions) -> Assignment:
-    """Topics deleted meanwhile are left out: they have no name any more."""
-    topics = by_topic(partitions)
-    found = ((call.context.broker.streams.get_by_id(topic_id), topic_id) for topic_id in topics)
     return Assignment(
         topic_partitions=tuple(
-            TopicPartitions(
-                topic_id=UUID(bytes=topic_id),
-                topic_name=TopicName(topic.name),
-                partitions=topics[topic_id],
-            )
-            for topic, topic_id in found
-            if topic is not None
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+            for topic_id, name, numbers in named_by_topic(call, partitions)
         )
     )
 

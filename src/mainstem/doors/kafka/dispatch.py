@@ -123,7 +123,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         tagged = flexible and not api.plain_answer_header
         if meter is None:
-            request = Request(connection, route, correlation, tagged, len(frame), connection.now())
+            request = Request(connection, route, correlation, tagged, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, tagged, len(frame), meter)
         connection.enqueue(request)
@@ -145,7 +145,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         message = messages.read(api, call.version, bytes(frame[body_at:]))
         if meter is None:
-            request = Request(connection, route, correlation, flexible, len(frame), connection.now())
+            request = Request(connection, route, correlation, flexible, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, flexible, len(frame), meter)
         connection.enqueue(request)
@@ -162,15 +162,7 @@ class Dispatch:
         meter: Meter,
     ) -> Request:
         request = MeteredRequest(
-            connection,
-            route,
-            correlation,
-            tagged,
-            size,
-            connection.now(),
-            version=call.version,
-            meter=meter,
-            now=self._now,
+            connection, route, correlation, tagged, size, version=call.version, meter=meter, now=self._now
         )
         if request.held_ms:
             call.context.metrics.throttled[REQUEST_PERCENTAGE] += 1
@@ -186,7 +178,7 @@ class Dispatch:
             raise MalformedRequest(
                 f"API {api.key} is spoken in versions {api.first} to {api.last}, not {version}"
             )
-        request = Request(connection, route, correlation, False, size, connection.now())
+        request = Request(connection, route, correlation, False, size)
         connection.enqueue(request)
         request.send([unknown_version_answer()], failed=True)
 

@@ -44,14 +44,13 @@ class MeteredRequest(Request):
         correlation: int,
         tagged: bool,
         size: int,
-        started: float,
         *,
         version: int,
         meter: Meter,
         now: Callable[[], float],
     ) -> None:
         """`now` tells time within a turn of the loop, in seconds."""
-        super().__init__(connection, route, correlation, tagged, size, started)
+        super().__init__(connection, route, correlation, tagged, size)
         self._meter = meter
         self._now = now
         self._throttle_at = route.api.throttle_at(version) if isinstance(route.api, FastApi) else None

@@ -36,20 +36,14 @@ class Request:
     )
 
     def __init__(
-        self,
-        connection: KafkaConnection,
-        route: Route,
-        correlation: int,
-        tagged: bool,
-        size: int,
-        started: float,
+        self, connection: KafkaConnection, route: Route, correlation: int, tagged: bool, size: int
     ) -> None:
         self.connection = connection
         self.route = route
         self.correlation = correlation
         self.tagged = tagged  # the answer's header has tagged fields
         self.size = size  # bytes received
-        self.started = started
+        self.started = connection.now()
         self.alone = route.alone
         self.done = False
         self.parts: Sequence[Part] | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from kio.schema.errors import ErrorCode
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from kio.schema.share_group_describe.v1.response import (
@@ -21,7 +19,7 @@ from mainstem.broker.group.classic import DEAD, EMPTY
 from mainstem.broker.share.assignor import NAME
 from mainstem.broker.share.group import ShareGroup, ShareMember
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.by_topic import by_topic
+from mainstem.doors.kafka.by_topic import named_by_topic
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.security.access import Kind
 from mainstem.doors.kafka.throttle import NO_THROTTLE
@@ -80,18 +78,10 @@ def _member(call: Call, member: ShareMember) -> Member:
 
 
 def _assignment(call: Call, partitions: Partitions) -> Assignment:
-    """Topics deleted meanwhile are left out: they have no name any more."""
-    topics = by_topic(partitions)
-    found = ((call.context.broker.streams.get_by_id(topic_id), topic_id) for topic_id in topics)
     return Assignment(
         topic_partitions=tuple(
-            TopicPartitions(
-                topic_id=UUID(bytes=topic_id),
-                topic_name=TopicName(topic.name),
-                partitions=topics[topic_id],
-            )
-            for topic, topic_id in found
-            if topic is not None
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+            for topic_id, name, numbers in named_by_topic(call, partitions)
         )
     )
 

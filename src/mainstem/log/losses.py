@@ -1,0 +1,102 @@
+"""Losses: a reader that meets damaged bytes has what is lost of them noted, and gets what is whole around it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainstem import limits
+from mainstem.errors import RecordsLost, Unavailable
+from mainstem.ledger.commands import MarkLost
+from mainstem.ledger.ledger import Ledger
+from mainstem.log.chunks import Chunk, extents_chunk, without
+from mainstem.log.committer import Committer
+from mainstem.log.extent_bytes import Damaged, ExtentBytes, Missing, Whole
+from mainstem.log.extents import Extent
+from mainstem.log.index import Unreadable
+from mainstem.log.look_ups import LookUps
+
+# Why records are lost whose file may be restored: the ledger does not note them, and with the file they are back.
+UNREADABLE = "unreadable"
+MISSING = "missing"
+
+
+class Losses:
+    def __init__(
+        self,
+        ledger: Ledger,
+        look_ups: LookUps,
+        extent_bytes: ExtentBytes,
+        committer: Committer,
+    ) -> None:
+        self._ledger = ledger
+        self._look_ups = look_ups
+        self._bytes = extent_bytes
+        self._committer = committer
+
+    async def mark(self, stream: int, offset: int, extent: Extent) -> None:
+        """Note that the extent's records are lost. Raises RecordsLost, for a read from `offset`, if that can't be."""
+        try:
+            await self._committer.propose(MarkLost(stream, extent.base, extent.end))
+        except Unavailable:
+            # Reads go on where writes do not: tell the reader, and remember it when it is met again.
+            raise RecordsLost(max(offset, extent.base), extent.end, "damaged") from None
+
+    def begin_at(self, stream: int, offset: int, end: int) -> bool:
+        """Whether the next loss after `offset` begins at `end`."""
+        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        return loss is not None and loss[0] == end
+
+    def all_dead(self, stream: int, offset: int, end: int) -> bool:
+        """Whether no record from `offset` to `end` is there or lost: all were deleted or aborted."""
+        holes = self._ledger.streams.holes(stream)
+        loss = holes.next_loss(offset)
+        return not any(holes.live(offset, end)) and (loss is None or loss[0] >= end)
+
+    async def read_before(self, stream: int, offset: int, end: int) -> Chunk:
+        """What no extent ends before `end` of: nothing, unless a loss begins there in the middle of one. That is so
+        where slices were joined, and one of them was found damaged where it was before."""
+        if not self.begin_at(stream, offset, end):
+            return Chunk((), end)
+        extents = (await self._look_ups.find(stream, offset, 1, limits.OFFSET_MAX))[:1]
+        if not extents or extents[0].base >= end:
+            return Chunk((), end)
+        try:
+            (batches,) = await self._bytes.load(extents)
+        except Damaged as damage:
+            if damage.whole is None or offset >= damage.whole.first:
+                return Chunk((), end)  # so that is what was lost, and the rest of it was deleted before
+            batches = damage.whole.before
+        kept = [(end, extents[0].end), *self._deleted(stream, extents[0])]
+        (before,) = await asyncio.to_thread(without, [batches], sorted(kept))
+        return Chunk(extents_chunk([before], offset, extents).batches, end)
+
+    async def read_around(self, stream: int, offset: int, extent: Extent, whole: Whole) -> Chunk | None:
+        """What is whole of a damaged extent at `offset`, once what is lost of it is known. None if that is lost."""
+        inside = whole.first <= offset < whole.end
+        if any(self._ledger.streams.holes(stream).live(whole.first, whole.end)):
+            lost = extent._replace(base=whole.first, offsets=whole.end - whole.first)
+            try:
+                await self.mark(stream, offset, lost)
+            except RecordsLost:
+                if inside:
+                    raise
+            if inside:
+                return None
+        elif inside:
+            return Chunk((), whole.end)  # all of it was deleted before: pass it
+        batches, end = (whole.before, whole.first) if offset < whole.first else (whole.after, extent.end)
+        (left,) = await asyncio.to_thread(without, [batches], self._deleted(stream, extent))
+        return Chunk(extents_chunk([left], offset, [extent]).batches, end)
+
+    def _deleted(self, stream: int, extent: Extent) -> list[tuple[int, int]]:
+        return self._ledger.streams.holes(stream).deleted(extent.base, extent.end)
+
+
+def missing(found: Missing, offset: int) -> RecordsLost:
+    """What a read from `offset` is told where the object store no longer has the bytes."""
+    return RecordsLost(max(offset, found.extent.base), found.extent.end, MISSING)
+
+
+def unreadable(found: Unreadable, offset: int, end: int) -> RecordsLost:
+    """What a read from `offset` to `end` is told where nobody can tell what a file holds."""
+    return RecordsLost(offset, min(found.end, end), UNREADABLE)

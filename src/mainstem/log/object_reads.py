@@ -1,0 +1,41 @@
+"""Reads of the log's own objects, on threads: the disk's apart from an object store's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from mainstem import limits
+from mainstem.errors import Throttled
+from mainstem.ports.commitlog.port import CommitLog
+
+_T = TypeVar("_T")
+
+
+class ObjectReads:
+    """Whoever waits for an object store holds up nobody who reads the disk."""
+
+    def __init__(self, port: CommitLog) -> None:
+        self._port = port
+        self._store_reads = 0  # under way, or waiting for a thread
+        self._store_threads = ThreadPoolExecutor(limits.STORE_READ_THREADS, "mainstem-store-reads")
+
+    async def run(self, object: int, call: Callable[..., _T], *arguments: Any) -> _T:
+        """Call what reads an object, on a thread. Raises Throttled if the store is too far behind."""
+        if self._port.url(object) is not None:
+            return await asyncio.to_thread(call, *arguments)
+        if self._store_reads >= limits.STORE_READS_MAX:
+            raise Throttled(
+                "reads of the object store", limits.STORE_READS_MAX, "it does not keep up: try again soon"
+            )
+        self._store_reads += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._store_threads, call, *arguments)
+        finally:
+            self._store_reads -= 1
+
+    def close(self) -> None:
+        """Let go of threads. A read under way may fail."""
+        self._store_threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,110 @@
+"""How repacking shares the machine: turns of the loop, who writes much, and a debt that slows writes down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mainstem import limits
+from mainstem.testing.machine import Machine
+
+from .repacking import SMALL, repack_all, repacker, write_two
+
+
+async def test_however_many_streams_there_are_others_have_their_turn_between_a_few_of_them(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work is counted, by turn of the loop, of whatever the repacker asks the ledger about a single stream."""
+    streams, at_once = 400, 16
+    broker = await machine.open()
+    await broker.create_topic("wide", partitions=streams)
+    for _ in range(5):
+        await asyncio.gather(
+            *(broker.append_values("wide", [b"x" * 40], partition=at) for at in range(streams))
+        )
+    monkeypatch.setattr(limits, "REPACK_STREAMS_AT_ONCE", at_once)
+    ledger, turn, asked = broker.log.ledger, 0, Counter[tuple[str, int]]()
+
+    def counted(owner: Any, name: str) -> None:
+        ask = getattr(owner, name)
+
+        def counting(*arguments: Any) -> Any:
+            asked[name, turn] += 1
+            return ask(*arguments)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    counted(ledger.streams, "holes")
+    counted(ledger.generations, "serves")
+    counted(ledger.streams.transactions, "touched")
+    repacking = asyncio.ensure_future(repack_all(broker))
+    while not repacking.done():
+        turn += 1
+        await asyncio.sleep(0)
+    await repacking
+    assert sum(count for (name, _), count in asked.items() if name == "holes") >= streams
+    assert max(asked.values()) <= 2 * at_once  # a little more where a turn also looks which objects may go
+    monkeypatch.undo()
+    for stream in broker.topic("wide").streams[::37]:
+        assert broker.log.bounds(stream) == (0, 5)
+        at = 0
+        while at < 5:
+            at = (await broker.log.read(stream, at, 1000)).next_offset
+
+
+async def test_it_gives_way_to_who_writes_much_until_too_much_waits(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await machine.open()
+    await write_two(broker, 120)
+    working = repacker(broker)
+    working._options = replace(SMALL, bytes_per_s=1 << 40)
+    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_BYTES_PER_S", -1)  # whatever is written is much
+    machine.clock.advance(1_000)
+    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_S", 0.001)
+    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 2 * (working.debt_objects + 1))
+    step = asyncio.ensure_future(working.step())
+    done, _ = await asyncio.wait([step], timeout=0.1)
+    assert not done
+    assert working.counts.copied_bytes == 0
+    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 2 * working.debt_objects)
+    assert await step
+    assert working.counts.copied_bytes > 0
+
+
+async def test_debt_slows_writes_down_until_it_is_paid(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
+    machine._repack = replace(SMALL, on=True, after_objects=2)
+    broker = await machine.open()
+    repacker(broker)._maintains = lambda: False  # it does not keep up
+    await write_two(broker, 100)
+    beyond = repacker(broker).debt_objects - 3
+    assert beyond > 0
+    assert broker.log._committer._held_back_s == pytest.approx(
+        min(beyond * limits.REPACK_HELD_BACK_S, limits.REPACK_HELD_BACK_S_MAX)
+    )
+    machine._repack = replace(SMALL, on=True)
+    broker = await machine.restart()
+    await repack_all(broker)
+    assert broker.log._committer._held_back_s == 0.0
+
+
+async def test_what_is_too_little_to_be_repacked_slows_nobody_down(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
+    machine._repack = replace(SMALL, on=True, after_objects=2, least_bytes=1 << 40)
+    broker = await machine.open()
+    await write_two(broker, 100)
+    sealed = sum(held.sealed for held in broker.log._port.objects())
+    assert sealed > 6
+    assert repacker(broker).debt_objects == 0
+    assert broker.log._committer._held_back_s == 0.0
+    monkeypatch.setattr(limits, "REPACK_SMALL_OBJECTS_MAX", 2)
+    assert repacker(broker).debt_objects > 3
