@@ -51,6 +51,7 @@
     │   └── BrokerFenced            this broker's membership was replaced by a newer one
     ├── GroupRefused                a group's coordinator refused a member's or an administrator's call
     │   ├── NotCoordinator          another broker looks after the group: find it
+    │   │   └── GroupOvertaken      another broker decided something in the group first
     │   ├── UnknownMember           nobody of that id is in the group: join again
     │   ├── IllegalGeneration       the member speaks of another generation than the current one
     │   ├── RebalanceInProgress     the group is being rebalanced: join again
@@ -365,6 +366,10 @@ class NotCoordinator(GroupRefused):
     def __init__(self, group: str) -> None:
         super().__init__(f"another broker looks after group {group!r}: find the coordinator again")
         self.group = group
+
+
+class GroupOvertaken(NotCoordinator):
+    """Another broker decided something in the group first. What it decided counts."""
 
 
 class UnknownMember(GroupRefused):

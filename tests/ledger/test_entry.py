@@ -225,4 +225,6 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "ForgetTier": 145,
         "KeepReport": 150,
         "BumpGeneration": 151,
+        "ChangeConsumerGroup": 152,
+        "ForgetConsumerGroup": 153,
     }

@@ -11,10 +11,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from mainstem import limits
-from mainstem.broker.group.assignors import ASSIGNORS
+from mainstem.broker.group.beats import check_beat, check_share_beat
 from mainstem.broker.group.classic import EMPTY, ClassicGroup
 from mainstem.broker.group.consumer import ConsumerGroup
-from mainstem.broker.group.consumer_member import LEFT_FOR_NOW, Beat, BeatAnswer
+from mainstem.broker.group.consumer_member import Beat, BeatAnswer
+from mainstem.broker.group.keeping import Keeper
+from mainstem.broker.group.known import Group, KnownGroups
 from mainstem.broker.group.member import Join, Joined, Synced
 from mainstem.broker.group.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
 from mainstem.broker.group.options import GroupOptions
@@ -24,24 +26,24 @@ from mainstem.broker.share.group import ShareGroup
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import (
     Closed,
-    GroupFull,
     GroupNotEmpty,
     GroupNotFound,
+    GroupOvertaken,
     GroupSubscribed,
     InconsistentProtocol,
     InvalidGroupName,
-    InvalidInput,
     InvalidSessionTimeout,
     MainstemError,
     NotCoordinator,
+    StaleMemberEpoch,
     TooLarge,
     UnknownMember,
     UnstableOffsets,
-    UnsupportedAssignor,
     WrongGroupKind,
 )
 from mainstem.ledger.commands import BumpGeneration
 from mainstem.ledger.cursors import Cursor
+from mainstem.ledger.group_commands import ForgetConsumerGroup
 from mainstem.ledger.share_commands import DeleteShare
 from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
@@ -49,9 +51,8 @@ from mainstem.ports.clock import Clock, Random, SystemRandom
 
 _log = logging.getLogger("mainstem.groups")
 
-Group = ClassicGroup | ConsumerGroup | ShareGroup
-
 _UNKNOWN = "Unknown"  # of a group that another broker looks after
+_LOOKS_MAX = 8  # at a group for one heartbeat, which others may change meanwhile
 _SWEPT_AT_ONCE = 1_000  # groups looked at before others have their turn
 
 
@@ -63,9 +64,10 @@ class ListedGroup(NamedTuple):
 
 
 class Groups:
-    """Membership lives here; committed offsets are the ledger's, and so is who was in a group last.
+    """Membership lives here; committed offsets are the ledger's, and so is who is in a group.
 
-    After a start members are asked to join again, and find their offsets."""
+    After a start members of classic groups are asked to join again. Groups that the broker assigns to go on as if
+    nothing had happened: they are the ledger's before they are anybody's, and are kept here to be quick."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Groups:
         self._options = options or GroupOptions()
         self._random = random or SystemRandom()
         self._coordinates = coordinates or (lambda _: True)  # whether a group is looked after here
-        self._groups: dict[str, Group] = {}
+        self._known = KnownGroups(log, self.timers, self._options, self._coordinates)
         self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
         self._expiry = self.timers.timer(self._start_expiring)
         self._expiring: asyncio.Task[None] | None = None
@@ -90,30 +92,26 @@ class Groups:
         self._closed = False
 
     def start(self) -> None:
-        """Let time pass: sessions and offsets expire from here on."""
+        """Let time pass: sessions and offsets expire from here on. Members of before may come back."""
         self.timers.start()
         self._expiry.start(limits.OFFSETS_EXPIRY_GRACE_MS)
+        self._known.open()
 
     async def stop(self) -> None:
         """Answer everybody who waits for others."""
         self._closed = True
         self.timers.stop()
         closing = Closed("the broker is stopping: find the group's coordinator again")
-        for group in self._groups.values():
-            if isinstance(group, ClassicGroup):
-                group.close(closing)
+        await self._known.close(closing)
         if self._expiring is not None:
             self._expiring.cancel()
             await asyncio.gather(self._expiring, return_exceptions=True)
         await asyncio.gather(*self._telling)
 
     def hand_over(self) -> None:
-        """Brokers came or went: groups that another one looks after now are forgotten, and their members told."""
-        for name in [name for name in self._groups if not self._coordinates(name)]:
-            group = self._groups[name]
-            if isinstance(group, ClassicGroup):
-                group.close(NotCoordinator(name))
-            self._drop(name)
+        """Brokers came or went: groups that another one looks after now are forgotten, and their members told. Those
+        that are looked after here from now on are gone on with."""
+        self._known.take_over()
 
     # Members that assign among themselves
 
@@ -167,39 +165,56 @@ class Groups:
 
     # Members that the broker assigns to
 
-    def consumer_heartbeat(self, beat: Beat) -> BeatAnswer:
-        """Join, stay in or leave a group whose partitions the broker assigns."""
+    async def consumer_heartbeat(self, beat: Beat) -> BeatAnswer:
+        """Join, stay in or leave a group whose partitions the broker assigns. What is answered is durable."""
         self._check_open(beat.group)
-        _check_beat(beat)
+        check_beat(beat)
         if beat.epoch == 0 and not beat.member_id:
             beat = replace(beat, member_id=self._new_id("member"))
-        group = self._groups.get(beat.group)
-        if group is None or (group.empty and not isinstance(group, ConsumerGroup)):
-            if beat.epoch != 0:
+        for _ in range(_LOOKS_MAX):
+            keeper = await self._consumers(beat)
+            try:
+                if keeper.taken_over:
+                    answer = keeper.group.heartbeat(beat)
+                    await keeper.settle()
+                    return answer
+                await keeper.settle()
+            except GroupOvertaken:
+                self._check_open(beat.group)  # what the other broker decided is known here by now
+        raise GroupOvertaken(beat.group)
+
+    async def _consumers(self, beat: Beat) -> Keeper:
+        """The group of a member, as the ledger knows it. Raises UnknownMember, WrongGroupKind."""
+        group = self._known.get(beat.group)
+        if beat.epoch != 0 and (group is None or group.empty):
+            await self._log.barrier()  # another broker may have let it in just now
+            self._check_open(beat.group)
+            group = self._known.get(beat.group)
+            if group is None or group.empty:
                 raise UnknownMember(beat.group, beat.member_id)
-            group = ConsumerGroup(beat.group, self.timers, self._options, self._topics)
-            self._put(group)
+        if group is None or (group.empty and not isinstance(group, ConsumerGroup)):
+            return self._known.new_consumers(beat.group)
         if not isinstance(group, ConsumerGroup):
             raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
-        return group.heartbeat(beat)
+        return self._known.keeper(beat.group)
 
     def share_heartbeat(self, beat: Beat) -> BeatAnswer:
         """Join, stay in or leave a group whose members share partitions."""
         self._check_open(beat.group)
-        _check_share_beat(beat)
-        group = self._groups.get(beat.group)
+        check_share_beat(beat)
+        group = self._known.get(beat.group)
         if group is None or (group.empty and not isinstance(group, ShareGroup)):
             if beat.epoch != 0:
                 raise UnknownMember(beat.group, beat.member_id)
             group = ShareGroup(beat.group, self.timers, self._options.members_max, self._topics)
-            self._put(group)
+            self._known.put(group)
         if not isinstance(group, ShareGroup):
             raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
         return group.heartbeat(beat, ShareSettings.of(self._log.ledger.group_settings.get(beat.group)))
 
     # Offsets
 
-    def check_commit(
+    async def check_commit(
         self,
         group: str,
         member_id: str = "",
@@ -209,8 +224,20 @@ class Groups:
         transactional: bool = False,
     ) -> None:
         """Whether somebody may commit offsets of a group. A generation of -1 is no member."""
+        check = partial(
+            self._check_commit, group, member_id, generation, instance_id, transactional=transactional
+        )
+        try:
+            check()
+        except (UnknownMember, StaleMemberEpoch):
+            await self._log.barrier()  # another broker may have let him in just now
+            check()
+
+    def _check_commit(
+        self, group: str, member_id: str, generation: int, instance_id: str | None, *, transactional: bool
+    ) -> None:
         self._check_open(group)
-        found = self._groups.get(group)
+        found = self._known.get(group)
         if found is None and generation >= 0:
             found = self._classic(group, member_id)
         if found is not None:
@@ -226,13 +253,15 @@ class Groups:
         instance_id: str | None = None,
     ) -> list[MainstemError | None]:
         """Store how far a group has read. Says for each offset what is wrong with it, if anything."""
-        self.check_commit(group, member_id, generation, instance_id)
+        await self.check_commit(group, member_id, generation, instance_id)
+        if isinstance(self._known.get(group), ConsumerGroup):
+            return await self.offsets.commit(group, offsets, member=member_id, epoch=generation)
         return await self.offsets.commit(group, offsets)
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
         """Whether a member may read its group's offsets; whoever names no member may."""
         self.check_coordinator(group)
-        found = self._groups.get(group)
+        found = self._known.get(group)
         if epoch >= 0 and member_id and isinstance(found, ConsumerGroup):
             found.check_epoch(member_id, epoch)
         elif epoch >= 0 and member_id and found is None:
@@ -281,11 +310,14 @@ class Groups:
         now = self._clock.now_ms()
         before_ms = now - self._options.offsets_retention_ms
         expired = 0
-        for name, group in list(self._groups.items()):
+        for group in self._known:
             if not group.empty:
-                self._occupied_ms[name] = now
-            elif not self.offsets.exists(name):
-                self._drop(name)
+                self._occupied_ms[group.name] = now
+            elif not self.offsets.exists(group.name):
+                self._known.drop(group.name)
+        self._occupied_ms = {
+            name: at for name, at in self._occupied_ms.items() if at > before_ms and self.offsets.exists(name)
+        }
         for number, name in enumerate(self.offsets.names()):
             if not number % _SWEPT_AT_ONCE:
                 await asyncio.sleep(0)  # others have their turn
@@ -299,10 +331,14 @@ class Groups:
 
     def get(self, group: str) -> Group | None:
         """A group that has members, or had some lately."""
-        return self._groups.get(group)
+        return self._known.get(group)
 
     def exists(self, group: str) -> bool:
-        return group in self._groups or self.offsets.exists(group) or self._log.ledger.shares.has(group)
+        return (
+            self._known.get(group) is not None
+            or self.offsets.exists(group)
+            or self._log.ledger.shares.has(group)
+        )
 
     def topics_of(self, group: str) -> set[str]:
         """That it has a position in."""
@@ -313,13 +349,13 @@ class Groups:
     def check_share_change(self, group: str) -> None:
         """Whether an administrator may move a share group. Raises NotCoordinator, GroupNotEmpty."""
         self._check_open(group)
-        found = self._groups.get(group)
+        found = self._known.get(group)
         if found is not None and not found.empty:
             raise GroupNotEmpty(group)
 
     def members(self) -> dict[str, int]:
         """How many there are in each group that has some."""
-        return {name: len(group.members) for name, group in self._groups.items() if not group.empty}
+        return {group.name: len(group.members) for group in self._known if not group.empty}
 
     def coordinates(self, group: str) -> bool:
         """Whether this broker looks after the group."""
@@ -337,8 +373,11 @@ class Groups:
             if here or everywhere:
                 state = EMPTY if here else _UNKNOWN
                 listed[name] = ListedGroup(name, ShareGroup.protocol_type, state, ShareGroup.kind)
-        for name, group in self._groups.items():
-            listed[name] = ListedGroup(name, group.protocol_type or "", group.state, group.kind)
+        for name in self._log.ledger.consumer_groups.names():
+            if self._known.get(name) is None and everywhere:
+                listed[name] = ListedGroup(name, ConsumerGroup.protocol_type, _UNKNOWN, ConsumerGroup.kind)
+        for group in self._known:
+            listed[group.name] = ListedGroup(group.name, group.protocol_type or "", group.state, group.kind)
         return [listed[name] for name in sorted(listed)]
 
     async def delete(self, group: str) -> None:
@@ -346,15 +385,18 @@ class Groups:
         self.check_coordinator(group)
         if not self.exists(group):
             raise GroupNotFound(group)
-        found = self._groups.get(group)
+        found = self._known.get(group)
         if found is not None:
             if not found.empty:
                 raise GroupNotEmpty(group)
-            self._drop(group)
+            self._known.drop(group)
         if self.offsets.exists(group):
             await self.offsets.delete(group)
         if self._log.ledger.shares.has(group):
             await self._log.propose(DeleteShare(group))
+        revision = self._log.ledger.consumer_groups.revision(group)
+        if revision:  # whose members cannot come back: nobody lets them in
+            await self._log.propose(ForgetConsumerGroup(group, revision))
 
     # Finding groups
 
@@ -375,7 +417,7 @@ class Groups:
     def _classic(self, name: str, member_id: str) -> ClassicGroup:
         """The group of a member. Raises UnknownMember if there is no such group."""
         self._check_open(name)
-        group = self._groups.get(name)
+        group = self._known.get(name)
         if group is None and self._was_in(name, member_id):
             group = self._new_classic(name)
         if not isinstance(group, ClassicGroup):
@@ -383,7 +425,7 @@ class Groups:
         return group
 
     def _classic_to_join(self, name: str, member_id: str) -> ClassicGroup:
-        group = self._groups.get(name)
+        group = self._known.get(name)
         if group is not None and not isinstance(group, ClassicGroup):
             if not group.empty:
                 raise InconsistentProtocol(f"the broker assigns the partitions of group {name!r}")
@@ -403,7 +445,7 @@ class Groups:
             before=self._log.ledger.group_generations.get(name),
             bumped=partial(self._bumped, name),
         )
-        self._put(group)
+        self._known.put(group)
         return group
 
     def _was_in(self, name: str, member_id: str) -> bool:
@@ -429,18 +471,6 @@ class Groups:
         except MainstemError as error:  # its members will be strangers to the next broker
             _log.warning("a generation was not kept", extra={"group": command.group, "error": str(error)})
 
-    def _put(self, group: Group) -> None:
-        if group.name not in self._groups and len(self._groups) >= self._options.groups_max:
-            for name in [name for name, known in self._groups.items() if known.empty]:
-                self._drop(name)
-            if len(self._groups) >= self._options.groups_max:
-                raise GroupFull(f"there are {self._options.groups_max} groups, the most there may be")
-        self._groups[group.name] = group
-
-    def _drop(self, name: str) -> None:
-        self._groups.pop(name, None)
-        self._occupied_ms.pop(name, None)
-
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}-{UUID(bytes=self._random.token(16), version=4)}"
 
@@ -449,7 +479,7 @@ class Groups:
 
     def _check_unread(self, name: str, topic: str) -> None:
         """Raises GroupSubscribed if members read the topic, GroupNotEmpty if nobody can tell."""
-        group = self._groups.get(name)
+        group = self._known.get(name)
         if group is None or group.empty:
             return
         if isinstance(group, ConsumerGroup | ShareGroup):
@@ -474,40 +504,3 @@ class Groups:
             _log.warning("offsets were not expired", extra={"error": str(error)})
         finally:
             self._expiry.start(limits.OFFSETS_EXPIRY_EVERY_MS)
-
-
-def _check_beat(beat: Beat) -> None:
-    """Raises InvalidInput, UnsupportedAssignor."""
-    if beat.epoch < LEFT_FOR_NOW:
-        raise InvalidInput(f"{beat.epoch} is no member epoch")
-    if beat.epoch != 0 and not beat.member_id:
-        raise InvalidInput("a member of a group says its id")
-    if beat.instance_id == "" or beat.rack == "":
-        raise InvalidInput("an instance id or a rack, if given, is not empty")
-    if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:
-        raise InvalidInput("only a member with an instance id can leave for now")
-    if beat.epoch == 0:
-        if beat.rebalance_ms is None or beat.rebalance_ms < 0:
-            raise InvalidInput("a member that joins says how long a rebalance may take")
-        if beat.topics is None and beat.pattern is None:
-            raise InvalidInput("a member that joins says which topics it reads")
-        if beat.owned:
-            raise InvalidInput("a member that joins owns no partitions yet")
-    if beat.topics is not None and len(beat.topics) > limits.GROUP_TOPICS_PER_MEMBER_MAX:
-        raise TooLarge(f"a member reads at most {limits.GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
-    if beat.assignor is not None and beat.assignor not in ASSIGNORS:
-        raise UnsupportedAssignor(f"there is no assignor {beat.assignor!r}: use {' or '.join(ASSIGNORS)}")
-
-
-def _check_share_beat(beat: Beat) -> None:
-    """Raises InvalidInput, TooLarge."""
-    if beat.epoch < -1:
-        raise InvalidInput(f"{beat.epoch} is no member epoch")
-    if not 1 <= len(beat.member_id) <= limits.NAME_CHARS_MAX:
-        raise InvalidInput(f"a member of a share group has an id of 1 to {limits.NAME_CHARS_MAX} characters")
-    if beat.rack == "":
-        raise InvalidInput("a rack, if given, is not empty")
-    if beat.epoch == 0 and not beat.topics:
-        raise InvalidInput("a member that joins says which topics it reads")
-    if beat.topics is not None and len(beat.topics) > limits.GROUP_TOPICS_PER_MEMBER_MAX:
-        raise TooLarge(f"a member reads at most {limits.GROUP_TOPICS_PER_MEMBER_MAX} topics by name")

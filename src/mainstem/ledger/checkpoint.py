@@ -25,6 +25,7 @@ import msgspec
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.brokers import BrokerState
 from mainstem.ledger.client_quotas import ClientQuota
+from mainstem.ledger.consumer_groups import ConsumerGroupsState
 from mainstem.ledger.credentials import Credential
 from mainstem.ledger.cursors import CursorsState
 from mainstem.ledger.entry import Buffer
@@ -82,6 +83,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     tiers: list[TierState] = []
     reports: list[Report] = []
     group_generations: list[GroupGeneration] = []
+    consumer_groups: ConsumerGroupsState = ConsumerGroupsState()
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -18,6 +18,7 @@ from mainstem.ledger.cluster_commands import (
     LeaveBroker,
 )
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.group_commands import ChangeConsumerGroup, ForgetConsumerGroup
 from mainstem.ledger.lake_commands import (
     ExtendTask,
     ForgetObjects,
@@ -135,6 +136,8 @@ class CommitOffsets(msgspec.Struct, frozen=True, array_like=True, tag=30):
     leader_epochs: tuple[
         int, ...
     ] = ()  # one an offset, of the record before it; -1 = unknown; none = all unknown
+    member: str = ""  # who commits, in a group whose partitions the broker assigns
+    member_epoch: int = -1  # his; -1 = nobody's, or of another group
 
 
 class BumpGeneration(msgspec.Struct, frozen=True, array_like=True, tag=151):
@@ -434,4 +437,6 @@ Command = (
     | ForgetTier
     | KeepReport
     | BumpGeneration
+    | ChangeConsumerGroup
+    | ForgetConsumerGroup
 )

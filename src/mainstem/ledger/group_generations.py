@@ -11,7 +11,8 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.commands import BumpGeneration
-from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.digest import hash_fields
+from mainstem.ledger.latest import Latest
 
 
 class GroupGeneration(msgspec.Struct, frozen=True, array_like=True):
@@ -31,8 +32,11 @@ class GroupGenerations:
     are then strangers to the next broker, as they are to one of another system."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, GroupGeneration] = {}  # the last one that changed at the end
-        self.digest = 0
+        self._kept: Latest[GroupGeneration] = Latest()
+
+    @property
+    def digest(self) -> int:
+        return self._kept.digest
 
     def get(self, group: str) -> GroupGeneration | None:
         return self._kept.get(group)
@@ -45,32 +49,23 @@ class GroupGenerations:
         if before is not None and command.generation < before.generation:
             return before  # a broker that did not know yet that it looks after the group no more
         now = GroupGeneration(command.group, command.generation, command.members)
-        self._put(now)
-        if len(self._kept) > limits.GROUP_GENERATIONS_MAX:
-            self._forget(next(iter(self._kept)))
+        if now.members:
+            self._kept.put(now.group, now)
+            self._kept.keep(limits.GROUP_GENERATIONS_MAX)
+        else:
+            self._kept.forget(now.group)
         return now
 
     def encode(self) -> list[GroupGeneration]:
         """In the order in which they changed, which decides who is forgotten."""
-        return list(self._kept.values())
+        return list(self._kept)
 
     @classmethod
     def decode(cls, states: list[GroupGeneration]) -> GroupGenerations:
         generations = cls()
         for state in states:
-            generations._put(state)
+            generations._kept.put(state.group, state)
         return generations
-
-    def _put(self, now: GroupGeneration) -> None:
-        self._forget(now.group)
-        if now.members:
-            self._kept[now.group] = now
-            self.digest = (self.digest + now.digest) & MASK
-
-    def _forget(self, group: str) -> None:
-        before = self._kept.pop(group, None)
-        if before is not None:
-            self.digest = (self.digest - before.digest) & MASK
 
 
 def _fault(command: BumpGeneration) -> str | None:

@@ -18,6 +18,7 @@ from mainstem.ledger import (
     checkpoint,
     cluster_commands,
     commands,
+    group_commands,
     lake_commands,
     repack_commands,
     report_commands,
@@ -32,6 +33,7 @@ from mainstem.ledger.aliases import Aliases
 from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.brokers import Admission, Brokers
 from mainstem.ledger.client_quotas import ClientQuotas
+from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
 from mainstem.ledger.digest import combine
@@ -102,6 +104,7 @@ class Ledger:
         self.tiers = Tiers()
         self.reports = Reports()
         self.group_generations = GroupGenerations()
+        self.consumer_groups = ConsumerGroups()
         self._before: Outcome | None = None  # outcome of the part before the one being applied, in its entry
         self.position = 0  # entries applied, refused ones included
         self.time_ms = 0  # never runs back
@@ -139,7 +142,7 @@ class Ledger:
             commands.MarkLost: self._mark_lost,
             commands.AllocateProducer: lambda _: ProducerAllocated(self.producers.allocate()),
             commands.ExpireProducers: lambda c: ProducersExpired(self.producers.expire(c.before_ms)),
-            commands.CommitOffsets: lambda command: self.cursors.commit(command, self.time_ms),
+            commands.CommitOffsets: self._commit_offsets,
             commands.DeleteOffsets: lambda command: self.cursors.delete(command),
             commands.ExpireOffsets: lambda command: self.cursors.expire(command),
             commands.Take: lambda command: self.cursors.take(command, self.time_ms),
@@ -211,6 +214,8 @@ class Ledger:
             share_commands.SettleShare: lambda command: self.shares.settle(command, self.time_ms),
             share_commands.DeleteShare: lambda command: self.shares.delete(command),
             commands.BumpGeneration: lambda command: self.group_generations.bump(command),
+            group_commands.ChangeConsumerGroup: lambda command: self.consumer_groups.change(command),
+            group_commands.ForgetConsumerGroup: lambda command: self.consumer_groups.forget(command),
             report_commands.KeepReport: lambda command: self.reports.keep(command, self.time_ms),
         }
 
@@ -317,6 +322,9 @@ class Ledger:
             self.tables.forget_topic(topic.topic_id)
             self.generations.forget_topic(topic, self.position)
         return topic
+
+    def _commit_offsets(self, command: commands.CommitOffsets) -> Outcome:
+        return self.consumer_groups.refusal(command) or self.cursors.commit(command, self.time_ms)
 
     def _declare_table(self, command: table_commands.DeclareTable) -> Outcome:
         declared = self.tables.declare(command)
@@ -458,6 +466,7 @@ class Ledger:
                 + self.shares.digest
                 + self.group_settings.digest
                 + self.group_generations.digest
+                + self.consumer_groups.digest
                 + self.sinks.digest
                 + self.routers.digest(),
                 self.brokers.digest()
@@ -498,6 +507,7 @@ class Ledger:
             tiers=self.tiers.encode(),
             reports=self.reports.encode(),
             group_generations=self.group_generations.encode(),
+            consumer_groups=self.consumer_groups.encode(),
         )
         return checkpoint.pack(state, self.digest())
 
@@ -533,6 +543,7 @@ class Ledger:
         ledger.tiers = Tiers.decode(state.tiers)
         ledger.reports = Reports.decode(state.reports)
         ledger.group_generations = GroupGenerations.decode(state.group_generations)
+        ledger.consumer_groups = ConsumerGroups.decode(state.consumer_groups)
         ledger.position, ledger.time_ms, ledger.last_digest = state.position, state.time_ms, state.last_digest
         if ledger.digest() != digest:
             raise LedgerDiverged("a checkpoint does not give back the state it was made from")

@@ -9,6 +9,7 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.latest import Latest
 from mainstem.ledger.report_commands import KeepReport
 
 PIPELINE = "pipeline"
@@ -33,12 +34,15 @@ class Reports:
     """By kind and name. Of too many of a kind the one not heard of for longest is forgotten."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[str, Report]] = {}  # the last one heard of at the end
-        self.digest = 0
+        self._kept: dict[str, Latest[Report]] = {}
+
+    @property
+    def digest(self) -> int:
+        return sum(kind.digest for kind in self._kept.values()) & MASK
 
     def of(self, kind: str) -> Iterator[Report]:
         """Those of a kind, the last one heard of at the end."""
-        return iter(self._kept.get(kind, {}).values())
+        return iter(self._kept.get(kind, ()))
 
     def keep(self, command: KeepReport, time_ms: int) -> Report | InvalidInput:
         fault = _fault(command)
@@ -46,14 +50,12 @@ class Reports:
             return InvalidInput(fault)
         report = Report(command.kind, command.name, command.body, time_ms)
         self._put(report)
-        kind = self._kept[report.kind]
-        if len(kind) > limits.REPORTS_OF_A_KIND_MAX:
-            self._forget(next(iter(kind.values())))
+        self._kept[report.kind].keep(limits.REPORTS_OF_A_KIND_MAX)
         return report
 
     def encode(self) -> list[Report]:
         """By kind; within one in the order in which they were heard of, which decides who is forgotten."""
-        return [report for kind in sorted(self._kept) for report in self._kept[kind].values()]
+        return [report for kind in sorted(self._kept) for report in self._kept[kind]]
 
     @classmethod
     def decode(cls, states: list[Report]) -> Reports:
@@ -63,15 +65,7 @@ class Reports:
         return reports
 
     def _put(self, report: Report) -> None:
-        before = self._kept.get(report.kind, {}).get(report.name)
-        if before is not None:
-            self._forget(before)
-        self._kept.setdefault(report.kind, {})[report.name] = report
-        self.digest = (self.digest + report.digest) & MASK
-
-    def _forget(self, report: Report) -> None:
-        del self._kept[report.kind][report.name]
-        self.digest = (self.digest - report.digest) & MASK
+        self._kept.setdefault(report.kind, Latest()).put(report.name, report)
 
 
 def _fault(command: KeepReport) -> str | None:

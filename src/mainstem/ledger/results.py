@@ -51,6 +51,11 @@ class OffsetsCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerGroupKept:
+    revision: int  # that the next change is made to; 0 = nothing is held of the group
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
     streams: int
 
@@ -325,6 +330,7 @@ Result = (
     | ProducersExpired
     | OffsetsCommitted
     | OffsetsDeleted
+    | ConsumerGroupKept
     | Taken
     | Booted
     | Halted

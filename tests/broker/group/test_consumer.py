@@ -1,4 +1,7 @@
-"""Groups whose partitions the broker assigns, driven by a clock that moves when told to."""
+"""Groups whose partitions the broker assigns, driven by a clock that moves when told to.
+
+Most is tried twice: with one coordinator, and with another one after every single heartbeat, which goes on from what
+the ledger holds. Members must not notice. Where sessions end it is one coordinator: each begins them anew."""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from mainstem.errors import (
 )
 from mainstem.ledger.commands import AddPartitions, CreateTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.consumer_groups import ConsumerGroups
+from mainstem.ledger.group_commands import ChangeConsumerGroup
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic, Topics
 from mainstem.ports.clock import ManualClock
@@ -33,14 +38,32 @@ REBALANCE_MS = 60_000
 class Consumers:
     """One group, its topics, and clients that do as they are told."""
 
-    def __init__(self, *, members_max: int = 1_000) -> None:
+    def __init__(self, *, members_max: int = 1_000, moving: bool = False) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         self.topics = Topics(Streams())
         self.topic = self.create("t", 6)
-        options = GroupOptions(members_max=members_max, consumer_session_ms=SESSION_MS)
-        self.group = ConsumerGroup("g", self.timers, options, lambda: self.topics)
+        self.moving = moving
+        self.kept = ConsumerGroups()
+        self._options = GroupOptions(members_max=members_max, consumer_session_ms=SESSION_MS)
+        self.group = ConsumerGroup("g", self.timers, self._options, lambda: self.topics)
         self.clients: dict[str, Consumer] = {}
+
+    def move(self) -> None:
+        """Another broker looks after the group from here on. All it knows is the last checkpoint of the ledger."""
+        revision = self.kept.revision("g")
+        change = self.group.take_change(whole=not revision)
+        self.kept.change(ChangeConsumerGroup("g", revision, *change))
+        self.crash()
+        assert not self.group.untold
+
+    def crash(self) -> None:
+        """The same, and what was decided last is lost with the one before."""
+        self.kept = ConsumerGroups.decode(self.kept.encode())
+        self.group.close()
+        self.group = ConsumerGroup(
+            "g", self.timers, self._options, lambda: self.topics, before=self.kept.get("g")
+        )
 
     def create(self, name: str, partitions: int) -> Topic:
         topic_id = name.encode().ljust(16, b"\0")[:16]
@@ -97,18 +120,13 @@ class Consumer:
     def join(self) -> BeatAnswer:
         self.epoch, self.owned = 0, frozenset()
         return self._take(
-            self.stage.group.heartbeat(
-                Beat(
-                    group="g",
-                    member_id=self.member_id,
-                    epoch=0,
-                    instance_id=self.instance,
-                    rebalance_ms=REBALANCE_MS,
-                    topics=self.topics,
-                    pattern=self.pattern,
-                    assignor=self.assignor,
-                    owned=frozenset(),
-                )
+            self.ask(
+                epoch=0,
+                rebalance_ms=REBALANCE_MS,
+                topics=self.topics,
+                pattern=self.pattern,
+                assignor=self.assignor,
+                owned=frozenset(),
             )
         )
 
@@ -118,7 +136,17 @@ class Consumer:
 
     def ask(self, **fields: object) -> BeatAnswer:
         known = {"group": "g", "member_id": self.member_id, "epoch": self.epoch, "instance_id": self.instance}
-        return self.stage.group.heartbeat(Beat(**{**known, **fields}))  # type: ignore[arg-type]
+        answer = self.stage.group.heartbeat(Beat(**{**known, **fields}))  # type: ignore[arg-type]
+        if self.stage.moving:
+            self.stage.move()
+        return answer
+
+    def report(self) -> None:
+        """All of it, as clients do when an answer did not come; they join again if that does not help."""
+        try:
+            self.beat(topics=self.topics, rebalance_ms=REBALANCE_MS)
+        except FencedMemberEpoch:
+            self.join()
 
     def leave(self, epoch: int = -1) -> None:
         self.ask(epoch=epoch)
@@ -131,8 +159,13 @@ class Consumer:
         return answer
 
 
+@pytest.fixture(params=[False, True], ids=["one coordinator", "another at every step"])
+def stage(request: pytest.FixtureRequest) -> Consumers:
+    return Consumers(moving=request.param)
+
+
 @pytest.fixture
-def stage() -> Consumers:
+def timed() -> Consumers:
     return Consumers()
 
 
@@ -169,29 +202,29 @@ def test_who_waits_for_partitions_is_asked_to_report_more_often(stage: Consumers
     assert second.beat().heartbeat_ms == slow
 
 
-def test_a_member_that_does_not_let_go_in_time_is_expelled(stage: Consumers) -> None:
-    first, second = stage.join("a"), stage.join("b")
+def test_a_member_that_does_not_let_go_in_time_is_expelled(timed: Consumers) -> None:
+    first, second = timed.join("a"), timed.join("b")
     first.ask()
     for _ in range(4):
-        stage.advance(REBALANCE_MS // 4)
-        if stage.group.members.get("a"):
+        timed.advance(REBALANCE_MS // 4)
+        if timed.group.members.get("a"):
             first.ask()
         second.beat()
     with pytest.raises(UnknownMember):
         first.ask()
     second.beat()
-    assert stage.numbers(second) == [0, 1, 2, 3, 4, 5]
+    assert timed.numbers(second) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_silent_member_loses_its_partitions_when_its_session_ends(stage: Consumers) -> None:
-    _, second = stage.join("a"), stage.join("b")
-    stage.settle()
-    stage.advance(SESSION_MS - 1)
+def test_a_silent_member_loses_its_partitions_when_its_session_ends(timed: Consumers) -> None:
+    _, second = timed.join("a"), timed.join("b")
+    timed.settle()
+    timed.advance(SESSION_MS - 1)
     second.beat()
-    stage.advance(1)
-    assert "a" not in stage.group.members
+    timed.advance(1)
+    assert "a" not in timed.group.members
     second.beat()
-    assert stage.numbers(second) == [0, 1, 2, 3, 4, 5]
+    assert timed.numbers(second) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_member_that_leaves_hands_over_at_once(stage: Consumers) -> None:
@@ -329,14 +362,14 @@ def test_a_static_member_that_left_for_now_finds_its_partitions_again(stage: Con
     stage.settle()
 
 
-def test_a_static_member_that_does_not_come_back_is_replaced_when_its_session_ends(stage: Consumers) -> None:
-    static, other = stage.join("a", instance="i"), stage.join("b")
-    stage.settle()
+def test_a_static_member_that_does_not_come_back_is_replaced_when_its_session_ends(timed: Consumers) -> None:
+    static, other = timed.join("a", instance="i"), timed.join("b")
+    timed.settle()
     static.leave(-2)
-    stage.advance(SESSION_MS - 1)
+    timed.advance(SESSION_MS - 1)
     other.beat()
     assert len(other.owned) == 3
-    stage.advance(1)
+    timed.advance(1)
     other.beat()
     assert len(other.owned) == 6
 
@@ -373,14 +406,99 @@ def test_members_commit_at_their_epoch_and_strangers_only_without_members(stage:
     stage.group.check_commit("", -1, None, transactional=True)
 
 
+# Another coordinator
+
+
+def test_sessions_begin_anew_and_who_does_not_come_back_is_missed(timed: Consumers) -> None:
+    first, _ = timed.join("a"), timed.join("b")
+    timed.settle()
+    timed.advance(SESSION_MS - 1)
+    timed.move()
+    epoch = first.epoch
+    assert first.beat().epoch == epoch
+    timed.advance(SESSION_MS - 1)
+    assert set(timed.group.members) == {"a", "b"}
+    first.beat()
+    timed.advance(1)
+    assert set(timed.group.members) == {"a"}
+    first.beat()
+    assert timed.numbers(first) == [0, 1, 2, 3, 4, 5]
+
+
+def test_who_has_to_let_go_has_the_time_for_it_anew(timed: Consumers) -> None:
+    first, _ = timed.join("a"), timed.join("b")
+    first.ask()  # hears that it is to let go
+    timed.move()
+    timed.advance(SESSION_MS - 1)
+    first.ask()
+    timed.advance(REBALANCE_MS - SESSION_MS)
+    first.ask()
+    timed.advance(1)
+    assert set(timed.group.members) == set()
+
+
+def test_a_silent_member_is_missed_once_by_whoever_looks_after_the_group(timed: Consumers) -> None:
+    timed.join("a")
+    before = timed.group
+    timed.move()
+    timed.advance(SESSION_MS)
+    assert "a" in before.members  # nothing happens in it any more
+    assert timed.group.empty
+    timed.move()
+    assert timed.kept.names() == []
+
+
+def test_topics_that_changed_while_nobody_looked_are_found(stage: Consumers) -> None:
+    alone = stage.join("a", topics=None, pattern="t.*")
+    stage.move()
+    epoch = alone.epoch
+    assert stage.group.reads("t")
+    assert alone.beat().epoch == epoch
+    stage.move()
+    stage.topics.add_partitions(AddPartitions(stage.topic.topic_id, 8))
+    stage.create("t-2", 1)
+    alone.beat()
+    assert (len(alone.owned), alone.epoch) == (9, epoch + 1)
+    stage.topics.delete(DeleteTopic(stage.topic.topic_id))
+    stage.move()
+    stage.settle()
+    assert len(alone.owned) == 1
+
+
+def test_a_heartbeat_that_changes_nothing_is_nothing_to_tell(stage: Consumers) -> None:
+    first, second = stage.join("a"), stage.join("b", instance="i")
+    stage.settle()
+    stage.move()
+    for client in (first, second):
+        stage.moving = False
+        client.beat()
+        client.beat(topics=client.topics, rebalance_ms=REBALANCE_MS, assignor=None)
+        assert not stage.group.untold
+
+
+def test_only_who_changed_is_told(timed: Consumers) -> None:
+    first = timed.join("a")
+    timed.join("b", topics=("u",))
+    timed.move()
+    first.beat(topics=frozenset({"t", "v"}))
+    change = timed.group.take_change(whole=False)
+    assert [state.member_id for state in change.members] == ["a"]
+    first.leave()
+    assert timed.group.take_change(whole=False).gone == ("a",)
+
+
 # Many
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_whatever_comes_and_goes_no_partition_is_read_twice_and_all_are_read_in_the_end(seed: int) -> None:
+@pytest.mark.parametrize("moves", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_comes_and_goes_no_partition_is_read_twice_and_all_are_read_in_the_end(
+    seed: int, moves: float
+) -> None:
     stage, chance = Consumers(), random.Random(seed)
     stage.create("u", 5)
     for step in range(120):
+        stage.moving = chance.random() < moves
         roll = chance.random()
         clients = list(stage.clients.values())
         if roll < 0.15 or not clients:
@@ -390,6 +508,13 @@ def test_whatever_comes_and_goes_no_partition_is_read_twice_and_all_are_read_in_
             chance.choice(clients).leave()
         elif roll < 0.3:
             chance.choice(clients).beat(topics=frozenset(chance.choice([("t",), ("t", "u")])))
+        elif roll < 0.4 and moves:
+            unlucky = chance.choice(clients)
+            stage.move()
+            stage.moving = False
+            unlucky.ask(owned=unlucky.owned)  # the answer is lost, with or without what was decided
+            chance.choice([stage.move, stage.crash])()
+            unlucky.report()
         else:
             chance.choice(clients).beat()
         stage.check_nobody_reads_twice()

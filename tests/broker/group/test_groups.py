@@ -29,6 +29,7 @@ from mainstem.errors import (
     OffsetMetadataTooLarge,
     PartitionNotFound,
     RebalanceInProgress,
+    StaleMemberEpoch,
     TooLarge,
     TopicNotFound,
     UnknownMember,
@@ -53,6 +54,8 @@ class Stage:
     async def open(self) -> None:
         self.broker = await self.machine.open()
         self.groups = Groups(self.broker.log, self.clock, self._options)
+        self.groups.start()
+        self.groups.timers.stop()  # time passes when told to
 
     async def restart(self) -> None:
         await self.groups.stop()
@@ -65,10 +68,10 @@ class Stage:
         await self.groups.sync(group, joined.member_id, joined.generation, assignments={})
         return joined
 
-    def consumer(self, group: str = "g", member_id: str = "m", **fields: object) -> int:
+    async def consumer(self, group: str = "g", member_id: str = "m", **fields: object) -> int:
         """Joins a group that the broker assigns; its epoch."""
         beat = {"epoch": 0, "rebalance_ms": 1_000, "topics": frozenset({"t"}), "owned": frozenset(), **fields}
-        answer = self.groups.consumer_heartbeat(
+        answer = await self.groups.consumer_heartbeat(
             Beat(group=group, member_id=member_id, **beat)  # type: ignore[arg-type]
         )
         return answer.epoch
@@ -102,7 +105,7 @@ async def test_a_name_that_is_none_is_refused_everywhere(stage: Stage, name: str
     with pytest.raises(InvalidGroupName):
         await stage.groups.join(a_join(name))
     with pytest.raises(InvalidGroupName):
-        stage.consumer(name)
+        await stage.consumer(name)
     with pytest.raises(InvalidGroupName):
         await stage.groups.commit(name, [OffsetToCommit("t", 0, 1)])
     with pytest.raises(InvalidGroupName):
@@ -127,7 +130,7 @@ async def test_what_a_member_may_send_is_bounded(stage: Stage) -> None:
             "g", joined.member_id, 1, assignments={"x": bytes(limits.GROUP_MEMBER_BYTES_MAX + 1)}
         )
     with pytest.raises(TooLarge):
-        stage.consumer("h", topics=frozenset(map(str, range(limits.GROUP_TOPICS_PER_MEMBER_MAX + 1))))
+        await stage.consumer("h", topics=frozenset(map(str, range(limits.GROUP_TOPICS_PER_MEMBER_MAX + 1))))
 
 
 async def test_the_number_of_groups_is_bounded_and_empty_ones_give_way(machine: Machine) -> None:
@@ -138,7 +141,7 @@ async def test_the_number_of_groups_is_bounded_and_empty_ones_give_way(machine: 
     with pytest.raises(GroupFull):
         await stage.joined("c")
     with pytest.raises(GroupFull):
-        stage.consumer("c")
+        await stage.consumer("c")
     stage.groups.leave("a", first.member_id)
     await stage.joined("c")
     assert [group.name for group in stage.groups.list()] == ["b", "c"]
@@ -164,12 +167,12 @@ async def test_a_heartbeat_that_makes_no_sense_is_refused(
     stage: Stage, fields: dict[str, object], error: type[MainstemError]
 ) -> None:
     with pytest.raises(error):
-        stage.consumer(**fields)  # type: ignore[arg-type]
+        await stage.consumer(**fields)  # type: ignore[arg-type]
     assert stage.groups.list() == []
 
 
 async def test_a_consumer_without_an_id_is_given_one(stage: Stage) -> None:
-    answer = stage.groups.consumer_heartbeat(
+    answer = await stage.groups.consumer_heartbeat(
         Beat(group="g", member_id="", epoch=0, rebalance_ms=1, topics=frozenset(), owned=frozenset())
     )
     assert answer.member_id.startswith("member-")
@@ -181,15 +184,15 @@ async def test_a_consumer_without_an_id_is_given_one(stage: Stage) -> None:
 async def test_a_group_is_of_one_protocol_as_long_as_it_has_members(stage: Stage) -> None:
     joined = await stage.joined()
     with pytest.raises(WrongGroupKind):
-        stage.consumer()
+        await stage.consumer()
     stage.groups.leave("g", joined.member_id)
-    stage.consumer()
+    await stage.consumer()
     with pytest.raises(InconsistentProtocol):
         await stage.groups.join(a_join())
     for call in (stage.groups.heartbeat, stage.groups.leave):
         with pytest.raises(UnknownMember):
             call("g", "m", 1)  # type: ignore[arg-type]
-    stage.consumer(epoch=-1)
+    await stage.consumer(epoch=-1)
     assert (await stage.joined()).generation == 1
 
 
@@ -281,18 +284,33 @@ async def test_the_ledger_forgets_members_that_left(stage: Stage) -> None:
         await stage.groups.join(a_join(member_id=joined.member_id))
 
 
-async def test_after_a_restart_members_that_the_broker_assigns_to_are_unknown(stage: Stage) -> None:
+async def test_after_a_restart_members_that_the_broker_assigns_to_go_on(stage: Stage) -> None:
     await stage.groups.commit("g", [OffsetToCommit("t", 1, 42, "m", 0)])
-    epoch = stage.consumer("h")
+    epoch = await stage.consumer("h")
     await stage.restart()
-    with pytest.raises(UnknownMember):
-        stage.consumer("h", epoch=epoch)
-    with pytest.raises(UnknownMember):
-        stage.groups.check_fetch("h", "m", epoch)
+    stage.groups.check_fetch("h", "m", epoch)
+    assert await stage.groups.commit("h", [OffsetToCommit("t", 0, 3)], member_id="m", generation=epoch) == [
+        None
+    ]
+    before = stage.broker.last_position
+    assert await stage.consumer("h", epoch=epoch) == epoch
+    assert stage.broker.last_position == before  # nobody else writes to this log: nothing to take over
+    for member, at in (("m", epoch + 1), ("a stranger", epoch)):
+        with pytest.raises((UnknownMember, StaleMemberEpoch)):
+            await stage.groups.commit("h", [OffsetToCommit("t", 0, 9)], member_id=member, generation=at)
     cursor = stage.groups.committed("g", "t", 1)
     assert cursor is not None
     assert (cursor.offset, cursor.metadata, cursor.leader_epoch) == (42, "m", 0)
     await stage.joined()
+
+
+async def test_where_nobody_can_come_in_members_of_before_are_in_nobodys_way(stage: Stage) -> None:
+    """As through the HTTP door of a server whose Kafka door is closed."""
+    await stage.consumer("h")
+    groups = Groups(stage.broker.log, stage.clock)
+    assert await groups.commit("h", [OffsetToCommit("t", 0, 3)]) == [None]
+    await groups.delete("h")
+    assert stage.broker.log.ledger.consumer_groups.names() == []
 
 
 async def test_offsets_of_idle_groups_expire(stage: Stage) -> None:
@@ -371,9 +389,9 @@ async def test_offsets_of_a_topic_that_is_read_stay(stage: Stage) -> None:
     ]
     assert list(stage.groups.offsets.of_group("g")) == ["t"]
     stage.groups.leave("g", joined.member_id)
-    stage.consumer()
+    await stage.consumer()
     assert [type(one) for one in await stage.groups.delete_offsets("g", [("t", 0)])] == [GroupSubscribed]
-    stage.consumer(epoch=-1)
+    await stage.consumer(epoch=-1)
     assert await stage.groups.delete_offsets("g", [("t", 0)]) == [None]
 
 

@@ -66,7 +66,7 @@ async def test_lag_and_members_of_groups(api: Api) -> None:
     )
     groups = Groups(api.broker.log, api.clock)
     api.context.groups = lambda: groups
-    groups.consumer_heartbeat(
+    await groups.consumer_heartbeat(
         Beat(group="live", member_id="m1", epoch=0, rebalance_ms=1000, topics=frozenset({"orders"}))
     )
     found = await published(api)

@@ -2,12 +2,18 @@
 
 Members only send heartbeats. Each may change what the group wants to read, which raises the group's epoch and
 gives a new target; each learns from the answer what it may read and what it has to give up.
+
+What is decided here is to be in the ledger before a member hears of it (`keeping.py`). So a group that another broker
+looked after, or this one before it was started again, goes on where it was: members notice nothing, and each has a
+whole session to be heard of.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 from mainstem.broker.group.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Partitions, TopicPartition
 from mainstem.broker.group.consumer_member import (
@@ -19,9 +25,10 @@ from mainstem.broker.group.consumer_member import (
     BeatAnswer,
     ConsumerMember,
 )
+from mainstem.broker.group.kept_members import kept, partitions, restored
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.group.subscription import matching
-from mainstem.broker.group.timers import Timers
+from mainstem.broker.group.timers import Timer, Timers
 from mainstem.errors import (
     FencedInstance,
     FencedMemberEpoch,
@@ -30,9 +37,20 @@ from mainstem.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
+from mainstem.ledger.consumer_groups import KeptGroup
+from mainstem.ledger.group_commands import ConsumerMemberState
 from mainstem.ledger.topics import Topics
 
 _WAITING_BEATS = 5  # heartbeats of a member that waits, for one of any other
+
+
+class Change(NamedTuple):
+    """What was decided since the ledger was told last."""
+
+    epoch: int
+    target_epoch: int
+    members: tuple[ConsumerMemberState, ...]  # new, or others than they were
+    gone: tuple[str, ...]
 
 
 class ConsumerGroup:
@@ -40,8 +58,16 @@ class ConsumerGroup:
     protocol_type = "consumer"
 
     def __init__(
-        self, name: str, timers: Timers, options: GroupOptions, topics: Callable[[], Topics]
+        self,
+        name: str,
+        timers: Timers,
+        options: GroupOptions,
+        topics: Callable[[], Topics],
+        *,
+        before: KeptGroup | None = None,
+        expelled: Callable[[], None] = lambda: None,
     ) -> None:
+        """`before` is what the last coordinator decided; `expelled` hears of decisions that no heartbeat made."""
         self.name = name
         self.epoch = 0  # counts changes of what the group wants to read
         self.target_epoch = 0  # the epoch that the target is for
@@ -53,8 +79,14 @@ class ConsumerGroup:
         self._instances: dict[str, str] = {}
         self._owners: dict[TopicPartition, str] = {}  # who reads it, or has yet to give it up
         self._matched: dict[str, frozenset[str]] = {}  # pattern → topic names
-        self._sizes: dict[str, tuple[bytes, int]] = {}  # topic read by the group → id, partitions
+        self._read: frozenset[str] = frozenset()  # names of topics
+        self._sizes: dict[bytes, int] = {}  # id of a topic that is read → how many partitions it has
         self._topics_seen: int | None = None  # digest of the topics when they were looked at
+        self._expelled = expelled
+        self._touched: dict[str, None] = {}  # members of whom the ledger is to hear; a dict for its order
+        self._told = (0, 0)  # the epochs that the ledger knows
+        if before is not None:
+            self._go_on(before)
 
     @property
     def empty(self) -> bool:
@@ -85,13 +117,15 @@ class ConsumerGroup:
         if beat.pattern:
             matching(beat.pattern, ("",))  # refused before anything changes
         member = self._admit(beat) if beat.epoch == 0 else self._known(beat)
-        before = member.assigned
+        before, known = member.assigned, member.facts
         stale = beat.epoch != member.epoch
         if member.take_in(beat):
             self._raise_epoch()
         self._assign()
         target = self.target.get(member.member_id, frozenset())
         member.reconcile(target, self.target_epoch, beat.owned, self._owners)
+        if member.facts != known:
+            self._touch(member.member_id)
         member.session.start(self._options.consumer_session_ms)
         whole = beat.epoch == 0 or stale or (beat.owned is not None and beat.topics is not None)
         assigned = member.assigned if whole or member.assigned != before else None
@@ -119,12 +153,55 @@ class ConsumerGroup:
             raise StaleMemberEpoch(f"member {member_id!r} is at epoch {member.epoch}, not {epoch}")
 
     def reads(self, topic: str) -> bool:
-        return topic in self._sizes
+        return topic in self._read
 
     def close(self) -> None:
         for member in self.members.values():
             member.session.cancel()
             member.revocation.cancel()
+
+    # What the ledger hears
+
+    @property
+    def untold(self) -> bool:
+        """Whether something was decided that the ledger does not know."""
+        return bool(self._touched) or self._told != (self.epoch, self.target_epoch)
+
+    def take_change(self, *, whole: bool) -> Change:
+        """What the ledger is to be told; `whole`: it knows nothing of the group. From here on it counts as told."""
+        names = self.members if whole else self._touched
+        change = Change(
+            self.epoch,
+            self.target_epoch,
+            tuple(
+                kept(self.members[name], self.target.get(name, frozenset()))
+                for name in names
+                if name in self.members
+            ),
+            tuple(name for name in names if name not in self.members),
+        )
+        self._touched = {}
+        self._told = (self.epoch, self.target_epoch)
+        return change
+
+    def _touch(self, member_id: str) -> None:
+        self._touched[member_id] = None
+
+    def _go_on(self, before: KeptGroup) -> None:
+        self.epoch, self.target_epoch = self._told = (before.epoch, before.target_epoch)
+        for state in before.members.values():
+            member = restored(state, *self._timers_of(state.member_id))
+            self._enter(member)
+            self.target[member.member_id] = partitions(state.target)
+            self._owners.update(dict.fromkeys(member.assigned | member.revoking, member.member_id))
+            member.session.start(self._options.consumer_session_ms)
+            if member.state == UNREVOKED:
+                member.revocation.start(member.rebalance_ms)
+        # A target covers every partition of every topic that is read, so it tells how many there were.
+        for given in self.target.values():
+            for topic, number in given:
+                self._sizes[topic] = max(self._sizes.get(topic, 0), number + 1)
+        self._look_at_topics()
 
     # Members come and go
 
@@ -146,6 +223,7 @@ class ConsumerGroup:
             self._raise_epoch()
         if member.epoch == LEFT_FOR_NOW:
             member.epoch = 0
+            self._touch(member.member_id)
         return member
 
     def _add(self, beat: Beat) -> ConsumerMember:
@@ -154,13 +232,21 @@ class ConsumerGroup:
             beat.instance_id,
             beat.client_id,
             beat.client_host,
-            self._timers.timer(lambda: self._remove(member)),
-            self._timers.timer(lambda: self._remove(member)),
+            *self._timers_of(beat.member_id),
         )
-        self.members[beat.member_id] = member
-        if beat.instance_id is not None:
-            self._instances[beat.instance_id] = beat.member_id
+        self._enter(member)
+        self._touch(member.member_id)
         return member
+
+    def _timers_of(self, member_id: str) -> tuple[Timer, Timer]:
+        """Of its session, and of what it has to give up."""
+        expel = partial(self._expel, member_id)
+        return self._timers.timer(expel), self._timers.timer(expel)
+
+    def _enter(self, member: ConsumerMember) -> None:
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self._instances[member.instance_id] = member.member_id
 
     def _replace(self, old: ConsumerMember, beat: Beat) -> ConsumerMember:
         """The new process of a static member takes over what the old one had."""
@@ -168,6 +254,7 @@ class ConsumerGroup:
         old.session.cancel()
         old.revocation.cancel()
         del self.members[old.member_id]
+        self._touch(old.member_id)
         member = self._add(beat)
         member.topics, member.pattern, member.assignor = old.topics, old.pattern, old.assignor
         member.rebalance_ms, member.rack = old.rebalance_ms, old.rack
@@ -209,12 +296,18 @@ class ConsumerGroup:
                     self._owners,
                 )
             member.epoch, member.previous_epoch = LEFT_FOR_NOW, 0
+            self._touch(member.member_id)
         else:
             self._remove(member)
         return BeatAnswer(beat.member_id, beat.epoch, self._options.consumer_heartbeat_ms, None)
 
+    def _expel(self, member_id: str) -> None:
+        """It was not heard of, or did not give up its partitions in time."""
+        self._remove(self.members[member_id])
+        self._expelled()
+
     def _remove(self, member: ConsumerMember) -> None:
-        """It left, was not heard of, or did not give up its partitions in time."""
+        self._touch(member.member_id)
         member.session.cancel()
         member.revocation.cancel()
         member.release_all(self._owners)
@@ -240,22 +333,29 @@ class ConsumerGroup:
             self._sizes, self._topics_seen = sizes, digest
         if self.epoch == self.target_epoch:
             return
+        topics = self._topics()
+        ids = {name: topic.topic_id for name in self._read if (topic := topics.get(name)) is not None}
         readers = {
-            member.member_id: frozenset(
-                self._sizes[name][0] for name in self._names_of(member) if name in self._sizes
-            )
+            member.member_id: frozenset(ids[name] for name in self._names_of(member) if name in ids)
             for member in self.members.values()
         }
-        self.target = ASSIGNORS[self.assignor](readers, dict(self._sizes.values()), self.target)
-        self.target_epoch = self.epoch
+        self._aim(ASSIGNORS[self.assignor](readers, self._sizes, self.target))
 
-    def _look_at_topics(self) -> dict[str, tuple[bytes, int]]:
+    def _aim(self, target: Mapping[str, Partitions]) -> None:
+        for member_id, given in target.items():
+            if given != self.target.get(member_id):
+                self._touch(member_id)
+        self.target, self.target_epoch = dict(target), self.epoch
+
+    def _look_at_topics(self) -> dict[bytes, int]:
+        """How many partitions each topic has that somebody reads."""
         topics = self._topics()
         patterns = {member.pattern for member in self.members.values() if member.pattern}
         self._matched = {pattern: matching(pattern, self._names()) for pattern in patterns}
         names = frozenset[str]().union(*(self._names_of(member) for member in self.members.values()))
-        found = ((name, topics.get(name)) for name in sorted(names))
-        return {name: (topic.topic_id, len(topic.streams)) for name, topic in found if topic is not None}
+        found = [topic for name in sorted(names) if (topic := topics.get(name)) is not None]
+        self._read = frozenset(topic.name for topic in found)
+        return {topic.topic_id: len(topic.streams) for topic in found}
 
     def _names_of(self, member: ConsumerMember) -> frozenset[str]:
         return member.topics | self._matched.get(member.pattern or "", frozenset())

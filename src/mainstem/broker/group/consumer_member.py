@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 
+from mainstem import limits
 from mainstem.broker.group.assignors import Partitions, TopicPartition
 from mainstem.broker.group.timers import Timer
 
@@ -69,12 +70,30 @@ class ConsumerMember:
     assigned: Partitions = frozenset()
     revoking: Partitions = frozenset()
 
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """All that another coordinator would have to know. Cheap to compare with what it was: what did not change is
+        the same object."""
+        return (
+            self.epoch,
+            self.previous_epoch,
+            self.assigned,
+            self.revoking,
+            self.topics,
+            self.pattern,
+            self.assignor,
+            self.rebalance_ms,
+            self.rack,
+            self.client_id,
+            self.client_host,
+        )
+
     def take_in(self, beat: Beat) -> bool:
         """Note what it reports. Says whether what it wants to read, or how, has changed."""
         wanted = (self.topics, self.pattern, self.assignor)
         self.client_id, self.client_host = beat.client_id, beat.client_host
         if beat.rebalance_ms is not None:
-            self.rebalance_ms = beat.rebalance_ms
+            self.rebalance_ms = max(0, min(beat.rebalance_ms, limits.GROUP_REBALANCE_MS_MAX))
         if beat.rack is not None:
             self.rack = beat.rack
         if beat.topics is not None:

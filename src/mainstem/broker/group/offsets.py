@@ -59,8 +59,12 @@ class CommittedOffsets:
             found.setdefault(topic.name, {})[numbers[topic.name][stream]] = cursor
         return found
 
-    async def commit(self, group: str, offsets: Sequence[OffsetToCommit]) -> list[MainstemError | None]:
-        """Store the offsets that can be, all at once. Says for each what is wrong with it, if anything."""
+    async def commit(
+        self, group: str, offsets: Sequence[OffsetToCommit], *, member: str = "", epoch: int = -1
+    ) -> list[MainstemError | None]:
+        """Store the offsets that can be, all at once. Says for each what is wrong with it, if anything.
+
+        `member`, at its `epoch`, is of a group that the broker assigns to. Raises UnknownMember, StaleMemberEpoch."""
         while True:
             outcomes: list[MainstemError | None] = []
             rows = []
@@ -74,7 +78,7 @@ class CommittedOffsets:
             if not rows:
                 return outcomes
             try:
-                await self._log.propose(CommitOffsets(group, tuple(rows), tuple(epochs)))
+                await self._log.propose(CommitOffsets(group, tuple(rows), tuple(epochs), member, epoch))
                 return outcomes
             except StreamNotFound:
                 continue  # a topic was deleted meanwhile: look again which

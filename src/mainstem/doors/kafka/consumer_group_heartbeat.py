@@ -27,7 +27,7 @@ _MS = timedelta(milliseconds=1)
 
 async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
     try:
-        answer = call.context.groups.consumer_heartbeat(_beat(call, request))
+        answer = await call.context.groups.consumer_heartbeat(_beat(call, request))
     except MainstemError as error:
         return ConsumerGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,

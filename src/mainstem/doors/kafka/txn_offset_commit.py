@@ -53,7 +53,7 @@ async def _commit(
 ) -> list[MainstemError | None]:
     """Says for each offset what is wrong with it, if anything; the others are taken."""
     groups, transactions = call.context.groups, call.context.transactions
-    groups.check_commit(
+    await groups.check_commit(
         request.group_id,
         request.member_id,
         request.generation_id,

@@ -1,0 +1,275 @@
+"""Groups that the broker assigns to, on brokers that share a log: whoever looks after one goes on where it was."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.group.assignors import Partitions
+from mainstem.broker.group.consumer import ConsumerGroup
+from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.offsets import OffsetToCommit
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.groups import Groups
+from mainstem.errors import BrokerFenced, StaleMemberEpoch
+from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.testing.cluster import BrokerProcesses, eventually
+from mainstem.testing.turns import until
+
+SESSION_MS = 45_000
+
+
+class Coordinator:
+    """One of two brokers, each of which takes itself for the one that looks after every group."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.clock = ManualClock()
+        self.groups = Groups(broker.log, self.clock, GroupOptions(consumer_session_ms=SESSION_MS))
+        self.groups.start()
+        self.groups.timers.stop()  # time passes when told to
+
+    @property
+    def members(self) -> set[str]:
+        group = self.groups.get("g")
+        return set(group.members) if isinstance(group, ConsumerGroup) else set()
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.groups.timers.fire()
+
+
+class Member:
+    def __init__(self, name: str) -> None:
+        self.beats = Beat(group="g", member_id=name, epoch=0, rebalance_ms=1_000, topics=frozenset({"t"}))
+        self.owned: Partitions = frozenset()
+
+    @property
+    def epoch(self) -> int:
+        return self.beats.epoch
+
+    async def beat(self, coordinator: Coordinator) -> int:
+        """Its epoch from then on."""
+        answer = await coordinator.groups.consumer_heartbeat(replace(self.beats, owned=self.owned))
+        self.beats = replace(self.beats, epoch=answer.epoch)
+        self.owned = self.owned if answer.assigned is None else answer.assigned
+        return answer.epoch
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[list[Coordinator]]:
+    place = SharedPlace((tmp_path / "bucket").as_uri())
+    brokers = [await Broker.open(BrokerOptions(tmp_path / name, place=place)) for name in ("one", "two")]
+    await brokers[0].create_topic("t", partitions=4)
+    await brokers[1].log.barrier()
+    yield [Coordinator(broker) for broker in brokers]
+    for broker in brokers:
+        with suppress(BrokerFenced):
+            await broker.close()
+
+
+async def test_members_go_on_at_a_broker_that_has_yet_to_hear_of_them(two: list[Coordinator]) -> None:
+    a, b = Member("a"), Member("b")
+    for turn in range(8):
+        for number, member in enumerate((a, b)):
+            epoch, owned = member.epoch, member.owned
+            here = two[(turn + number) % 2]
+            await member.beat(here)
+            assert member.epoch >= epoch
+            assert not a.owned & b.owned
+            if turn >= 6:
+                assert (member.epoch, member.owned) == (epoch, owned)
+            commit = [OffsetToCommit("t", number, turn)]
+            other = two[(turn + number + 1) % 2]  # it may not have heard of that epoch either
+            assert await other.groups.commit(
+                "g", commit, member_id=member.beats.member_id, generation=member.epoch
+            ) == [None]
+    assert len(a.owned | b.owned) == 4
+
+
+async def test_a_coordinator_of_before_expels_nobody(two: list[Coordinator]) -> None:
+    before, now = two
+    a, b = Member("a"), Member("b")
+    for member in (a, b) * 3:
+        await member.beat(before)
+    assert before.members == {"a", "b"}
+    epoch = a.epoch
+    assert await a.beat(now) == epoch  # nothing to decide, and yet the group is another broker's from here on
+    await before.broker.log.barrier()
+    position = before.broker.last_position
+    before.advance(SESSION_MS)  # it has heard of nobody for so long
+    await until(lambda: before.broker.last_position > position)  # it tried to have that written
+    await now.broker.log.barrier()
+    assert now.members == {"a", "b"}
+    assert await b.beat(now) == b.epoch
+    await until(lambda: before.members == {"a", "b"})  # it knows better by now
+
+
+async def test_a_coordinator_of_before_learns_what_was_decided_before_it_decides(
+    two: list[Coordinator],
+) -> None:
+    before, now = two
+    a, b, c = Member("a"), Member("b"), Member("c")
+    await a.beat(before)
+    await b.beat(now)
+    await c.beat(before)
+    assert before.members == {"a", "b", "c"}
+    with pytest.raises(StaleMemberEpoch):
+        await before.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id="c", generation=1)
+
+
+async def test_who_takes_over_misses_those_who_do_not_come(two: list[Coordinator]) -> None:
+    before, now = two
+    await Member("a").beat(before)
+    await now.broker.log.barrier()
+    now.groups.hand_over()
+    now.advance(SESSION_MS)
+    await until(lambda: not now.broker.log.ledger.consumer_groups.names())
+    await before.broker.log.barrier()
+    assert before.members == set()
+
+
+# Real ones
+
+
+class Reader:
+    """Polls in a thread of its own, and commits now and then."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.values: list[bytes] = []
+        self.assigned: set[int] = set()
+        self.moved: list[str] = []  # after it had its share
+        self._settled = threading.Event()
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "g",
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 1_000,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                "error_cb": lambda _: None,
+            }
+        )
+        self._consumer.subscribe(["t"], on_assign=self._given, on_revoke=self._taken, on_lost=self._taken)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _given(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._note("given", partitions)
+
+    def _taken(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._note("taken", partitions)
+
+    def _note(self, what: str, partitions: list[TopicPartition]) -> None:
+        if self._settled.is_set() and not self._stop.is_set():
+            self.moved.append(f"{what}: {[part.partition for part in partitions]}")
+
+    def settled(self) -> None:
+        self._settled.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            message = self._consumer.poll(0.05)
+            self.assigned = {part.partition for part in self._consumer.assignment()}
+            if message is not None and message.error() is None:
+                self.values.append(message.value() or b"")
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+class Writer:
+    """Writes numbers, a few hundred a second, until told to stop."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acked: set[bytes] = set()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                "error_cb": lambda _: None,
+            }
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.wait(0.005):
+            value = b"%d" % number
+            self._producer.produce("t", value, partition=number % 4, callback=self._delivered)
+            self._producer.poll(0)
+            number += 1
+        self._producer.flush(30)
+
+    def _delivered(self, error: object, message: object) -> None:
+        if error is None:
+            self.acked.add(message.value())  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+
+def coordinator(brokers: BrokerProcesses, asked: str) -> int:
+    """The number of the broker that looks after the group."""
+    admin = AdminClient({"bootstrap.servers": str(brokers[asked].address("kafka")), "log_level": 0})
+    return int(admin.describe_consumer_groups(["g"])["g"].result(10).coordinator.id)
+
+
+@pytest.mark.slow
+def test_members_do_not_notice_that_their_coordinator_was_killed(folder_brokers: BrokerProcesses) -> None:
+    brokers = folder_brokers
+    brokers.start("a", "b", "c")
+    numbers = eventually(lambda: brokers.numbers("a"), lambda found: len(found) == 3)
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+    for made in admin.create_topics([NewTopic("t", 4)]).values():
+        made.result(20)
+    with ExitStack() as ending:
+        readers = [Reader(brokers.bootstrap) for _ in range(2)]
+        for reader in readers:
+            ending.callback(reader.close)
+        eventually(lambda: [len(reader.assigned) for reader in readers], lambda found: found == [2, 2])
+        for reader in readers:
+            reader.settled()
+        writer = Writer(brokers.bootstrap)
+        ending.callback(writer.stop)
+        eventually(lambda: min(len(reader.values) for reader in readers), lambda count: count >= 50)
+        victim = coordinator(brokers, "a")
+        name = next(node for node, number in numbers.items() if number == victim)
+        brokers.kill(name)
+        alive = next(iter(brokers.running))
+        eventually(lambda: brokers.numbers(alive), lambda found: name not in found)
+        eventually(lambda: coordinator(brokers, alive), lambda found: found != victim)
+        # A member that asks is one that the new coordinator knows.
+        beyond = len(writer.acked) + 200
+        eventually(lambda: len(writer.acked), lambda count: count >= beyond)
+        writer.stop()
+        eventually(
+            lambda: {value for reader in readers for value in reader.values},
+            lambda found: found == writer.acked,
+        )
+        times = Counter(value for reader in readers for value in reader.values)
+        assert [reader.moved for reader in readers] == [[], []]
+        assert times.most_common(1)[0][1] == 1, "nothing was read twice"
+        described = admin.describe_consumer_groups(["g"])["g"].result(10)
+        assert sorted(len(one.assignment.topic_partitions) for one in described.members) == [2, 2]
