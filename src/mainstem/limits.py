@@ -103,6 +103,7 @@ STORE_REQUEST_S = 20.0  # one attempt, which bounds how long a stalled put can l
 STORE_CONNECT_S = 5.0
 STORE_BACKOFF_S = 0.1  # before the second attempt; doubles from there, less a random part
 STORE_BACKOFF_MAX_S = 5.0
+STORE_LEAVING_S = 1.0  # at exit, for threads of the client that bring an answer
 STORE_REQUESTS_MAX = 64  # under way at once, of one event loop
 STORE_GAP_BYTES_MAX = 256 * KIB  # ranges closer than this are fetched by one request
 STORE_OBJECT_BYTES_MAX = 8 * MIB  # of the objects a bucket log writes; larger content takes several

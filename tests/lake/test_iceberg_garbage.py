@@ -7,6 +7,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.lake.iceberg.outbox import Publisher
 from mainstem.ports.clock import ManualClock
+from mainstem.ports.objectstore.local import LocalObjectStore
 
 from .inside import Inside, append, rewritten
 
@@ -69,6 +71,32 @@ async def test_what_was_never_shown_is_not_kept(inside: Inside) -> None:
     await inside.publish()
     assert await inside.collect() == 1
     assert await inside.snapshots() == {0: [0, 2]}
+
+
+async def test_nothing_of_the_lake_is_deleted_while_the_store_is_copied(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        await append(inside.broker, 0, 1, 2)
+        await inside.work("materialise")
+    await rewritten(inside, 1)
+    await rewritten(inside, 4)
+    copies, before = inside.broker.log.store_copies, inside.files()
+    with copies.one():
+        assert await inside.collect() == 0
+        assert inside.files() == before
+    delete = LocalObjectStore.delete
+    with ExitStack() as copy:
+
+        async def delete_and_begin_a_copy(store: LocalObjectStore, key: str) -> None:
+            await delete(store, key)
+            copy.enter_context(copies.one())
+
+        monkeypatch.setattr(LocalObjectStore, "delete", delete_and_begin_a_copy)
+        assert await inside.collect() == 1, "a copy that begins is waited for too"
+        assert len(before - inside.files()) == 1
+    monkeypatch.undo()
+    assert await inside.collect() == 1
 
 
 async def test_the_switch_by_a_topics_setting_is_followed_in_time(inside: Inside) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
+from mainstem.broker.routers import RouterSettings
 from mainstem.errors import (
     InvalidConfig,
     MainstemError,
@@ -129,6 +130,38 @@ async def test_a_store_that_does_not_answer_fails_the_reads_of_what_is_there_alo
     assert min(cold(machine)) == start
 
 
+async def test_a_routed_topic_whose_bytes_are_away_is_not_there_for_now_and_not_lost(
+    machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy has no bytes of its own: it reads its source's."""
+    monkeypatch.setattr(limits, "TIER_EVERY_S", 0.001)
+    broker = await machine.open()
+    await broker.create_topic("t")
+    await broker.routers.put("copying", RouterSettings("t", "copy"))
+    await write(broker, 0, 150)
+    await broker.routing.drain("copy")
+    await settled(machine)
+
+    async def away(call: str, key: str) -> None:
+        raise StoreUnreachable(f"{call} {key}: away on purpose")
+
+    machine.bucket.before = away
+    broker = await machine.restart()  # nothing is in memory
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await broker.read("copy", 0)
+    end = broker.partition("copy").end
+    assert end == 150
+    assert (await broker.read("copy", end - 1))[0].value == b"%06d" % 149 + b"." * 200
+    await write(broker, 150, 1)  # the source goes on, and so does what follows it
+    await broker.routing.drain("copy")
+    assert broker.partition("copy").end == 151
+    machine.bucket.before = None
+    found, lost = await scan(broker, "copy")
+    assert not lost
+    assert [int(found[offset][:6]) for offset in sorted(found)] == list(range(151))
+
+
 async def test_reads_of_the_store_are_bounded_and_those_of_the_disk_are_not_among_them(
     machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +208,9 @@ async def test_what_nothing_needs_leaves_the_store_after_a_while(machine: Tiered
     machine.clock.advance(limits.TIER_GRACE_MS)
     assert machine.log is not None
     assert machine.log.tiering is not None
+    with machine.log.store_copies.one():  # by a backup, which names them
+        await machine.log.tiering.round()
+        assert [tier.object for tier in machine.log.ledger.tiers.leaving()] == gone
     await machine.log.tiering.round()
     assert not machine.log.ledger.tiers.leaving()
     assert not any(f"/{number:020d}-" in key for key in await keys(machine.bucket) for number in gone)

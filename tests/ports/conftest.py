@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from mainstem.testing.azure import AzureDouble
+from mainstem.testing.azurite import Azurite
 from mainstem.testing.etcd import EtcdCluster
+from mainstem.testing.gcs import GcsDouble
 from mainstem.testing.s3 import S3Server
 
 
@@ -21,4 +24,26 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An S3 server; every test uses a bucket of its own."""
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def gcs_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsDouble]:
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "a-token")
+    with GcsDouble() as double:
+        yield double
+
+
+@pytest.fixture
+def azure_double() -> Iterator[AzureDouble]:
+    with AzureDouble() as double:
+        yield double
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """Its vendor's emulator of Azure; every test uses a container of its own."""
+    if Azurite.program() is None:
+        pytest.skip("azurite-blob is not on the path: npm install -g azurite")
+    with Azurite(tmp_path_factory.mktemp("azurite")) as server:
         yield server

@@ -14,14 +14,24 @@ from mainstem.ports.commitlog.port import Checkpoint, CommitLog
 from mainstem.ports.files import Files, OsFiles
 from mainstem.testing.files import SimFiles
 
-from .commitlog_bucket.logs import bucket_log_opener
+from .commitlog_bucket.logs import bucket_log_opener, refer_to_all_over
 from .commitlog_etcd.logs import etcd_log_opener
 from .logs import SIM_DIRECTORY, append_samples, commits, contents, open_log, sample_content
 
 Reopen = Callable[[], Awaitable[CommitLog]]
 
 
-@pytest.fixture(params=["os", "os-prepared", "sim", "sim-prepared", "etcd", "bucket", "bucket-s3"])
+_BUCKETS = {
+    "bucket": "memory",
+    "bucket-referring": "memory",
+    "bucket-s3": "s3",
+    "bucket-gcs": "gcs-double",
+    "bucket-azurite": "azurite",
+    "bucket-azure": "azure-double",
+}
+
+
+@pytest.fixture(params=["os", "os-prepared", "sim", "sim-prepared", "etcd", *_BUCKETS])
 async def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Reopen]:
     """Opens the same log, closing the one opened before."""
     backend: str = request.param
@@ -42,8 +52,10 @@ async def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 def _opener(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> Reopen:
     if backend == "etcd":
         return etcd_log_opener(request)
-    if backend.startswith("bucket"):
-        return bucket_log_opener(request, on_s3=backend == "bucket-s3")
+    if backend == "bucket-referring":
+        refer_to_all_over(request.getfixturevalue("monkeypatch"), 24)
+    if backend in _BUCKETS:
+        return bucket_log_opener(request, _BUCKETS[backend])
     return _local_log_opener(backend, tmp_path)
 
 

@@ -17,8 +17,22 @@ from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.testing.files import SimFiles, SimulatedCrash
 from mainstem.testing.s3 import S3Server
 
+from .vendors import vendor_store
 
-@pytest.fixture(params=["local", "local-sim", "memory", "cached", "s3", "s3-prefix"])
+_BACKENDS = [
+    "local",
+    "local-sim",
+    "memory",
+    "cached",
+    "s3",
+    "s3-prefix",
+    "gcs-double",
+    "azure-double",
+    "azurite",
+]
+
+
+@pytest.fixture(params=_BACKENDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param.startswith("s3"):
         server: S3Server = request.getfixturevalue("s3_server")
@@ -26,6 +40,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
         bucket, prefix = (own, "") if request.param == "s3" else ("contract", f"some/{own}")
         server.make_bucket(bucket)
         return open_store(server.url(bucket, prefix))
+    if request.param in ("gcs-double", "azure-double", "azurite"):
+        return vendor_store(request, request.param)
     if request.param == "cached":
         return CachedObjectStore(MemoryObjectStore(), tmp_path / "cache", block_bytes=4)
     if request.param == "memory":

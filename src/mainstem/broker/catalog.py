@@ -327,7 +327,7 @@ class Catalog:
 
     async def _bring_home(self, table: Table) -> None:
         before = table.location
-        key, content = await self._found_here(before)
+        key, content = await found_in(self._store, before)
         table_metadata.check_available()
         from mainstem.broker.table_relocation import Relocation
 
@@ -337,16 +337,6 @@ class Catalog:
         name = (table.namespace, table.name, table.table_id)
         await self._log.propose(CommitTables((TableCommit(*name, before, loaded.location),)))
         _events.info("a table was brought here", table=table.name, snapshots=len(metadata.snapshots))
-
-    async def _found_here(self, location: str) -> tuple[str, bytes]:
-        """The key that a location of another place has here, and its content. Raises NotFound."""
-        at = location.find(f"/{FOLDER}/")
-        while at >= 0:
-            try:
-                return location[at + 1 :], await self._store.get(location[at + 1 :])
-            except NotFound:
-                at = location.find(f"/{FOLDER}/", at + 1)
-        raise NotFound(f"there is no metadata of {location!r} here")
 
     # Locations
 
@@ -391,6 +381,19 @@ class Catalog:
             raise InvalidInput("a location is text")
         self._own_key(location)
         return location.rstrip("/")
+
+
+async def found_in(store: ObjectStore, location: str) -> tuple[str, bytes]:
+    """The key that metadata has in a store, which may be another place than its location says, and its content.
+
+    Raises NotFound."""
+    at = location.find(f"/{FOLDER}/")
+    while at >= 0:
+        try:
+            return location[at + 1 :], await store.get(location[at + 1 :])
+        except NotFound:
+            at = location.find(f"/{FOLDER}/", at + 1)
+    raise NotFound(f"there is no metadata of {location!r} here")
 
 
 def sanitised(name: str) -> str:

@@ -64,18 +64,25 @@ class LakeGarbage:
         ]
         if due:
             await self._log.sync()  # what the ledger says must be what it says after a crash
-        for at in range(0, len(due), limits.LAKE_DELETED_AT_ONCE):
-            keys = due[at : at + limits.LAKE_DELETED_AT_ONCE]
-            for key in keys:
+        deleted = 0
+        while deleted < len(due) and not self._log.store_copies:
+            keys = []
+            for key in due[deleted : deleted + limits.LAKE_DELETED_AT_ONCE]:
+                if self._log.store_copies:  # a copy began meanwhile
+                    break
                 await self._store.delete(key)
+                keys.append(key)
             await self._log.propose(ForgetObjects(tuple(keys)))
-        return len(due)
+            deleted += len(keys)
+        return deleted
 
     async def _delete_orphans(self) -> int:
         """Files of jobs that ended before they published them."""
         deleted = 0
         before_ms = self._clock.now_ms() - limits.LAKE_ORPHAN_GRACE_MS
         async for found in self._store.list(PARTS):
+            if self._log.store_copies:
+                break
             if found.modified_ms < before_ms and self._is_orphan(found.key):
                 await self._store.delete(found.key)
                 deleted += 1

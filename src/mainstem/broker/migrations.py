@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from mainstem.broker.catalog import FOLDER
-from mainstem.errors import DirectoryLocked, DirectoryUnusable
+from mainstem.broker import table_metadata
+from mainstem.broker.catalog import FOLDER, found_in
+from mainstem.errors import DirectoryLocked, DirectoryUnusable, InvalidInput, NotFound
+from mainstem.ledger.table import Table
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.migration import (
     Migration,
     MigrationPlan,
     MigrationReport,
+    PlannedFile,
     Progress,
+    check_place,
     plan_migration,
     verify_migration,
 )
@@ -27,15 +31,18 @@ from mainstem.ports.commitlog.cold import read_notes
 from mainstem.ports.commitlog.identity import read_format
 from mainstem.ports.commitlog.layout import COLD, FORMAT
 from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.commitlog.places import SharedPlace, open_shared
-from mainstem.ports.commitlog.port import LogObject
+from mainstem.ports.commitlog.places import ARRIVING, SharedPlace, open_shared
+from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.commitlog.reader import LogReader, open_reader
 from mainstem.ports.commitlog.standstill import standstill
 from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.files import OsFiles
 from mainstem.ports.host import boot_id
+from mainstem.ports.objectstore.keys import check_key
 from mainstem.ports.objectstore.open import open_store
-from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject
+
+RESERVED = ("log/", ARRIVING)  # what keys of users' files must not begin with in the new place
 
 Showing = Callable[[int], AbstractContextManager[Progress]]
 """How progress is shown, told how many bytes there are."""
@@ -46,6 +53,8 @@ async def migrate(
 ) -> MigrationReport:
     """Copy what the log holds. The directory stays as it is, a clean stop aside. Returns what was, or would be, copied.
 
+    One that was cut off is gone on with by another of the same log.
+
     Raises DirectoryUnusable, DirectoryLocked, InvalidInput, LogDamaged, Unavailable, StoreRefused."""
     if not (directory / FORMAT).is_file():
         raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
@@ -53,7 +62,9 @@ async def migrate(
     target = open_store(place.store)
     adoption = await open_adoption(place, target)
     try:
-        await adoption.check_empty()
+        await adoption.check_free()
+        log = read_format(OsFiles(), directory)
+        await check_place(target, b"" if log is None else log.whole)
         if dry_run:
             return await _dry_run(directory, source)
         port, plan = await _planned(directory, source if objects else None, source)
@@ -88,11 +99,61 @@ async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
     return plan.report(b"" if log is None else log.whole, dry_run=True)
 
 
-async def _files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[tuple[str, int]]:
-    """Metadata and manifests. The first broker of the new log has them name files where they are then."""
+async def _files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[PlannedFile]:
+    """Metadata and manifests, and rows of tables that are no topic's. The first broker of the new log has them name
+    files where they are then. Raises InvalidInput for a table with which it could not."""
     if not plan.tables:
         return []
-    return [(found.key, found.size_bytes) async for found in store.list(f"{FOLDER}/")]
+    found = {one.key: PlannedFile(*_of(one)) async for one in store.list(f"{FOLDER}/")}
+    known = found.keys() | {file.key for file in plan.files}
+    for table in plan.ledger.tables:
+        if table.topic_id:
+            continue
+        for key in sorted(await _rows(table, store) - known):
+            # Elsewhere in the store: an engine was told to add a file that it did not write itself.
+            async for one in store.list(key):
+                if one.key == key:
+                    found[key] = PlannedFile(*_of(one))
+    return list(found.values())
+
+
+def _of(stored: StoredObject) -> tuple[str, int, int]:
+    return stored.key, stored.size_bytes, stored.modified_ms
+
+
+async def _rows(table: Table, store: ObjectStore) -> set[str]:
+    """Keys of the files that a table has its rows in, learned by doing what the first broker of the new log will."""
+    try:
+        key, content = await found_in(store, table.location)
+        table_metadata.check_available()
+        from mainstem.broker.table_relocation import Relocation
+
+        old = table.location.removesuffix(key)
+        rehearsed = Relocation(_Unwritten(store), old, old, "rehearsed")
+        await rehearsed.run(content)
+        keys = {name.removeprefix(old) for name in rehearsed.named if name.startswith(old)}
+        for key in keys:
+            check_key(key)
+            if key.startswith(RESERVED):
+                raise InvalidInput(f"it names {key[:512]!r}, where the log itself goes")
+    except (InvalidInput, NotFound) as error:
+        raise InvalidInput(
+            f"table {table.namespace}.{table.name} cannot go: {error}: have an engine rewrite it, or drop it"
+        ) from error
+    return keys
+
+
+class _Unwritten:
+    """A store to which nothing is written."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.get = store.get
+        self.get_ranges = store.get_ranges
+        self.list = store.list
+        self.delete = store.delete
+
+    async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
+        return True
 
 
 class _Glance:

@@ -44,6 +44,7 @@ class Relocation:
         self._new = new
         self._prefix = prefix  # of the names of files that are written
         self._manifests: dict[str, ManifestFile] = {}  # by old location: most are in many snapshots
+        self.named: set[str] = set()  # old locations of the files of rows, once it was run
 
     async def run(self, content: bytes) -> TableMetadata:
         """New metadata from the old one's JSON. Raises InvalidInput, NotFound."""
@@ -70,6 +71,10 @@ class Relocation:
         inside = location.removeprefix(self._old)
         return location if inside == location else self._new + inside
 
+    def _place_rows(self, location: str) -> str:
+        self.named.add(location)
+        return self._place(location)
+
     def _target(self, location: str) -> str:
         """Where what stands for a file of the table's own is written."""
         folder, _, name = self._place(location).rpartition("/")
@@ -93,7 +98,7 @@ class Relocation:
         if location not in self._manifests:
             source = _Memory(location, await self._get(location))
             target = _Memory(self._target(location))
-            await asyncio.to_thread(_rewritten, metadata, manifest, source, target, self._place)
+            await asyncio.to_thread(_rewritten, metadata, manifest, source, target, self._place_rows)
             await self._put(target)
             manifest[_MANIFEST_PATH] = target.location
             manifest[_MANIFEST_LENGTH] = len(target)

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 def migrate(resolved: Resolved, dry_run: bool, as_json: bool) -> None:
     """Move the log of a data directory to a bucket, or to etcd and a bucket, where several brokers share it.
 
-    The server must be stopped, and the place must be empty. The directory is left as it is; give it up once brokers
-    serve the new log (`mainstem serve --store …`). Offsets, groups, transactions, queues and routers stay what they
-    are, and tables of topics keep their snapshots. With --objects: where older files of the log are.
+    The server must be stopped, and the place must be empty; a run that was cut off goes on when it is run again. The
+    directory is left as it is; give it up once brokers serve the new log (`mainstem serve --store …`). Offsets, groups,
+    transactions, queues and routers stay what they are, and tables keep their snapshots. With --objects: where older
+    files of the log are.
     """
     import asyncio
 

@@ -3,6 +3,9 @@
 Nobody writes meanwhile. The objects that anybody may still read are copied, and so are the files that the state names;
 the state itself becomes the new log's first checkpoint. Offsets, groups, transactions, queues, routers and all else in
 the state stay what they are, and so does the log's id. What cannot come along is told before anything is copied.
+
+The first thing in the new place is a note of which log comes there, and it goes when the log is there. Whoever finds it
+goes on where a migration was cut off: what is there whole is not copied again.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -21,10 +24,19 @@ from mainstem.ledger.tiers import Tiers
 from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
 from mainstem.ports.commitlog.adoption import Adoption
+from mainstem.ports.commitlog.places import ARRIVING
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, LogObject, SharedCommitLog
-from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
 Progress = Callable[[int], None]  # bytes done
+
+
+class PlannedFile(NamedTuple):
+    """A file of the object store that goes along."""
+
+    key: str
+    size_bytes: int
+    modified_ms: int = 0  # 0: what has this key never changes
 
 
 class Held(Protocol):
@@ -46,7 +58,7 @@ class MigrationReport(msgspec.Struct, frozen=True):
     object_bytes: int
     files: int  # of parts and repacked objects
     file_bytes: int
-    tables: list[str] = []  # of topics: they go along, with their snapshots
+    tables: list[str] = []  # they go along, with their snapshots
     state_digest: str = ""  # of the state as it was taken over, in hex
     dry_run: bool = False
 
@@ -59,13 +71,13 @@ class MigrationPlan:
     objects: list[tuple[LogObject, bytes]] = field(
         default_factory=list
     )  # with the index; of its payload's size
-    files: list[tuple[str, int]] = field(default_factory=list)  # key and bytes in the object store
+    files: list[PlannedFile] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)  # keys of files that only snapshots of tables name
     tables: list[str] = field(default_factory=list)
 
     @property
     def total_bytes(self) -> int:
-        return sum(one.size_bytes for one, _ in self.objects) + sum(size for _, size in self.files)
+        return sum(one.size_bytes for one, _ in self.objects) + sum(file.size_bytes for file in self.files)
 
     def report(self, identity: bytes, *, dry_run: bool = False) -> MigrationReport:
         streams = self.ledger.streams
@@ -77,7 +89,7 @@ class MigrationPlan:
             len(self.objects),
             sum(one.size_bytes for one, _ in self.objects),
             len(self.files),
-            sum(size for _, size in self.files),
+            sum(file.size_bytes for file in self.files),
             self.tables,
             f"{self.ledger.digest():016x}",
             dry_run,
@@ -111,12 +123,6 @@ def _check_movable(ledger: Ledger) -> None:
             f"topics that are in memory only cannot be shared, such as {ephemeral[0]!r}: "
             "delete them, or change their durability"
         )
-    foreign = [f"{table.namespace}.{table.name}" for table in ledger.tables if not table.topic_id]
-    if foreign:
-        raise InvalidInput(
-            f"tables that are no topic's name their files by where they are now, such as {foreign[0]!r}: "
-            "copy them with an engine that knows them, then drop them"
-        )
 
 
 def _described(one: LogObject, extents: SealedExtents) -> LogObject:
@@ -126,18 +132,35 @@ def _described(one: LogObject, extents: SealedExtents) -> LogObject:
     return LogObject(one.number, one.first_position, one.end_position, end, sealed=True)
 
 
-def _files(ledger: Ledger) -> list[tuple[str, int]]:
+def _files(ledger: Ledger) -> list[PlannedFile]:
     generations = ledger.generations
     parts = [part for stream in generations.streams() for part in generations.parts(stream)]
     files = {file.key: file.bytes for part in parts for file in part.files}
     files |= {file.key: file.bytes for one in ledger.repacked.rounds for file in one.files}
-    return sorted(files.items())
+    return [PlannedFile(*file) for file in sorted(files.items())]
 
 
 def _retired(ledger: Ledger) -> list[str]:
     """Files that left the topics, and that a snapshot which is kept may name."""
     garbage = ledger.generations.garbage()
     return [one.key for one in garbage if ledger.tables.protects(one.topic_id, one.position)]
+
+
+async def check_place(target: ObjectStore, identity: bytes) -> bool:
+    """Whether a migration of this log into the place was cut off. Raises InvalidInput if anything else is there."""
+    try:
+        noted = await target.get(ARRIVING)
+    except NotFound:
+        async for found in target.list():
+            raise InvalidInput(
+                f"the store is not empty, it holds {found.key!r}: name another place, or empty this one"
+            ) from None
+        return False
+    if noted.decode(errors="replace") != identity.hex():
+        raise InvalidInput(
+            "the store holds part of another log, whose migration was cut off: name another place, or empty this one"
+        )
+    return True
 
 
 class Migration:
@@ -151,18 +174,29 @@ class Migration:
         self._adoption = adoption
         self._target = target
         self._progress = progress
+        self._there: dict[str, StoredObject] = {}  # by key: what was copied by a migration that was cut off
 
     async def run(self, plan: MigrationPlan) -> None:
-        """Copy, the state last. Raises LogDamaged where bytes are not what they were."""
+        """Copy, the state last. Raises LogDamaged where bytes are not what they were, and as `check_place`."""
         last = max((one.number for one in self._port.objects()), default=0)
-        for key, size in plan.files:
-            await self._copy_file(key, size)
+        whole: set[int] = set()
+        if await check_place(self._target, self._port.identity):
+            whole = await self._adoption.go_on([one for one, _ in plan.objects])
+            self._there = {found.key: found async for found in self._target.list()}
+        else:
+            await self._target.put(ARRIVING, self._port.identity.hex().encode())
+        for file in plan.files:
+            await self._copy_file(file)
         for key in plan.retired:
             await self._copy_retired(key)
         for one, index in plan.objects:
-            await self._adoption.put_object(one, index, self._reading(one.number))
+            if one.number in whole:
+                self._progress(one.size_bytes)
+            else:
+                await self._adoption.put_object(one, index, self._reading(one.number))
         checkpoint = Checkpoint(plan.ledger.position, await asyncio.to_thread(plan.ledger.encode))
         await self._adoption.finish(self._port.identity, checkpoint, last)
+        await self._target.delete(ARRIVING)
 
     def _reading(self, number: int) -> Callable[[int, int], Awaitable[bytes]]:
         async def read(start: int, length: int) -> bytes:
@@ -172,7 +206,12 @@ class Migration:
 
         return read
 
-    async def _copy_file(self, key: str, size: int) -> None:
+    async def _copy_file(self, file: PlannedFile) -> None:
+        key, size = file.key, file.size_bytes
+        there = self._there.get(key)
+        if there is not None and there.size_bytes == size and there.modified_ms > file.modified_ms:
+            self._progress(size)
+            return
         try:
             content = await self._store.get(key)
         except NotFound as error:
@@ -184,6 +223,8 @@ class Migration:
 
     async def _copy_retired(self, key: str) -> None:
         """One that is gone was about to be forgotten."""
+        if key in self._there:
+            return
         try:
             await self._target.put(key, await self._store.get(key))
         except NotFound:
@@ -204,10 +245,7 @@ async def verify_migration(plan: MigrationPlan, port: SharedCommitLog, target: O
             raise LogDamaged(f"object {one.number} did not arrive whole: empty the place, and try again")
         if one.size_bytes:
             await asyncio.to_thread(port.read, one.number, one.size_bytes - 1, 1)
-    folders = {key.partition("/")[0] for key, _ in plan.files}
-    sizes = {
-        found.key: found.size_bytes for folder in sorted(folders) async for found in target.list(f"{folder}/")
-    }
-    for key, size in plan.files:
-        if sizes.get(key) != size:
-            raise LogDamaged(f"the file {key!r} did not arrive whole: empty the place, and try again")
+    sizes = {found.key: found.size_bytes async for found in target.list()}
+    for file in plan.files:
+        if sizes.get(file.key) != file.size_bytes:
+            raise LogDamaged(f"the file {file.key!r} did not arrive whole: empty the place, and try again")

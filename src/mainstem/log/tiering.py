@@ -264,7 +264,9 @@ class Tiering:
 
     async def _delete(self) -> None:
         before_ms = self._clock.now_ms() - limits.TIER_GRACE_MS
-        for tier in self._ledger.tiers.leaving() if not self._copies else ():
+        for tier in self._ledger.tiers.leaving():
+            if self._copies:
+                return
             if tier.since_ms <= before_ms:
                 for part in range(_parts(tier)):
                     await self._store.delete(self._port.cold.key(tier.object, tier.token, part))

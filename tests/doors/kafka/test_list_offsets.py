@@ -8,9 +8,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
+from mainstem.broker.diff import Wanted
 from mainstem.doors.kafka.delete_records import API as DELETE_RECORDS_API
 from mainstem.doors.kafka.list_offsets import API
 from mainstem.doors.kafka.offset_for_leader_epoch import API as EPOCH_END_API
+from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.config import TopicConfig
 
 from .conftest import KafkaStage
@@ -95,6 +97,22 @@ async def test_the_only_epoch_ends_at_the_end(kafka: KafkaStage, wire: Wire, ver
         (ErrorCode.unknown_leader_epoch, -1, -1),
         (ErrorCode.unknown_topic_or_partition, -1, -1),
     ]
+
+
+async def test_a_loss_that_deleted_records_pass_is_told_of_still(kafka: KafkaStage, wire: Wire) -> None:
+    broker = kafka.broker
+    topic = await broker.create_topic("t")
+    await broker.append_values("t", [b"%d" % number for number in range(8)])
+    await broker.log.propose(MarkLost(topic.streams[0], 2, 4))
+    classes = module(DELETE_RECORDS, DELETE_RECORDS_API.last)
+    partition = classes.DeleteRecordsPartition(partition_index=i32(0), offset=i64(6))
+    wanted = (classes.DeleteRecordsTopic(name="t", partitions=(partition,)),)
+    await wire.ask(classes.DeleteRecordsRequest(topics=wanted, timeout=ms(1000)))
+    assert broker.partition("t", 0).start == 6
+    for seen, told in ((0, True), (3, True), (4, False)):  # how far a reader had come by then
+        page = await broker.diffs.read(topic, Wanted(from_seq=seen))
+        assert (page.tombstone is not None) is told
+        assert page.tombstone is None or page.tombstone.reason == "lost"
 
 
 @pytest.mark.parametrize("version", range(DELETE_RECORDS_API.first, DELETE_RECORDS_API.last + 1))

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
+from mainstem import limits
 from mainstem.errors import Unavailable
+from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.bucket.keys import wal_in
 from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Committed, Overtaken
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.testing.s3 import S3Server
+
+from ..vendors import vendor_store
 
 
 def s3_store(request: pytest.FixtureRequest) -> ObjectStore:
@@ -25,16 +30,39 @@ def s3_store(request: pytest.FixtureRequest) -> ObjectStore:
     return open_store(server.url("logs", f"log-{os.urandom(4).hex()}"))
 
 
-def bucket_log_opener(
-    request: pytest.FixtureRequest, *, on_s3: bool
-) -> Callable[[], Awaitable[BucketCommitLog]]:
-    store: ObjectStore = s3_store(request) if on_s3 else MemoryObjectStore()
+def bucket_log_opener(request: pytest.FixtureRequest, where: str) -> Callable[[], Awaitable[BucketCommitLog]]:
+    """`where`: `memory`, `s3`, or what `vendor_store` takes."""
+    if where == "memory":
+        store: ObjectStore = MemoryObjectStore()
+    else:
+        store = s3_store(request) if where == "s3" else vendor_store(request, where)
     return lambda: open_bucket_log(store)
 
 
 async def open_bucket_log(store: ObjectStore, **options: Any) -> BucketCommitLog:
     options.setdefault("object_bytes", 4096)
     return await BucketCommitLog.open(store, **options)
+
+
+def refer_to_all_over(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Payloads of so many bytes stay where they are when their object is sealed; smaller ones are packed, and the
+    smallest of all stand in their entries."""
+    monkeypatch.setattr(limits, "BUCKET_INLINE_BYTES_MAX", 2 * size // 3)
+    monkeypatch.setattr(limits, "BUCKET_REFERENCE_BYTES_MIN", size)
+
+
+async def check_nothing_stray(store: MemoryObjectStore, clock: ManualClock) -> None:
+    """Once all is old and orphans were collected, there are just the WAL objects that somebody may ask for."""
+    clock.advance(2 * limits.BUCKET_ENTRIES_KEPT_MS)
+    log = await open_bucket_log(store)
+    await log.truncate()
+    await log.collect_orphans()
+    floor, tail = await log._reader.floor(), await log.tail()
+    needed = {head.id for head in await log._reader.heads(range(floor.position, tail)) if head.apart_bytes}
+    needed |= {id async for id in log._seals.referenced()}
+    found = {wal_in(one.key) async for one in store.list("log/wal/")}
+    assert found == needed
+    await log.close()
 
 
 class Writer:

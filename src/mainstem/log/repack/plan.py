@@ -57,14 +57,19 @@ def waiting(objects: Sequence[LogObject], frontier: int) -> list[LogObject]:
     return found
 
 
+def may_wait(sealed: Sequence[LogObject], options: RepackOptions) -> int:
+    """How many objects wait before the oldest are repacked: a little is not worth it until it is in many."""
+    if sum(one.size_bytes for one in sealed) >= options.least_bytes:
+        return options.after_objects
+    return max(options.after_objects, limits.REPACK_SMALL_OBJECTS_MAX)
+
+
 def plan_log_objects(
     objects: Sequence[LogObject], frontier: int, options: RepackOptions
 ) -> RepackPlan | None:
     """The oldest that wait, if there are enough of them."""
     sealed = waiting(objects, frontier)
-    size = sum(one.size_bytes for one in sealed)
-    worth_it = size >= options.least_bytes or len(sealed) >= limits.REPACK_SMALL_OBJECTS_MAX
-    if len(sealed) < options.after_objects or not worth_it:
+    if not sealed or len(sealed) < may_wait(sealed, options):
         return None
     taken = sealed[:1]
     size = sealed[0].size_bytes

@@ -29,6 +29,7 @@ from mainstem.log.repack.plan import (
     RepackPlan,
     ends_of_log_objects,
     ends_of_rounds,
+    may_wait,
     plan_log_objects,
     plan_merge,
     plan_rounds,
@@ -119,7 +120,7 @@ class Repacker:
     def debt_objects(self) -> int:
         """Sealed objects of the log beyond those that may wait."""
         sealed = waiting(self.behind(self._port.objects()), self._ledger.repacked.frontier)
-        return max(0, len(sealed) - self._options.after_objects)
+        return max(0, len(sealed) - may_wait(sealed, self._options))
 
     def held_back_s(self) -> float:
         """How long a group of commands is to wait, since repacking does not keep up."""
@@ -327,15 +328,20 @@ class Repacker:
         if self._copies:
             return 0
         due = [key for key in self._ledger.repacked.garbage() if self._replaced.over(key)]
-        for at in range(0, len(due), limits.LAKE_DELETED_AT_ONCE):
-            keys = due[at : at + limits.LAKE_DELETED_AT_ONCE]
-            for key in keys:
+        deleted = 0
+        while deleted < len(due) and not self._copies:
+            keys = []
+            for key in due[deleted : deleted + limits.LAKE_DELETED_AT_ONCE]:
+                if self._copies:  # a copy began meanwhile
+                    break
                 await self._store.delete(key)
+                keys.append(key)
             await self._propose(ForgetRepacked(tuple(keys)))
+            deleted += len(keys)
         self._replaced.keep(
             {*self._ledger.repacked.garbage(), *(held.number for held in self._port.objects())}
         )
-        deleted = len(due) + await self._delete_orphans()
+        deleted += await self._delete_orphans()
         self.counts.deleted_files += deleted
         return deleted
 
@@ -346,6 +352,8 @@ class Repacker:
         self._orphans_at = now
         deleted = 0
         async for found in self._store.list(REPACKED):
+            if self._copies:
+                break
             if not self._ledger.repacked.knows(found.key) and self._is_orphan(found.key, found.modified_ms):
                 await self._store.delete(found.key)
                 deleted += 1

@@ -1,12 +1,12 @@
 """Adoption: a new shared log that begins with what another log holds, as if it had been written there.
 
-Objects come first, the state last, and only with the state does the log exist: before that nobody can join it, and what
-is there is of no use.
+Objects come first, the state last, and only with the state does the log exist: before that nobody can join it. What an
+adoption that was cut off left there is of use to the next one of the same log, and to nobody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from mainstem.errors import InvalidConfig
@@ -19,8 +19,12 @@ Read = Callable[[int, int], Awaitable[bytes]]
 
 
 class Adoption(Protocol):
-    async def check_empty(self) -> None:
-        """Raises InvalidInput if there is anything where the log shall be."""
+    async def check_free(self) -> None:
+        """Raises InvalidInput if there is a log already."""
+        ...
+
+    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
+        """After an adoption that was cut off: which of these objects are there whole. All else of it is deleted."""
         ...
 
     async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mainstem.errors import InvalidConfig
+from mainstem.errors import InvalidConfig, InvalidInput, NotFound
 from mainstem.ports.commitlog.port import SharedCommitLog
 from mainstem.ports.objectstore.open import open_store, shown
+from mainstem.ports.objectstore.port import ObjectStore
+
+ARRIVING = "migrating"  # key in the store: the id, in hex, of a log that is being moved there
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,10 @@ async def open_shared(
 ) -> SharedCommitLog:
     """Join the log as `broker`; None: only to read. `cache`: a folder for what is read of a bucket.
 
-    Raises InvalidConfig if a library is missing."""
+    Raises InvalidConfig if a library is missing, or if a log that was moved there has not arrived."""
     try:
         store = open_store(place.store)
+        await _check_arrived(place, store)
         if not place.etcd:
             from mainstem.ports.commitlog.bucket.log import BucketCommitLog
             from mainstem.ports.objectstore.cache import CachedObjectStore
@@ -43,3 +47,23 @@ async def open_shared(
         raise InvalidConfig(
             f"a log in {place.name} needs {missing.name!r}: pip install 'mainstem[cluster]'"
         ) from missing
+
+
+async def _check_arrived(place: SharedPlace, store: ObjectStore) -> None:
+    """Else whoever opens a place that holds half of a log would begin an empty one there."""
+    try:
+        await store.get(ARRIVING)
+    except NotFound:
+        return
+    from mainstem.ports.commitlog.adoption import open_adoption
+
+    adoption = await open_adoption(place, store)
+    try:
+        await adoption.check_free()
+    except InvalidInput:
+        return  # the log is there, and only the note stayed
+    finally:
+        await adoption.close()
+    raise InvalidConfig(
+        f"a log is being moved to {place.name}, and not all of it is there: let `mainstem migrate` end, or run it again"
+    )

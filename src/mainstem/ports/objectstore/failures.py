@@ -12,14 +12,18 @@ from obstore import exceptions
 
 from mainstem.errors import MainstemError, NotFound, StoreRefused, StoreUnreachable
 
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
+# An answer has a status, and a code in its body. A delete is part of a batch whose answer is a success: Azure gives
+# each part a status, S3 a code.
+_STATUS = re.compile(r"(?:status code:|\(code:) (\d{3})\b")
+_CODE = re.compile(r"(?:<Code>|\(code: )([A-Za-z][A-Za-z0-9]{0,63})[<)]")
 _METADATA_SERVICE = "169.254.169.254"  # where credentials are looked for when none were given
 _CREDENTIALS = (
     "check the credentials, in the environment or the URL's options, and that they may read and write there"
 )
 _NO_ACCESS = {401, 403}
 _RETRIED = {408, 409, 425, 429}
+_DENIED_CODES = {"AccessDenied"}
+_RETRIED_CODES = {"InternalError", "ServiceUnavailable", "SlowDown"}
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 
 
@@ -36,13 +40,13 @@ def explained(error: Exception, name: str) -> MainstemError:
     if _METADATA_SERVICE in text:
         return StoreRefused(f"{name}: no credentials were found: {_CREDENTIALS}")
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
-    if refused or status in _NO_ACCESS:
+    if refused or status in _NO_ACCESS or (not status and code in _DENIED_CODES):
         return StoreRefused(f"{name}: access is refused ({said or 'no permission'}): {_CREDENTIALS}")
-    if status >= 500 or status in _RETRIED:
+    if status >= 500 or status in _RETRIED or (not status and code in _RETRIED_CODES):
         return StoreUnreachable(
             f"{name}: the store is not ready ({said}): it was tried several times, try later"
         )
-    if status:
+    if said:
         return StoreRefused(f"{name}: the store refuses the request ({said}): check the URL and its options")
     reason = "no answer in time" if "TimedOut" in text or "Timeout" in text else "no connection"
     return StoreUnreachable(

@@ -35,7 +35,7 @@ _S3 = {
     "skip_signature",
     "virtual_hosted_style_request",
 }
-_GCS = {"service_account_path", "application_credentials", "skip_signature"}
+_GCS = {"endpoint", "service_account_path", "application_credentials"}
 _AZURE = {"account_name", "account_key", "sas_key", "endpoint", "use_emulator"}
 _OPTIONS = {"s3": _S3, "gs": _GCS, "az": _AZURE}
 _OPEN_TO_ALL = {
@@ -117,6 +117,8 @@ def _made(scheme: str, bucket: str, prefix: str, options: dict[str, Any]) -> Any
     }
     if str(options.get("endpoint", "")).startswith("http://") or options.get("use_emulator"):
         client["allow_http"] = True  # else the environment may still say so
+    if scheme == "gs" and "endpoint" in options:
+        options["base_url"] = options.pop("endpoint")  # the library's word for it
     # Requests are tried again by us, within one budget.
     return kind(
         bucket, prefix=prefix or None, client_options=client, retry_config={"max_retries": 0}, **options

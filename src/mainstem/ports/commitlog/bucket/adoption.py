@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mainstem.errors import InvalidInput
+from collections.abc import Sequence
+
+from mainstem.errors import InvalidInput, NotFound
 from mainstem.ports.clock import Random, SystemRandom
 from mainstem.ports.commitlog.adoption import Read
 from mainstem.ports.commitlog.bucket import identity
@@ -21,14 +23,27 @@ class BucketAdoption:
         self._parts = Parts(store)
         self._random = random or SystemRandom()
 
-    async def check_empty(self) -> None:
-        async for found in self._store.list():
-            raise InvalidInput(
-                f"the store is not empty, it holds {found.key!r}: name another place, or empty this one"
-            )
+    async def check_free(self) -> None:
+        try:
+            await self._store.get(self._keys.id)
+        except NotFound:
+            return
+        raise InvalidInput("the store is not empty, there is a log in it already: name another place")
+
+    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
+        names = {str(_name(one)): one.number for one in wanted}
+        whole = set()
+        async for found in self._store.list(f"{self._keys.folder}/"):
+            kind, _, rest = found.key.removeprefix(f"{self._keys.folder}/").partition("/")
+            name = rest.partition("/")[0]
+            if kind not in ("seals", "objects") or name not in names:
+                await self._store.delete(found.key)
+            elif kind == "seals":  # put when the rest of it is there
+                whole.add(names[name])
+        return whole
 
     async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
-        name = SealName(adopted.number, adopted.first_position, adopted.end_position, adopted.size_bytes)
+        name = _name(adopted)
         for part, start, length in self._parts.spans(name.size):
             content = await read(start, length)
             await self._parts.put_one(lambda number: self._keys.object_part(name, number), part, content)
@@ -45,6 +60,10 @@ class BucketAdoption:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def _name(adopted: LogObject) -> SealName:
+    return SealName(adopted.number, adopted.first_position, adopted.end_position, adopted.size_bytes)
 
 
 async def _stands(position: int) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import zstandard
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import InvalidInput
+from mainstem.errors import InvalidInput, NotFound
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.adoption import Read
 from mainstem.ports.commitlog.etcd.client import EtcdClient, EtcdOptions, absent, put
@@ -36,13 +37,31 @@ class EtcdAdoption:
     def connect(cls, members: tuple[str, ...], store: ObjectStore) -> EtcdAdoption:
         return cls(EtcdClient(EtcdOptions(members), None), store)
 
-    async def check_empty(self) -> None:
+    async def check_free(self) -> None:
         if (await self._client.range(self._keys.id)).kvs:
             raise InvalidInput("there is a log in this etcd already: name another one")
-        async for found in self._store.list():
-            raise InvalidInput(
-                f"the store is not empty, it holds {found.key!r}: name another place, or empty this one"
-            )
+
+    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
+        expected = {(one.number, one.first_position, one.end_position, one.size_bytes) for one in wanted}
+        whole = set()
+        named: set[str] = set()  # keys of what is whole
+        for held in (await self._client.range(self._keys.object(0), self._keys.objects_end)).kvs:
+            seal = Seal.unpack(held.value)
+            if (seal.number, seal.first, seal.end, seal.size) in expected:
+                try:
+                    directory = await self._payloads.directory(seal)
+                except NotFound:
+                    pass  # of another store
+                else:
+                    whole.add(seal.number)
+                    named |= {self._names.payload(id) for id in directory.ids}
+                    named.add(self._names.seal(seal.number, seal.token))
+                    continue
+            await self._client.delete(held.key)
+        async for found in self._store.list(f"{self._names.folder}/"):
+            if found.key not in named:
+                await self._store.delete(found.key)
+        return whole
 
     async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
         directory = Directory()
