@@ -2,9 +2,13 @@
 
 All of it runs on one machine: the S3 server (seaweedfs), the etcd, the brokers and the client. A GB that is put
 costs the server 7 to 9 CPU seconds, over half of them for MD5, and a broker 2.5, a quarter of them for the SHA-256
-that signs it; the client takes 0.8. Meanwhile sealing puts it once more. So two cores are busy at some 120 MB/s, and a
-store on machines of its own takes more. The first line tells what the server takes of a process that does nothing
-else, and the note of each other one how much of that was reached.
+that signs it; the client takes 0.8. So two cores are busy at some 120 MB/s, and a store on machines of its own takes
+more. The first line tells what the server takes of a process that does nothing else, and the note of each other one
+how much of that was reached.
+
+Acknowledgements are timed right after the bulk came in. Two things made them slow at times: sealing, which put all of
+it once more until sealed objects referred to large payloads, and races of three brokers for one key, whose loser this
+server lets wait for a second (it looks at a taken lock that often). Brokers do not wait for that answer any more.
 
 Repacking is off, since it comes later, at a pace of its own: see repack.py.
 """

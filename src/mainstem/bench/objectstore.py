@@ -27,8 +27,8 @@ from mainstem.testing.s3 import S3Server
 OBJECTS = 32
 AT_ONCE = 4
 SMALL_COMMITS = 400
-LARGE_COMMITS = 96
-LARGE_BYTES = limits.MIB
+LARGE_BYTES = 96 * limits.MIB
+PACKED_BYTES, REFERRED_BYTES = 256 * limits.KIB, limits.BUCKET_REFERENCE_BYTES_MIN  # of a commit
 _BUCKET = "bench"
 
 
@@ -65,7 +65,8 @@ def run(scratch: Path, report: Report) -> None:
         server.make_bucket(_BUCKET)
         uvloop.run(_objects(server, report))
         uvloop.run(_small_commits(server, report))
-        uvloop.run(_large_commits(server, report))
+        for size, sealed in ((PACKED_BYTES, "payload packed"), (REFERRED_BYTES, "payload left where it is")):
+            uvloop.run(_large_commits(server, report, size, sealed))
 
 
 async def _objects(server: S3Server, report: Report) -> None:
@@ -110,39 +111,40 @@ async def _small_commits(server: S3Server, report: Report) -> None:
         report.add(Figure(f"… append {name}", value, "ms", lower_is_better=True))
 
 
-async def _large_commits(server: S3Server, report: Report) -> None:
-    plain = open_store(server.url(_BUCKET, "large"))
+async def _large_commits(server: S3Server, report: Report, size: int, sealed: str) -> None:
+    plain = open_store(server.url(_BUCKET, f"large-{size}"))
     store = CountedStore(plain)
     log = await BucketCommitLog.open(store)
-    payload = os.urandom(LARGE_BYTES)
-    total = LARGE_COMMITS * LARGE_BYTES
+    payload = os.urandom(size)
     store.calls.clear()
     with measured() as span:
-        for number in range(LARGE_COMMITS):
+        for number in range(LARGE_BYTES // size):
             await log.append(b"%d" % number, [payload])
-    note = f"{store.calls['put'] / total * 1e9:.0f} puts per GB"
-    report.add(Figure("bucket log, 1 MiB commits, one writer", total / 1e6 / span.wall_s, "MB/s", note=note))
+    note = f"{store.calls['put'] / LARGE_BYTES * 1e9:.0f} puts per GB"
+    what = f"bucket log, {size // limits.KIB} KiB commits, one writer"
+    report.add(Figure(what, LARGE_BYTES / 1e6 / span.wall_s, "MB/s", note=note))
     await log.roll()
     store.calls.clear()
     with measured() as span:
         for one in log.objects():
             await log.seal(one.number, b"index")
-    note = (
-        f"{store.calls['put'] / total * 1e9:.0f} puts and {store.calls['get'] / total * 1e9:.0f} gets per GB"
-    )
-    report.add(Figure("… sealed: payload packed", total / 1e6 / span.wall_s, "MB/s", note=note))
+    per_gb = {call: count / LARGE_BYTES * 1e9 for call, count in store.calls.items()}
+    note = f"{per_gb['put']:.0f} puts and {per_gb['get']:.0f} gets per GB"
+    report.add(Figure(f"… sealed: {sealed}", LARGE_BYTES / 1e6 / span.wall_s, "MB/s", note=note))
     await log.close()
-    await _cold_reads(plain, total, report)
+    await _cold_reads(plain, size, report)
 
 
-async def _cold_reads(plain: ObjectStore, total: int, report: Report) -> None:
+async def _cold_reads(plain: ObjectStore, size: int, report: Report) -> None:
     """A reader that was not there when it was written, going through all of it a commit at a time."""
     store = CountedStore(plain)
     log = await BucketCommitLog.open(plain, reads=CachedObjectStore(store))
     with measured() as span:
         for one in log.objects():
-            for start in range(0, one.size_bytes, LARGE_BYTES):
-                await asyncio.to_thread(log.read, one.number, start, LARGE_BYTES)
-    note = f"{store.calls['get'] / total * 1e9:.0f} gets per GB"
-    report.add(Figure("… cold read through the block cache", total / 1e6 / span.wall_s, "MB/s", note=note))
+            for start in range(0, one.size_bytes, size):
+                await asyncio.to_thread(log.read, one.number, start, size)
+    note = f"{store.calls['get'] / LARGE_BYTES * 1e9:.0f} gets per GB"
+    report.add(
+        Figure("… cold read through the block cache", LARGE_BYTES / 1e6 / span.wall_s, "MB/s", note=note)
+    )
     await log.close()

@@ -27,6 +27,7 @@ LAYOUTS = (
     "ports/commitlog/bucket/identity.py",
     "ports/commitlog/bucket/entries.py",
     "ports/commitlog/bucket/seals.py",
+    "ports/commitlog/bucket/references.py",
     "ports/commitlog/bucket/checkpoints.py",
     "ports/commitlog/etcd/keys.py",
     "ports/commitlog/etcd/records.py",

@@ -51,6 +51,41 @@ async def test_a_follower_sees_what_others_commit_and_ends_when_its_log_is_close
     await writer.close()
 
 
+async def test_a_follower_of_its_own_commits_alone_asks_for_the_tail_seldom_and_once() -> None:
+    store = MemoryObjectStore()
+    pauses: list[float] = []
+    asked: list[int] = []  # for entries, by the pause that it came after
+
+    async def count(call: str, key: str) -> None:
+        if call == "get" and key.startswith(KEYS.entries):
+            asked[-1] += 1
+
+    async def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 11:
+            await log.close()
+        elif len(pauses) == 9:
+            async for _ in other.follow(other.end):
+                pass
+            await other.append(b"of another", [])
+        else:
+            for _ in range(3):
+                await log.append(b"own", [])
+        asked.append(0)
+
+    other = await open_bucket_log(store)
+    log = await open_bucket_log(store, wait=wait)
+    asked.append(0)
+    store.before = count
+    async for _ in log.follow(0, wait=True):
+        pass
+    assert pauses[:4] == [limits.BUCKET_POLL_S * 2**power for power in range(4)]
+    assert pauses[4:9] == [limits.BUCKET_POLL_MAX_S] * 5
+    assert pauses[9] == limits.BUCKET_POLL_S  # who writes once may write again
+    assert asked[:8] == [1] * 8
+    await other.close()
+
+
 async def test_a_follower_far_behind_reads_many_entries_at_once() -> None:
     store = MemoryObjectStore()
     writer = await open_bucket_log(store)

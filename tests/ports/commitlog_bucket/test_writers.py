@@ -142,6 +142,46 @@ async def test_a_writer_that_stalls_in_its_put_loses_and_nothing_is_lost() -> No
     await closed([slow, fast])
 
 
+@pytest.mark.parametrize("won", [False, True])
+@pytest.mark.parametrize("followed", [False, True])
+async def test_a_race_is_settled_before_the_store_answers(
+    won: bool, followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some stores have the loser of a race wait for a second. Who follows the log knows sooner; else one looks."""
+    monkeypatch.setattr(limits, "BUCKET_POLL_MAX_S", 3600 if followed else 0.01)
+    store = MemoryObjectStore()
+    ours, theirs = await joined([store, store])
+    put = store.put
+    answered = asyncio.Event()
+
+    async def slow_answer(key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        stored = await put(key, data, if_absent=if_absent)
+        if "/entries/" in key:
+            await answered.wait()
+        return stored
+
+    if not won:
+        await theirs.append(b"theirs", [])
+    store.put = slow_answer  # type: ignore[method-assign, assignment]
+    appending = asyncio.ensure_future(ours.append(b"ours", []))
+    async with asyncio.timeout(30):
+        if followed:
+            async for _ in ours.follow(0, wait=True):
+                break
+        if won:
+            assert (await appending).position == 0
+        else:
+            with pytest.raises(Overtaken):
+                await appending
+    assert not answered.is_set()
+    answered.set()
+    if not won:
+        assert (await ours.append(b"ours", [])).position == 1
+    entries = [bytes(commit.entry) async for chunk in theirs.follow(0) for commit in chunk]
+    assert entries == ([b"ours"] if won else [b"theirs", b"ours"])
+    await closed([ours, theirs])
+
+
 async def test_a_large_payload_is_put_once_although_the_race_is_lost() -> None:
     store = MemoryObjectStore()
     ours, theirs = await joined([store, store])

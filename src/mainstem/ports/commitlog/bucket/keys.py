@@ -5,15 +5,18 @@
 | id                                        | which log this is, see identity.py                            |
 | entries/<position>                        | one commit, see entries.py: whoever puts it first has it      |
 | wal/<commit id>-<part>                    | what of a commit does not fit into its entry                  |
-| seals/<number>-<first>-<end>-<bytes>      | the index of a sealed object, see seals.py; put last          |
-| seals/<number>-<first>-<end>-<bytes>.gone | that object was dropped                                       |
-| objects/<number>-<first>-<end>-<bytes>/<part> | the payload of a sealed object, in parts of one size      |
+| seals/<object>                            | the index of a sealed object, see seals.py; put last          |
+| seals/<object>.gone                       | that object was dropped                                       |
+| objects/<object>/<part>                   | the payload of a sealed object, in parts of one size          |
 | checkpoints/<position>-<token>            | a checkpoint, see checkpoints.py; put last                    |
 | states/<token>-<part>                     | its state                                                     |
 | floor/<position>-<number>                 | commits before it, of objects up to that one, were truncated  |
 | clock/<token>                             | put and deleted again to learn the store's time               |
 | turn                                      | the commit of a writer that others shall let pass, see turns.py |
 | probe/<token>                             | put and deleted again to learn whether conditions are kept    |
+
+An object is called <number>-<first>-<end>-<bytes>, and if its seal refers to WAL objects -<bytes there> follows: they
+hold that much of its payload, and stay as long as it does.
 """
 
 from __future__ import annotations
@@ -36,9 +39,16 @@ class SealName:
     first: int
     end: int
     size: int  # bytes of payload
+    referenced: int = 0  # of them, those that stayed in WAL objects: see references.py
 
     def __str__(self) -> str:
-        return f"{self.number:0{DIGITS}d}-{self.first:0{DIGITS}d}-{self.end:0{DIGITS}d}-{self.size}"
+        name = f"{self.number:0{DIGITS}d}-{self.first:0{DIGITS}d}-{self.end:0{DIGITS}d}-{self.size}"
+        return f"{name}-{self.referenced}" if self.referenced else name
+
+    @property
+    def packed(self) -> int:
+        """Bytes of payload that were copied."""
+        return self.size - self.referenced
 
     def described(self) -> LogObject:
         return LogObject(self.number, self.first, self.end, self.size, sealed=True)
@@ -135,7 +145,7 @@ def wal_in(key: str) -> bytes:
 def seal_in(key: str) -> tuple[SealName, bool]:
     """Of a seal's key, and whether it says that the object is gone."""
     name = last_part(key)
-    return SealName(*_numbers(key, name.removesuffix(_GONE), 4)), name.endswith(_GONE)
+    return SealName(*_numbers(key, name.removesuffix(_GONE), 4, 5)), name.endswith(_GONE)
 
 
 def floor_in(key: str) -> Floor:
@@ -149,9 +159,9 @@ def checkpoint_in(key: str) -> tuple[int, bytes]:
     return position, _token(key, token)
 
 
-def _numbers(key: str, text: str, count: int) -> list[int]:
+def _numbers(key: str, text: str, *counts: int) -> list[int]:
     parts = text.split("-")
-    if len(parts) != count or not all(part.isascii() and part.isdigit() for part in parts):
+    if len(parts) not in counts or not all(part.isascii() and part.isdigit() for part in parts):
         raise _foreign(key)
     return [int(part) for part in parts]
 

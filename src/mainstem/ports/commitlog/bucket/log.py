@@ -71,7 +71,7 @@ class BucketCommitLog:
         )
         self._seals = Seals(store, reads, keys, self._reader, self._table)
         self._checkpoints = BucketCheckpoints(store, keys, checkpoints_kept, self._boundary)
-        self._truncation = Truncation(store, keys, self._reader, random, entries_kept_ms)
+        self._truncation = Truncation(store, keys, self._reader, self._seals, random, entries_kept_ms)
         self._blocking = blocking
         self._synced = 0
         self._appending: asyncio.Task[Placement] | None = None
@@ -207,9 +207,10 @@ class BucketCommitLog:
             at += len(known)
             if wanted := self._learn(known, position):
                 yield wanted
-            if known:
+            if at > end:  # others write: there may be more already, and more to come
                 count = min(2 * len(known), limits.BUCKET_READS_MAX)
                 pause = limits.BUCKET_POLL_S
+            if known:
                 continue
             await self._tail_reached(at, end)
             if at < self._table.end:
@@ -250,7 +251,9 @@ class BucketCommitLog:
         self._table.rolled = True
 
     async def seal(self, object: int, index: bytes) -> None:
-        """Attach the index to a finished object, and pack its payload. Repeating it with the same index is a no-op."""
+        """Attach the index to a finished object, and pack what is small of its payload.
+
+        Repeating it with the same index is a no-op."""
         self._check_open()
         current = self._table.current
         invariant(current is None or current.number != object, "only a finished object is sealed: roll first")
@@ -278,7 +281,10 @@ class BucketCommitLog:
         seal = self._table.seal(object)
         if seal is None:
             raise FileNotFoundError(f"object {object} was dropped or never was")
-        return self._seals.pieces(seal, ranges)
+        try:
+            return await self._seals.pieces(seal, ranges)
+        except NotFound as error:
+            raise FileNotFoundError(f"object {object} was dropped: {error}") from error
 
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
@@ -311,9 +317,7 @@ class BucketCommitLog:
         floor = await self._refresh()
         settled = [seal for seal in self._table.settled(floor) if seal.end < self._table.end]
         floor = await self._truncation.run(floor, settled, await self._checkpoints.covered())
-        for seal in self._table.gone():
-            if seal.end <= floor.position:
-                await self._seals.forget(seal)
+        await self._seals.forget([seal for seal in self._table.gone() if seal.end <= floor.position])
         return floor.position
 
     async def collect_orphans(self) -> int:
@@ -355,7 +359,8 @@ class BucketCommitLog:
 
     async def _refresh(self) -> Floor:
         """Learn what other brokers sealed and dropped, and where the log starts."""
-        self._table.learn_seals(*await self._seals.listed())
+        listing = await self._seals.listed()
+        self._table.learn_seals(listing.sealed, listing.gone)
         return await self._reader.floor()
 
     async def _tail_reached(self, at: int, end: int) -> None:

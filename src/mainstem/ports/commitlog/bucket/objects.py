@@ -7,15 +7,17 @@ object covers less than the object, and counts for nothing.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, invariant
 from mainstem.ports.commitlog.bucket.entries import Commit
 from mainstem.ports.commitlog.bucket.keys import Floor, SealName
+from mainstem.ports.commitlog.bucket.references import References
 from mainstem.ports.commitlog.port import LogObject
 
 _NEWEST = 256  # commits whose ids are kept, for turns.py
@@ -56,9 +58,10 @@ class Run:
                 length -= taken
             at += 1
 
-    @property
-    def name(self) -> SealName:
-        return SealName(self.number, self.first, self.end, self.size)
+    def sealed(self) -> tuple[SealName, References]:
+        """What it is called once it is sealed as it is now, and what its seal refers to."""
+        references = References.among(self.size, self.commits)
+        return SealName(self.number, self.first, self.end, self.size, references.bytes), references
 
 
 class ObjectTable:
@@ -73,17 +76,14 @@ class ObjectTable:
         self._seals: dict[int, SealName] = {}
         self._gone: dict[int, SealName] = {}
         self.newest: deque[bytes] = deque(maxlen=_NEWEST)  # ids of the last commits
+        self._news: asyncio.Future[None] | None = None  # of the next commit, if anybody waits for it
 
-    def learn_seals(self, seals: list[SealName], gone: list[SealName]) -> None:
-        """All that are listed, by whomever they were made."""
-        self._gone = {one.number: one for one in gone}
-        longest: dict[int, SealName] = {}
-        for seal in seals:
-            if seal.number not in longest or longest[seal.number].end < seal.end:
-                longest[seal.number] = seal
+    def learn_seals(self, seals: Mapping[int, SealName], gone: Mapping[int, SealName]) -> None:
+        """All that count, by whomever they were made."""
+        self._gone = dict(gone)
         self._seals = {
             number: seal
-            for number, seal in longest.items()
+            for number, seal in seals.items()
             if number not in self._runs or self._runs[number].end == seal.end
         }
         self._let_go()
@@ -108,6 +108,12 @@ class ObjectTable:
             for one in [one for one in self._runs if one <= number]:
                 del self._runs[one]
 
+    def news(self) -> asyncio.Future[None]:
+        """Done when the next commit is learnt, from whomever. For tasks of the event loop."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
     def learn_commit(self, commit: Commit) -> None:
         """The next commit, or one that is known already. Raises LogDamaged."""
         if commit.position < self.end:
@@ -125,6 +131,9 @@ class ObjectTable:
             if commit.object in known and known[commit.object].end < run.end:
                 del known[commit.object]  # it grew, so what was said of it was said too early
         self._let_go()
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
 
     def _let_go(self) -> None:
         """A run is not needed once its object is sealed and a later one has begun, so that it cannot grow."""

@@ -1,12 +1,14 @@
 """Truncation: entries that sealed objects and every kept checkpoint replace leave the bucket, once they are old.
 
-How old is judged by the store's clock alone, on both sides: when it wrote the entry, and what it says now.
+How old is judged by the store's clock alone, on both sides: when it wrote the entry, and what it says now. WAL
+objects go with their entries, unless a sealed object refers to them: then they go when it does.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from mainstem import limits
 from mainstem.ports.clock import Random
@@ -21,19 +23,28 @@ from mainstem.ports.commitlog.bucket.keys import (
 )
 from mainstem.ports.commitlog.bucket.parts import Parts
 from mainstem.ports.commitlog.bucket.reading import EntryReader
+from mainstem.ports.commitlog.bucket.seals import Seals
 from mainstem.ports.objectstore.port import ObjectStore
 
 
 class Truncation:
     def __init__(
-        self, store: ObjectStore, keys: Keys, reader: EntryReader, random: Random, kept_ms: int
+        self,
+        store: ObjectStore,
+        keys: Keys,
+        reader: EntryReader,
+        seals: Seals,
+        random: Random,
+        kept_ms: int,
     ) -> None:
         self._store = store
         self._keys = keys
         self._reader = reader
+        self._seals = seals
         self._random = random
         self._kept_ms = kept_ms
         self._wal = Parts(store)
+        self._judged_ms = 0  # of uploads put before this, by the store's clock, no orphan is left
 
     async def run(self, floor: Floor, settled: Sequence[SealName], behind: int) -> Floor:
         """Move the floor up to the end of the last settled object before `behind` that is old enough.
@@ -62,18 +73,22 @@ class Truncation:
         return position
 
     async def collect_orphans(self, floor: int, tail: int) -> int:
-        """Delete uploads as old as an entry may get that no entry in the range names. Returns how many."""
-        now_ms = await self.store_now_ms()
+        """Delete uploads as old as an entry may get that no entry in the range names, and no sealed object. Returns how
+        many. Each upload is judged once: what was kept then is the business of its object."""
+        until_ms = await self.store_now_ms() - self._kept_ms + 1
         old: dict[bytes, list[str]] = {}
         async for one in self._store.list(self._keys.wal):
-            if now_ms - one.modified_ms >= self._kept_ms:
+            if self._judged_ms <= one.modified_ms < until_ms:
                 old.setdefault(wal_in(one.key), []).append(one.key)
-        if not old:
-            return 0
-        for head in await self._reader.heads(range(floor, tail)):
-            old.pop(head.id, None)
+        if old:
+            for head in await self._reader.heads(range(floor, tail)):
+                old.pop(head.id, None)
+        if old:  # after the entries: the seal is there before they go
+            async for id in self._seals.referenced():
+                old.pop(id, None)
         for keys in old.values():
             await asyncio.gather(*map(self._store.delete, keys))
+        self._judged_ms = until_ms
         return len(old)
 
     async def store_now_ms(self) -> int:
@@ -92,13 +107,16 @@ class Truncation:
 
     async def _delete_below(self, position: int) -> None:
         """From the oldest on: what a crash leaves is again without a gap. WAL objects go before what names them."""
-        listed = [position_in(one.key) async for one in self._store.list(self._keys.entries)]
-        below = [one for one in listed if one < position]
+        entries = [position_in(one.key) async for one in self._store.list(self._keys.entries)]
+        below = [one for one in entries if one < position]
+        if not below:
+            return
+        listing = await self._seals.listed()
         for at in range(0, len(below), limits.BUCKET_READS_MAX):
             some = below[at : at + limits.BUCKET_READS_MAX]
-            heads = await self._reader.heads(some)
+            heads = await self._seals.spent(await self._reader.heads(some), listing)
             await asyncio.gather(*(self._delete_wal(head.id, head.apart_bytes) for head in heads))
             await asyncio.gather(*(self._store.delete(self._keys.entry(one)) for one in some))
 
     async def _delete_wal(self, id: bytes, length: int) -> None:
-        await self._wal.delete(lambda part: self._keys.wal_part(id, part), length)
+        await self._wal.delete(partial(self._keys.wal_part, id), length)

@@ -4,6 +4,9 @@ Whoever has position N knows it first, and is the first to go for N + 1: a write
 nothing but luck. So one that lost twice puts the id of its commit under one key. Writers look there while they put, and
 one that finds another's id there puts nothing more until that commit is in the log, or a few looks at the tail
 were in vain. It is courtesy, not a lock: whatever is lost of it costs time and nothing else.
+
+Behind the id stands how often was asked (u2, big-endian): two others may each wait in vain because the other one
+did not, and whoever is asked anew waits anew.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import contextlib
 from collections.abc import Container
 
 from mainstem.errors import MainstemError
+from mainstem.ports.commitlog.bucket.keys import TOKEN_BYTES
 from mainstem.ports.objectstore.port import ObjectStore
 
 LOSSES_MAX = 2  # before a writer asks
@@ -28,7 +32,8 @@ class Turns:
         self._key = key
         self._newest = newest
         self._asking: bytes | None = None  # our own commit, if it was put there
-        self._waiting: bytes | None = None  # another's, that we have not let pass yet
+        self._asked = 0  # how often
+        self._waiting: bytes | None = None  # what another asked for, that we have not let pass yet
         self._passed: bytes | None = None  # the last one that we did
         self._looks = 0  # at the tail, while it waits
         self._watched = 0  # appends left before which others are asked after
@@ -46,16 +51,17 @@ class Turns:
             self._looking = asyncio.ensure_future(self._look())
 
     def ask(self, commit: bytes) -> None:
-        """Have the others wait for it, beside what the caller does. Again, if another one asked meanwhile."""
+        """Have the others wait for it, beside what the caller does; again, each time that it lost once more."""
         if self._telling is None or self._telling.done():
             self._asking = commit
-            self._telling = asyncio.ensure_future(self._tell(commit))
+            self._asked = (self._asked + 1) % (1 << 16)
+            self._telling = asyncio.ensure_future(self._tell(commit + self._asked.to_bytes(2, "big")))
 
     def lets_pass(self, own: bytes) -> bool:
         """Whether to look at the log's tail once more before one's own commit goes there."""
         if self._waiting is None or self._asking == own:
             return False
-        if self._waiting in self._newest or self._looks == _LOOKS_MAX:
+        if self._waiting[:TOKEN_BYTES] in self._newest or self._looks == _LOOKS_MAX:
             self._passed, self._waiting = self._waiting, None
             return False
         self._looks += 1
@@ -67,12 +73,12 @@ class Turns:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _tell(self, commit: bytes) -> None:
+    async def _tell(self, asked: bytes) -> None:
         with contextlib.suppress(MainstemError):  # a store in trouble has worse to tell
-            await self._store.put(self._key, commit)
+            await self._store.put(self._key, asked)
 
     async def _look(self) -> None:
         with contextlib.suppress(MainstemError):  # most of the time nobody waits and nothing is there
             found = await self._store.get(self._key)
-            if found not in (self._asking, self._passed, self._waiting):
+            if found[:TOKEN_BYTES] != self._asking and found not in (self._passed, self._waiting):
                 self._waiting, self._looks = found, 0

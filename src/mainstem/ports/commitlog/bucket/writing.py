@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -176,7 +177,7 @@ class EntryWriter:
         failure: Unavailable | None = None
         for _ in range(_ATTEMPTS_MAX):
             try:
-                if await self._store.put(self._keys.entry(head.position), stored, if_absent=True):
+                if await self._put(head.position, stored):
                     return []
             except Unavailable as error:
                 failure = error
@@ -185,6 +186,33 @@ class EntryWriter:
         raise failure or Unavailable(
             f"the store neither takes nor shows the entry at {head.position}: try later"
         )
+
+    async def _put(self, position: int, stored: bytes) -> bool:
+        """False: another commit has the position, or ours has and the answer was not waited for.
+
+        A store may have the loser of a race wait long for it, some a second or more. Nobody need: a commit that was
+        read settles it, by whoever follows the log or by a look of our own, and what is left of our put finds the
+        key taken."""
+        learnt = self._table.news()
+        putting = asyncio.ensure_future(self._store.put(self._keys.entry(position), stored, if_absent=True))
+        try:
+            while True:
+                await asyncio.wait(
+                    (putting, learnt), timeout=limits.BUCKET_POLL_MAX_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                if putting.done():
+                    return putting.result()
+                if learnt.done() or await self._taken(position):
+                    return False
+        finally:
+            putting.cancel()
+
+    async def _taken(self, position: int) -> bool:
+        """Whether a commit is seen there; a store that gives no answer may yet answer the put."""
+        try:
+            return await self._reader.head(position) is not None
+        except Unavailable:
+            return False
 
     async def _overtaken(self, known: list[Known]) -> list[Committed]:
         """Take in what others committed, all of it."""
