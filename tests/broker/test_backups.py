@@ -191,6 +191,15 @@ async def _in_every_tier(directory: Path, bucket: Path) -> tuple[Broker, dict[in
     return broker, records
 
 
+async def _at_rest(broker: Broker) -> None:
+    """Nothing is left to move."""
+    assert broker.log.tiering is not None
+    before: object = None
+    while before != (before := (broker.log.holdings().objects, broker.log.ledger.position)):
+        await broker.log.tiering.round()
+        await asyncio.sleep(0.02)
+
+
 async def test_a_backup_holds_what_is_in_the_object_store_and_comes_back_without_it(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     broker, written = await _in_every_tier(tmp_path / "data", bucket)
@@ -219,10 +228,10 @@ async def test_a_backup_holds_what_is_in_the_object_store_and_comes_back_without
 
 async def test_a_second_backup_of_a_tiered_log_reads_the_store_only_for_what_is_new(tmp_path: Path) -> None:
     broker, _ = await _in_every_tier(tmp_path / "data", tmp_path / "bucket")
-    assert broker.log.tiering is not None
-    await broker.log.tiering.round()  # nothing is left to move between the two
-    await broker.backups.run(str(tmp_path / "backup"))
-    await asyncio.sleep(0.002)  # the name of a backup is its time
+    for _ in range(2):  # the first finishes an object, which may move on
+        await _at_rest(broker)
+        await broker.backups.run(str(tmp_path / "backup"))
+    await _at_rest(broker)
     for path in (tmp_path / "bucket" / "tiers").rglob("*-*/0"):
         path.write_bytes(bytes(path.stat().st_size))  # nobody may look
     again = await broker.backups.run(str(tmp_path / "backup"))

@@ -17,6 +17,7 @@ from mainstem.testing.files import SimFiles
 from .commitlog_bucket.logs import bucket_log_opener, refer_to_all_over
 from .commitlog_etcd.logs import etcd_log_opener
 from .logs import SIM_DIRECTORY, append_samples, commits, contents, open_log, sample_content
+from .vendors import VENDORS
 
 Reopen = Callable[[], Awaitable[CommitLog]]
 
@@ -25,9 +26,7 @@ _BUCKETS = {
     "bucket": "memory",
     "bucket-referring": "memory",
     "bucket-s3": "s3",
-    "bucket-gcs": "gcs-double",
-    "bucket-azurite": "azurite",
-    "bucket-azure": "azure-double",
+    **{f"bucket-{vendor}": vendor for vendor in VENDORS},
 }
 
 

@@ -17,7 +17,7 @@ from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.testing.files import SimFiles, SimulatedCrash
 from mainstem.testing.s3 import S3Server
 
-from .vendors import vendor_store
+from .vendors import VENDORS, vendor_store
 
 _BACKENDS = [
     "local",
@@ -26,9 +26,7 @@ _BACKENDS = [
     "cached",
     "s3",
     "s3-prefix",
-    "gcs-double",
-    "azure-double",
-    "azurite",
+    *VENDORS,
 ]
 
 
@@ -40,7 +38,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
         bucket, prefix = (own, "") if request.param == "s3" else ("contract", f"some/{own}")
         server.make_bucket(bucket)
         return open_store(server.url(bucket, prefix))
-    if request.param in ("gcs-double", "azure-double", "azurite"):
+    if request.param in VENDORS:
         return vendor_store(request, request.param)
     if request.param == "cached":
         return CachedObjectStore(MemoryObjectStore(), tmp_path / "cache", block_bytes=4)

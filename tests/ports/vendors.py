@@ -10,6 +10,9 @@ from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.testing.azurite import Azurite
 
+VENDORS = ("gcs-double", "azure-double", *(("azurite",) if Azurite.program() else ()))
+"""Azurite needs Node, which nobody shall need: who has it runs the tests on it as well."""
+
 
 def vendor_store(request: pytest.FixtureRequest, vendor: str) -> ObjectStore:
     """A new place in one: `gcs-double`, `azure-double` or `azurite`."""

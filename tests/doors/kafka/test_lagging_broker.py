@@ -121,3 +121,37 @@ async def test_administrators_find_what_another_broker_made_and_changed(two: lis
             )
         )
         assert [entry.value for entry in answer.results[0].configs] == ["9"]
+
+
+_ASKED: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "OffsetFetch": (9, 8, {"groups": [{"group_id": "GROUP", "topics": None}], "require_stable": False}),
+    "DescribeGroups": (15, 5, {"groups": ["GROUP"], "include_authorized_operations": False}),
+    "ConsumerGroupDescribe": (69, 0, {"group_ids": ["GROUP"], "include_authorized_operations": False}),
+    "DeleteGroups": (42, 2, {"groups_names": ["GROUP"]}),
+    "Heartbeat": (
+        12,
+        4,
+        {"group_id": "GROUP", "generation_id": 1, "member_id": "m", "group_instance_id": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", _ASKED)
+async def test_a_broker_that_became_the_coordinator_finds_out_when_it_is_asked(
+    two: list[Broker], asked: str
+) -> None:
+    ahead, behind = two
+    async with opened(behind, broker_id=behind.log.broker) as stage:
+        groups = stage.door.context.groups
+        await ahead.cluster.join({"kafka": "127.0.0.1:1"})
+        await behind.cluster.join({"kafka": str(stage.address)})
+        await behind.log.barrier()
+        theirs = next(f"g{number}" for number in range(100) if not groups.coordinates(f"g{number}"))
+        await ahead.close()
+        assert not groups.coordinates(theirs)  # as far as it knows
+        wire = await stage.connect()
+        key, version, fields = _ASKED[asked]
+        named = msgspec.json.decode(msgspec.json.encode(fields).replace(b"GROUP", theirs.encode()))
+        answer = await wire.ask(make(load_request_schema(key, version), named))
+        assert ErrorCode.not_coordinator.name not in str(answer)
+        assert groups.coordinates(theirs)

@@ -63,4 +63,4 @@ async def _move(call: Call, group: str, topic: str, partition: int, offset: int)
     return DONE
 
 
-API = Api(91, 0, 0, handle)
+API = Api(91, 0, 0, handle, coordinated=True)

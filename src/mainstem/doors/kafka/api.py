@@ -118,7 +118,8 @@ class Api:
     last: int  # newest version spoken: what the handler takes and answers
     handle: Handler
     metered: bool = True  # its time counts against the quota of whoever asks
-    fresh: bool = False  # it is about topics that another broker may have made or changed a moment ago
+    fresh: bool = False  # it is about what another broker may have made or changed a moment ago
+    coordinated: bool = False  # it is for the coordinator of the groups that it names
 
 
 def _in_front(version: int) -> int | None:

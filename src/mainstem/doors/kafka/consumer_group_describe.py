@@ -87,4 +87,4 @@ def _assignment(call: Call, partitions: Partitions) -> Assignment:
     )
 
 
-API = Api(69, 0, 1, handle)
+API = Api(69, 0, 1, handle, coordinated=True)

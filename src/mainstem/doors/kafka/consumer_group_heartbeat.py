@@ -85,4 +85,4 @@ def _assignment(assigned: Partitions) -> Assignment:
     )
 
 
-API = Api(68, 0, 1, handle)
+API = Api(68, 0, 1, handle, coordinated=True)

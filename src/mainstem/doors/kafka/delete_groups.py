@@ -27,4 +27,4 @@ async def _delete(call: Call, name: GroupId) -> DeletableGroupResult:
     return DeletableGroupResult(group_id=name, error_code=code)
 
 
-API = Api(42, 0, 2, handle)
+API = Api(42, 0, 2, handle, coordinated=True)

@@ -48,4 +48,4 @@ async def _delete(call: Call, group: str, name: TopicName) -> DeleteShareGroupOf
     )
 
 
-API = Api(92, 0, 0, handle)
+API = Api(92, 0, 0, handle, coordinated=True)

@@ -87,4 +87,4 @@ def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
     )
 
 
-API = Api(15, _FIRST, _LAST, handle)
+API = Api(15, _FIRST, _LAST, handle, coordinated=True)

@@ -105,4 +105,4 @@ def _partition(
     )
 
 
-API = Api(90, 0, 1, handle)
+API = Api(90, 0, 1, handle, coordinated=True)

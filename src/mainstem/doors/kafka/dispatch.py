@@ -24,6 +24,7 @@ from mainstem.doors.kafka.api import Api, Call, FastApi, Turn
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
+from mainstem.doors.kafka.coordination import looked_after_elsewhere
 from mainstem.doors.kafka.metered import MeteredRequest, named_in, spend
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
 from mainstem.doors.kafka.request import Request
@@ -184,7 +185,7 @@ class Dispatch:
 
 
 async def _handle(api: Api, call: Call, message: object, request: Request) -> None:
-    if api.fresh:
+    if api.fresh or (api.coordinated and looked_after_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
             await call.context.broker.log.barrier()
     if call.context.access is None:

@@ -71,4 +71,4 @@ def _bridge_single_key(version: int) -> None:
 for _version in range(_FIRST, _FIRST_WITH_SEVERAL_KEYS):
     _bridge_single_key(_version)
 
-API = Api(10, _FIRST, _LAST, handle)
+API = Api(10, _FIRST, _LAST, handle, fresh=True)

@@ -23,4 +23,4 @@ async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     return HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=code)
 
 
-API = Api(12, 0, 4, handle)
+API = Api(12, 0, 4, handle, coordinated=True)

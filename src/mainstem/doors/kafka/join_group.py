@@ -74,4 +74,4 @@ def _refusal(call: Call, request: JoinGroupRequest, error: MainstemError) -> Joi
     )
 
 
-API = Api(11, _FIRST, _LAST, handle)
+API = Api(11, _FIRST, _LAST, handle, coordinated=True)

@@ -59,4 +59,4 @@ def _bridge_single_member(version: int) -> None:
 for _version in range(_FIRST, _FIRST_WITH_SEVERAL_MEMBERS):
     _bridge_single_member(_version)
 
-API = Api(13, _FIRST, _LAST, handle)
+API = Api(13, _FIRST, _LAST, handle, coordinated=True)

@@ -121,4 +121,4 @@ for _version in range(_FIRST, _FIRST_BY_ID):
         partial(convert, target=OffsetCommitRequest),
     )
 
-API = Api(_KEY, _FIRST, _LAST, handle)
+API = Api(_KEY, _FIRST, _LAST, handle, coordinated=True)

@@ -40,4 +40,4 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     return OffsetDeleteResponse(error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=topics)
 
 
-API = Api(47, 0, 0, handle, fresh=True)
+API = Api(47, 0, 0, handle, fresh=True, coordinated=True)

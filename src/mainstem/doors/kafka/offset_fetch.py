@@ -204,4 +204,4 @@ for _version in range(_FIRST_WITH_SEVERAL_GROUPS, _FIRST_BY_ID):
         partial(convert, target=OffsetFetchRequest),
     )
 
-API = Api(_KEY, _FIRST, _LAST, handle)
+API = Api(_KEY, _FIRST, _LAST, handle, coordinated=True)

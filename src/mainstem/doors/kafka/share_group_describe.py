@@ -86,4 +86,4 @@ def _assignment(call: Call, partitions: Partitions) -> Assignment:
     )
 
 
-API = Api(77, 1, 1, handle)
+API = Api(77, 1, 1, handle, coordinated=True)

@@ -63,4 +63,4 @@ def _assignment(assigned: Partitions) -> Assignment:
     )
 
 
-API = Api(76, 1, 1, handle)
+API = Api(76, 1, 1, handle, coordinated=True)

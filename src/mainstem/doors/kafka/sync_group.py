@@ -34,4 +34,4 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     )
 
 
-API = Api(14, 0, 5, handle)
+API = Api(14, 0, 5, handle, coordinated=True)

@@ -92,4 +92,4 @@ def _answer(request: TxnOffsetCommitRequest, codes: Iterator[ErrorCode]) -> TxnO
     return TxnOffsetCommitResponse(throttle_time=NO_THROTTLE, topics=topics)
 
 
-API = Api(28, 0, 5, handle)
+API = Api(28, 0, 5, handle, coordinated=True)
