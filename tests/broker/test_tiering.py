@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -68,11 +69,15 @@ def _in_tier(server: ServerProcess, tier: str) -> int:
 
 
 def _written_until_cold(server: ServerProcess) -> int:
-    """Files leave the disk behind checkpoints, and those come with writing."""
-    for count in range(0, 20_000, 300):
+    """Files leave the disk behind checkpoints, and those come with writing; both take their time."""
+    count = 0
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
         _produce(server, count, 300)
+        count += 300
         if _in_tier(server, "store") >= 3:
-            return count + 300
+            return count
+        time.sleep(0.1)
     raise AssertionError("the disk keeps everything")
 
 
