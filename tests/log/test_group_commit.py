@@ -233,6 +233,7 @@ async def test_the_checksum_of_large_slices_is_put_together_from_theirs(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CRC_JOINED_BYTES_MIN", 1000)
+    monkeypatch.setattr(limits, "PAYLOAD_CRC_JOINED_BYTES_MIN", 1000)
     broker, port = await _opened(machine)
     written: list[tuple[bytes, int | None]] = []
     append = port.inner.append

@@ -524,7 +524,7 @@ class Committer:
 def _payload_crc(group: Group, entry: Entry) -> int | None:
     """That of all slices in a row, put together from theirs; None where passing over them again is cheaper."""
     slices = group.commands - group.singles
-    if not slices or group.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:
+    if not slices or group.payload_bytes < slices * limits.PAYLOAD_CRC_JOINED_BYTES_MIN:
         return None
     runs = [part.slices for part in entry.parts if isinstance(part, AppendRun)]
     crc = 0

@@ -103,6 +103,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._receive(nbytes)
             else:
                 self._receive_rest(nbytes)
+            self.regulate()
         except Exception as error:  # noqa: BLE001  # a bug in one request must not take the server, nor hide
             self.fail(error)
 
@@ -193,7 +194,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._dispatch.start(self, route, frame)
         else:
             self._waiting.append(memoryview(bytes(frame)) if shared else frame)
-        self.regulate()
 
     def regulate(self) -> None:
         """Read nothing more while too much is under way, or while the client does not read its answers."""
