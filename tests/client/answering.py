@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
+
+from mainstem.testing.background_server import BackgroundServer
 
 
 class Asked(NamedTuple):
@@ -24,7 +24,9 @@ class Said(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class AnsweringServer:
+class AnsweringServer(BackgroundServer):
+    url = BackgroundServer.endpoint
+
     def __init__(self, answer: Callable[[Asked], Said]) -> None:
         self.asked: list[Asked] = []
         outer = self
@@ -51,20 +53,4 @@ class AnsweringServer:
             def log_message(self, format: str, *args: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> AnsweringServer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from mainstem.testing.background_server import BackgroundServer
 
 _WAIT_S = 30.0
 
@@ -25,29 +26,15 @@ class Span:
     parent_id: str
 
 
-class TraceReceiver:
+class TraceReceiver(BackgroundServer):
     """Keeps every span that is sent to it. Use it as a context."""
+
+    url = BackgroundServer.endpoint
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
         self._changed = threading.Condition()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    def __enter__(self) -> TraceReceiver:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(self._handler())
 
     def environment(self, service: str) -> dict[str, str]:
         """What tells OpenTelemetry's own exporter to send here, and soon."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 
 import httpx
+
+from mainstem.testing.background_server import BackgroundServer
 
 Rule = Callable[[str, str], bool]  # of method and path: whether this request is the one
 
 _PASSED_ON = ("content-type", "mainstem-next-offset", "retry-after")
 
 
-class Proxy:
+class Proxy(BackgroundServer):
     """Passes requests on to `target`, which may change. Use it as a context."""
+
+    url = BackgroundServer.endpoint
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -23,21 +26,7 @@ class Proxy:
         self._before: tuple[Rule, Callable[[], None]] | None = None
         self._after: tuple[Rule, Callable[[], None]] | None = None
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Proxy:
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
+        super().__init__(self._handler())
 
     def before(self, path: str, act: Callable[[], None]) -> None:
         """Once, when the next request to this path has come in and nobody else knows of it."""

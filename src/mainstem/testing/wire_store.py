@@ -14,10 +14,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 from xml.sax.saxutils import escape
+
+from mainstem.testing.background_server import BackgroundServer
 
 PAGE_OBJECTS = 7  # of a listing; a store's own pages hold thousands
 
@@ -50,7 +50,7 @@ class Kept:
         return {"etag": f'"{self.generation}"', "last-modified": formatdate(self.modified, usegmt=True)}
 
 
-class WireStore:
+class WireStore(BackgroundServer):
     """One bucket. A vendor's class says how it is asked. Use it as a context."""
 
     bucket = "box"
@@ -61,23 +61,7 @@ class WireStore:
         self._failures: deque[tuple[Answer, bool]] = deque()
         self._lock = threading.Lock()
         self._generation = 0
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(_handler(self), _Server)
 
     def fail(self, status: int, code: str, *, times: int = 1, after: bool = False) -> None:
         """Answer the next requests like that; with `after`, what they ask for is done all the same."""
