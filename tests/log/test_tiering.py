@@ -62,8 +62,10 @@ async def keys(bucket: MemoryObjectStore) -> list[str]:
 
 
 async def write(broker: Broker, first: int, count: int) -> None:
+    """Checkpoints are made one at a time, and an object that ends meanwhile waits for the next one: so wait for it."""
     for number in range(first, first + count):
         await broker.append_values("t", [b"%06d" % number + b"." * 200])
+        await until(lambda: not broker.log._finished._checkpoint_pending)
 
 
 async def settled(machine: TieredMachine) -> None:
