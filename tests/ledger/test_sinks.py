@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -170,6 +171,31 @@ def test_an_aborted_run_leaves_nothing_and_the_next_one_may_commit(writer: Write
     assert live(writer) == 2
 
 
+def test_no_task_begins_in_a_run_that_was_given_up(writer: Writer) -> None:
+    early = Attempt(writer)
+    early.write(0, 2)
+    writer.do(AbortSinkBatch("q", "r1", final=True))
+    late = BeginSinkTask("q", "r1", 0, "1", 60_000)
+    assert isinstance(writer.do(late), ProducerFenced)
+    writer.ledger = Ledger.decode(writer.ledger.encode())
+    assert isinstance(writer.do(late), ProducerFenced)
+    assert not list(writer.ledger.transactions.open())
+    again = Attempt(writer, run="r2")
+    again.write(0, 2)
+    writer.do(AbortSinkBatch("q", "r1", final=True))  # said again: the run that took over goes on
+    assert isinstance(writer.do(late), ProducerFenced)  # and is not taken over by what is left of the first
+    assert not commit(writer, 0, again, run="r2").repeated
+    assert live(writer) == 2
+
+
+def test_a_log_from_before_runs_were_given_up_is_applied_as_it_was(writer: Writer) -> None:
+    Attempt(writer).write(0, 2)
+    writer.do(msgspec.msgpack.decode(msgspec.msgpack.encode([112, "q", "r1"]), type=AbortSinkBatch))
+    late = Attempt(writer, name="1")
+    late.write(0, 1)
+    assert not commit(writer, 0, late).repeated
+
+
 def test_nothing_is_left_of_the_ids_and_producers_of_a_committed_batch(writer: Writer) -> None:
     for batch in range(20):
         attempts = [Attempt(writer, batch, name=str(task), run=str(batch)) for task in range(3)]
@@ -332,6 +358,14 @@ class SinkWalk(RuleBasedStateMachine):
     def abort(self) -> None:
         self.writer.do(AbortSinkBatch("q", self.run))
         self.attempts = {}
+
+    @rule()
+    def give_up(self) -> None:
+        self.writer.do(AbortSinkBatch("q", self.run, final=True))
+        if self.writer.ledger.sinks.get("q"):
+            late = self.writer.do(BeginSinkTask("q", self.run, self.committed + 1, "late", 60_000))
+            assert isinstance(late, ProducerFenced)
+        self.restart()
 
     @rule()
     def checkpoint(self) -> None:

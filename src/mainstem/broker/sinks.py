@@ -36,7 +36,7 @@ class Sinks:
     ) -> SinkTaskBegun:
         """A transaction for one attempt at one task. `committed`: the batch is there already, write nothing.
 
-        Raises InvalidInput, InvalidTransactionTimeout, LimitReached."""
+        Raises InvalidInput, InvalidTransactionTimeout, LimitReached, and ProducerFenced if the run was aborted."""
         begun: SinkTaskBegun = await self._broker.log.propose(
             BeginSinkTask(query, run, batch, attempt, timeout_ms, lasting)
         )
@@ -59,8 +59,8 @@ class Sinks:
         await self._broker.log.propose(ExtendSinkRun(query, run))
 
     async def abort(self, query: str, run: str) -> None:
-        """Nothing of this run counts."""
-        await self._broker.log.propose(AbortSinkBatch(query, run))
+        """Nothing of this run counts, and no task of it may begin any more."""
+        await self._broker.log.propose(AbortSinkBatch(query, run, final=True))
 
     async def append(self, topic: Topic, partition: int, batch: bytearray) -> tuple[int, SliceFacts]:
         """Append one batch as it is, within the transaction of its producer if it has one. Returns its offset.

@@ -345,6 +345,9 @@ class AbortSinkBatch(msgspec.Struct, frozen=True, array_like=True, tag=112):
 
     query: str
     run: str
+    # Whatever task of the run begins afterwards is refused: Spark gives a run up while tasks of it still start, and a
+    # transaction that nobody ends holds readers up until its time is over. Logs from before this was so have none.
+    final: bool = False
 
 
 class ForgetSinks(msgspec.Struct, frozen=True, array_like=True, tag=113):

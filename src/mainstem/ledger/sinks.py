@@ -46,6 +46,7 @@ class Sink:
     last_batch: int = NO_BATCH
     run: str = ""
     attempts: dict[str, None] = field(default_factory=dict)  # of the run; a dict for its fixed order
+    given_up: str = ""  # the run that was aborted last: no task of it may begin any more
     updated_ms: int = 0  # ledger time
     hash: int = 0  # as counted in the digest
 
@@ -59,6 +60,7 @@ class SinkState(msgspec.Struct, frozen=True, array_like=True):
     run: str
     attempts: list[str]
     updated_ms: int
+    given_up: str = ""
 
 
 def transactional_id(query: str, run: str, attempt: str) -> str:
@@ -93,6 +95,8 @@ class Sinks:
         known = self._by_query.get(command.query)
         if known is not None and command.batch <= known.last_batch:
             return SinkTaskBegun("", -1, -1, True, ())
+        if known is not None and command.run == known.given_up:
+            return _taken_over(command.query)
         if known is None and len(self._by_query) >= limits.SINKS_MAX:
             return LimitReached(
                 f"there are {limits.SINKS_MAX} queries that write here, the most there may be"
@@ -157,12 +161,16 @@ class Sinks:
         return None
 
     def abort(self, command: AbortSinkBatch, time_ms: int) -> SinkBatchAborted:
-        """Nothing of this run counts. Doing it again, or after another run began, changes nothing."""
+        """Nothing of this run counts. Doing it again, or after another run began, aborts nothing."""
         sink = self._by_query.get(command.query)
-        if sink is None or sink.run != command.run:
+        if sink is None or (sink.run != command.run and not command.final):
             return SinkBatchAborted(())
-        marked = self._abort_open(sink, time_ms)
-        sink.run = ""
+        marked: list[Marked] = []
+        if sink.run == command.run:
+            marked = self._abort_open(sink, time_ms)
+            sink.run = ""
+        if command.final:
+            sink.given_up = command.run
         self._changed(sink, time_ms)
         return SinkBatchAborted(tuple(marked))
 
@@ -209,7 +217,10 @@ class Sinks:
     def _changed(self, sink: Sink, time_ms: int) -> None:
         sink.updated_ms = time_ms
         self._by_query.move_to_end(sink.query)
-        fresh = hash_fields("sink", sink.query, sink.lasting, sink.last_batch, sink.run, list(sink.attempts))
+        given_up = [sink.given_up] if sink.given_up else []
+        fresh = hash_fields(
+            "sink", sink.query, sink.lasting, sink.last_batch, sink.run, list(sink.attempts), *given_up
+        )
         self._sum = (self._sum + fresh - sink.hash) & MASK
         sink.hash = fresh
 
@@ -222,7 +233,13 @@ class Sinks:
     def encode(self) -> list[SinkState]:
         return [
             SinkState(
-                sink.query, sink.lasting, sink.last_batch, sink.run, list(sink.attempts), sink.updated_ms
+                sink.query,
+                sink.lasting,
+                sink.last_batch,
+                sink.run,
+                list(sink.attempts),
+                sink.updated_ms,
+                sink.given_up,
             )
             for sink in self._by_query.values()
         ]
@@ -232,7 +249,12 @@ class Sinks:
         sinks = cls(transactions)
         for state in states:
             sink = Sink(
-                state.query, state.lasting, state.last_batch, state.run, dict.fromkeys(state.attempts)
+                state.query,
+                state.lasting,
+                state.last_batch,
+                state.run,
+                dict.fromkeys(state.attempts),
+                state.given_up,
             )
             sinks._by_query[sink.query] = sink
             sinks._changed(sink, state.updated_ms)

@@ -112,6 +112,8 @@ async def test_an_aborted_run_leaves_nothing(api: Api) -> None:
     await send(api, transactional(begun, 0, b"a"))
     assert await api.ask("POST", "/v0/sinks/abort", {"query": "q", "run": "r"}) == (200, {"aborted": True})
     assert code(await commit(api, begun)) == (409, "producer_fenced")
+    late = {"query": "q", "run": "r", "batch": 0, "attempt": "1.1", "timeout_ms": 60_000}
+    assert code(await api.ask("POST", "/v0/sinks/tasks", late)) == (409, "producer_fenced")
     await api.write("t", "after")
     assert await values(api) == [b'"after"']
 

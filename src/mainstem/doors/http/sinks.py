@@ -75,7 +75,7 @@ async def post_commit(request: Request) -> Response:
 
 
 async def post_abort(request: Request) -> Response:
-    """Abort all that a run has open."""
+    """Abort all that a run has open, and let no task of it begin any more."""
     body = request.json(_run)
     await request.broker.sinks.abort(body.query, body.run)
     return reply({"aborted": True})
