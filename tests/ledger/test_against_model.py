@@ -291,7 +291,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedgerAgainstModel = LedgerMachine.TestCase
 TestLedgerAgainstModel.settings = settings(
-    max_examples=400,
+    max_examples=250,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem import limits
-from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.appends import SLICE_RESUMES, AppendCode
 from mainstem.ledger.commands import AllocateProducer, DeleteTopic, ExpireProducers
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.results import ProducerAllocated, ProducersExpired
@@ -67,6 +67,19 @@ def test_a_gap_is_refused_and_the_right_one_still_fits(writer: Writer) -> None:
 def test_an_unknown_producer_must_begin_at_zero(writer: Writer) -> None:
     assert send(writer, 5) == (-1, UNKNOWN)
     assert send(writer, 0) == (0, OK)
+
+
+def test_a_producer_that_was_forgotten_may_go_on(writer: Writer) -> None:
+    def go_on(sequence: int, count: int = 1) -> tuple[int, int]:
+        row = slice_row(0, count, producer=9, epoch=0, sequence=sequence, flags=SLICE_RESUMES)
+        outcome = writer.do(run(row))
+        return int(outcome.base[0]), int(outcome.code[0])
+
+    assert go_on(5, 2) == (0, OK)
+    assert go_on(5, 2) == (0, DUPLICATE)
+    assert go_on(8) == (-1, OUT_OF_ORDER)
+    assert go_on(0) == (-1, OUT_OF_ORDER)
+    assert go_on(7) == (2, OK)
 
 
 def test_streams_and_producers_are_told_apart(writer: Writer) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -174,7 +175,8 @@ async def test_sync_returns_although_appends_never_pause(machine: Machine) -> No
     broker, port = await _opened(machine, durability="disk")
     tasks = []
     syncing: asyncio.Task[None] | None = None
-    while len(tasks) < 20_000 and (syncing is None or not syncing.done()):
+    give_up_at = time.monotonic() + 30
+    while time.monotonic() < give_up_at and (syncing is None or not syncing.done()):
         tasks += _appends(broker, 1)
         if len(tasks) == 100:
             wanted = port.end
@@ -233,7 +235,6 @@ async def test_the_checksum_of_large_slices_is_put_together_from_theirs(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CRC_JOINED_BYTES_MIN", 1000)
-    monkeypatch.setattr(limits, "PAYLOAD_CRC_JOINED_BYTES_MIN", 1000)
     broker, port = await _opened(machine)
     written: list[tuple[bytes, int | None]] = []
     append = port.inner.append

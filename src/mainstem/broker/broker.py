@@ -58,10 +58,10 @@ from mainstem.ledger.commands import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import Topic
-from mainstem.log.group import Placed
 from mainstem.log.log import Log
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention
+from mainstem.log.waiters import Placed, Waiter, promise
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.ports.files import Lock
@@ -336,8 +336,25 @@ class Broker:
     ) -> tuple[Awaitable[Placed], SliceFacts]:
         """As `append`, but in line at once: what is placed later comes later in the log.
 
-        `joins`: the transactional id whose transaction the partition becomes part of by it.
         Raises what is wrong with the batches; awaiting raises what the ledger refuses."""
+        placed = promise()
+        return placed, self.place_for(placed, topic, partition, batches, joins, resumes=False)
+
+    def place_for(
+        self,
+        waiter: Waiter,
+        topic: Topic,
+        partition: int,
+        batches: Slice,
+        joins: str | None = None,
+        *,
+        resumes: bool = True,
+    ) -> SliceFacts:
+        """As `place`, but it is the waiter who is told.
+
+        `joins`: the transactional id whose transaction the partition becomes part of by it. `resumes`: a producer of
+        whom nothing is known may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
+        made again. Who joins begins at the beginning: each of its transactions does."""
         if not 0 <= partition < len(topic.streams):
             raise PartitionNotFound(topic.name, partition, len(topic.streams))
         config = topic.config
@@ -346,11 +363,17 @@ class Broker:
             raise InvalidBatch("control batches are written by the broker alone")
         if joins is not None:
             facts = self.transactions.joining(joins, facts)
+        elif resumes and facts.base_sequence > 0 and self._may_resume(facts, topic.streams[partition]):
+            facts = facts._replace(resumes=True)
         if config.timestamp_type == "LogAppendTime":
             now = self._clock.now_ms()
             batches = _with_append_time(memoryview(batches), now)
             facts = facts._replace(max_timestamp=now)
-        return self._place(topic.streams[partition], config, batches, facts, len(batches)), facts
+        self._place(waiter, topic.streams[partition], config, batches, facts, len(batches))
+        return facts
+
+    def _may_resume(self, facts: SliceFacts, stream: int) -> bool:
+        return self._log.ledger.producers.may_have_forgotten(facts.producer, stream)
 
     async def append_values(
         self,
@@ -383,25 +406,32 @@ class Broker:
                 f"{config.max_message_bytes}: send fewer records at once, or raise that setting"
             )
         facts = SliceFacts(len(values), 1, latest, -1, -1, -1, False, False)
-        base, _ = await self._place(stream, config, batch, facts, size)
+        placed = promise()
+        self._place(placed, stream, config, batch, facts, size)
+        base, _ = await placed
         return Appended(base, len(values), latest)
 
     def _place(
-        self, stream: int, config: TopicConfig, slice: Slice, facts: SliceFacts, size: int
-    ) -> Awaitable[Placed]:
+        self, waiter: Waiter, stream: int, config: TopicConfig, slice: Slice, facts: SliceFacts, size: int
+    ) -> None:
         if config.compression_type == "producer" and not self._recompression.busy(stream):
-            return self._append(stream, config, slice, facts, size)
-        return self._recompression.place(
-            stream, config, slice, lambda packed: self._append(stream, config, packed, facts, size)
-        )
+            self._append(waiter, stream, config, slice, facts, size)
+        else:
+            self._recompression.place(
+                waiter,
+                stream,
+                config,
+                slice,
+                lambda packed: self._append(waiter, stream, config, packed, facts, size),
+            )
 
     def _append(
-        self, stream: int, config: TopicConfig, slice: Slice, facts: SliceFacts, size: int
-    ) -> Awaitable[Placed]:
+        self, waiter: Waiter, stream: int, config: TopicConfig, slice: Slice, facts: SliceFacts, size: int
+    ) -> None:
         records = b""
         if config.tracked:
             records, size = _record_rows(slice)
-        return self._log.append(stream, slice, facts, size, records)
+        self._log.append_for(waiter, stream, slice, facts, size, records)
 
     def place_sized(
         self, topic: Topic, stream: int, slice: Slice, facts: SliceFacts, size: int, rows: bytes
@@ -410,9 +440,15 @@ class Broker:
         config = topic.config
         if config.compression_type == "producer" and not self._recompression.busy(stream):
             return self._log.append(stream, slice, facts, size, rows)
-        return self._recompression.place(
-            stream, config, slice, lambda packed: self._log.append(stream, packed, facts, size, rows)
+        placed = promise()
+        self._recompression.place(
+            placed,
+            stream,
+            config,
+            slice,
+            lambda packed: self._log.append_for(placed, stream, packed, facts, size, rows),
         )
+        return placed
 
     # Reading
 

@@ -7,18 +7,18 @@ stream waits, so that everything is appended in the order it came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mainstem import limits
 from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.group import Placed
+from mainstem.log.waiters import Waiter
 from mainstem.records.compression import CODECS, Codec, codec_id
 from mainstem.records.header import Slice, walk
 from mainstem.records.rewrite import in_codec
 
-Append = Callable[[Slice], Awaitable[Placed]]
+Append = Callable[[Slice], None]
 
 
 @dataclass(slots=True)
@@ -32,36 +32,40 @@ class _Line:
 class Recompression:
     def __init__(self) -> None:
         self._lines: dict[int, _Line] = {}
-        self._tasks: set[asyncio.Task[Placed]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def busy(self, stream: int) -> bool:
         """Whether batches of the stream are being packed, so that later ones have to wait."""
         return stream in self._lines
 
-    def place(self, stream: int, config: TopicConfig, batches: Slice, append: Append) -> Awaitable[Placed]:
-        """Append the batches as the topic stores them, after all that were placed before.
+    def place(self, waiter: Waiter, stream: int, config: TopicConfig, batches: Slice, append: Append) -> None:
+        """Append the batches as the topic stores them, after all that were placed before. `append` tells the waiter.
 
-        Raises InvalidBatch, TooLarge, at once or when awaited."""
+        Raises InvalidBatch, TooLarge, or tells the waiter."""
         if not self.busy(stream) and not _heavy(batches, config):
-            return append(_packed(batches, config))
+            append(_packed(batches, config))
+            return
         line = self._lines.setdefault(stream, _Line())
         line.length += 1
-        task = asyncio.get_running_loop().create_task(self._in_line(stream, line, config, batches, append))
+        task = asyncio.get_running_loop().create_task(
+            self._in_line(waiter, stream, line, config, batches, append)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _in_line(
-        self, stream: int, line: _Line, config: TopicConfig, batches: Slice, append: Append
-    ) -> Placed:
+        self, waiter: Waiter, stream: int, line: _Line, config: TopicConfig, batches: Slice, append: Append
+    ) -> None:
         try:
             async with line.head:
-                placing = append(await asyncio.to_thread(_packed, batches, config))
+                append(await asyncio.to_thread(_packed, batches, config))
+        except Exception as error:  # noqa: BLE001  # whatever it is, whoever waits is told
+            if not waiter.done():
+                waiter.set_exception(error)
         finally:
             line.length -= 1
             if not line.length:
                 del self._lines[stream]
-        return await placing
 
 
 def _codec(config: TopicConfig) -> Codec | None:

@@ -59,6 +59,7 @@ RECORD = np.dtype([("size", "<u4"), ("time", "<i8")])
 SLICE_TRACKED = 1  # the run carries a size and a time for each record of the slice
 SLICE_TRANSACTIONAL = 2
 SLICE_JOINS = 4  # its stream becomes part of its producer's transaction by it, which it may begin
+SLICE_RESUMES = 8  # if nothing is known of its producer, it goes on with whatever sequence it has reached
 SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempotency key (idempotency.py)
 
 _TIMED = SLICE_KEYED | SLICE_JOINS  # what these leave in the state holds the time of their entry

@@ -14,6 +14,7 @@ from mainstem.ledger.appends import (
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
+    SLICE_RESUMES,
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
     AppendCode,
@@ -25,7 +26,7 @@ from mainstem.ledger.producers import Producers
 from mainstem.ledger.streams import FULL, Streams
 from mainstem.ledger.transactions import Transactions
 
-_FEW = 6  # rows below which a Python loop is cheaper than array calls
+_FEW = 32  # rows below which a Python loop is cheaper than array calls
 _CHUNK_ROWS = 32_768  # placed at once: their columns stay in the processor's cache
 
 _OK = int(AppendCode.OK)
@@ -33,6 +34,7 @@ _NO_STREAM = int(AppendCode.NO_STREAM)
 _FULL = int(AppendCode.FULL)
 _INVALID = int(AppendCode.INVALID_TRANSACTION)
 _DUPLICATE = int(AppendCode.DUPLICATE)
+_UNKNOWN = int(AppendCode.PRODUCER_UNKNOWN)
 
 _ALL_OK: npt.NDArray[np.uint8] = np.zeros(_CHUNK_ROWS, np.uint8)
 _ALL_OK.flags.writeable = False
@@ -187,6 +189,8 @@ class Placement:
             # A client that gives up on a transaction with batches in flight may use their sequence numbers again.
             # Those batches are gone: "you have it already" would lose the new ones without a word.
             return (_INVALID, -1) if self._streams.was_aborted(stream, base) else (code, base)
+        if code == _UNKNOWN and flags & SLICE_RESUMES:
+            code = _OK
         barred = self._transactions.judge(
             producer,
             epoch,

@@ -113,6 +113,10 @@ class Producers:
                 return _DUPLICATE, self._base[row]
         return _OUT_OF_ORDER, -1
 
+    def may_have_forgotten(self, producer: int, stream: int) -> bool:
+        """Whether the producer was given its id here, and nothing that it wrote to the stream is remembered."""
+        return producer < self.next_producer and producer << 32 | stream not in self._slots
+
     def record(
         self, producer: int, stream: int, epoch: int, first: int, count: int, base: int, time_ms: int
     ) -> None:

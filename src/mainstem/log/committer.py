@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from mainstem import limits
@@ -25,6 +26,7 @@ from mainstem.ledger.appends import (
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
+    SLICE_RESUMES,
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
     AppendRun,
@@ -38,12 +40,13 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log.delivery import Delivery
 from mainstem.log.extents import SealedExtents
 from mainstem.log.following import Following
-from mainstem.log.group import Group, Placed, Run
+from mainstem.log.group import Group, Run
 from mainstem.log.index import ExtentIndex
 from mainstem.log.measures import CommitMeasures
 from mainstem.log.syncs import Syncs
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
+from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
@@ -155,21 +158,41 @@ class Committer:
     # Proposing
 
     def append(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
-    ) -> Awaitable[Placed]:
+        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes, waiter: Waiter
+    ) -> None:
         """Append checked batches to a stream. Takes ownership of the buffer and stamps it with its offsets.
 
-        `records` are packed RECORD rows, for streams whose records the ledger tracks one by one."""
+        `records` are packed RECORD rows, for streams whose records the ledger tracks one by one. Raises why nothing
+        is written any more, if so: then the waiter is not told."""
         if self._pending_bytes >= limits.PENDING_BYTES_MAX or self._room:
-            return self._append_later(stream, slice, facts, size, records)
-        return self._append_now(stream, slice, facts, size, records)
+            turn: asyncio.Future[None] = self._loop.create_future()
+            turn.add_done_callback(partial(self._append_in_turn, stream, slice, facts, size, records, waiter))
+            self._room.append(turn)
+        else:
+            self._add_slice(stream, slice, facts, size, records, waiter)
+            self._proposed(self._filling)
 
-    def _append_now(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
-    ) -> asyncio.Future[Placed]:
-        waiter = self._add_slice(stream, slice, facts, size, records)
-        self._proposed(self._filling)
-        return waiter
+    def _append_in_turn(
+        self,
+        stream: int,
+        slice: Slice,
+        facts: SliceFacts,
+        size: int,
+        records: bytes,
+        waiter: Waiter,
+        turn: asyncio.Future[None],
+    ) -> None:
+        try:
+            if not waiter.done():
+                self._add_slice(stream, slice, facts, size, records, waiter)
+                self._proposed(self._filling)
+        except MainstemError as error:
+            waiter.set_exception(error)
+        finally:
+            # Only now: as long as it stands in the line, nobody who comes later gets in before it.
+            if turn in self._room:
+                self._room.remove(turn)
+            self._admit()
 
     async def append_then(
         self,
@@ -184,7 +207,9 @@ class Committer:
         while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
             await self._wait_for_room()
         # A run of its own: what the command says of it must not concern what others append.
-        self._add_slice(stream, slice, facts, size, records, apart=True).add_done_callback(_seen)
+        appended: asyncio.Future[Placed] = self._loop.create_future()
+        appended.add_done_callback(_seen)
+        self._add_slice(stream, slice, facts, size, records, appended, apart=True)
         outcome = await self._enqueue(command)
         if isinstance(outcome, MainstemError):
             raise outcome
@@ -201,17 +226,26 @@ class Committer:
             self._admit()
 
     def _add_slice(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes, *, apart: bool = False
-    ) -> asyncio.Future[Placed]:
+        self,
+        stream: int,
+        slice: Slice,
+        facts: SliceFacts,
+        size: int,
+        records: bytes,
+        waiter: Waiter,
+        *,
+        apart: bool = False,
+    ) -> None:
         """The caller says when the group is complete, by `_proposed`."""
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
-        waiter: asyncio.Future[Placed] = self._loop.create_future()
         flags = SLICE_TRACKED if records else 0
         if facts.transactional:
             flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
         if facts.keyed:
             flags |= SLICE_KEYED
+        if facts.resumes:
+            flags |= SLICE_RESUMES
         length = len(slice)
         row = SLICE_PACK.pack(
             stream,
@@ -232,22 +266,6 @@ class Committer:
             self._filling_since = self._loop.time()
         self._filling.add_slice(row, records, slice, waiter, apart=apart)
         self._pending_bytes += length
-        return waiter
-
-    async def _append_later(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes
-    ) -> Placed:
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._room.append(turn)
-        try:
-            await turn
-            placed = self._append_now(stream, slice, facts, size, records)
-        finally:
-            # Only now: as long as it stands in the line, nobody who comes later gets in before it.
-            if turn in self._room:
-                self._room.remove(turn)
-            self._admit()
-        return await placed
 
     async def propose(self, command: Command) -> Any:
         """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
@@ -524,7 +542,7 @@ class Committer:
 def _payload_crc(group: Group, entry: Entry) -> int | None:
     """That of all slices in a row, put together from theirs; None where passing over them again is cheaper."""
     slices = group.commands - group.singles
-    if not slices or group.payload_bytes < slices * limits.PAYLOAD_CRC_JOINED_BYTES_MIN:
+    if not slices or group.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:
         return None
     runs = [part.slices for part in entry.parts if isinstance(part, AppendRun)]
     crc = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -46,11 +45,12 @@ from mainstem.ledger.results import (
     TransactionsExpired,
 )
 from mainstem.log.extents import extents_of
-from mainstem.log.group import Group, Placed, Run, Single
+from mainstem.log.group import Group, Run, Single
 from mainstem.log.index import ExtentIndex
 from mainstem.log.syncs import Answer, EndedTransactions, Publication, RaisedCeilings, Syncs
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
+from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.header import stamp, stamp_lone
 
@@ -205,7 +205,7 @@ class Delivery:
         return late
 
     def _answer_each(self, run: Run, outcome: AppendOutcome, position: int, late: dict[int, int]) -> None:
-        answers: list[tuple[asyncio.Future[Placed], Placed]] = []
+        answers: list[tuple[Waiter, Placed]] = []
         for row, base, code, waiter in zip(
             SLICE_PACK.iter_unpack(run.rows),
             outcome.base.tolist(),

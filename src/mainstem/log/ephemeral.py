@@ -25,9 +25,9 @@ from mainstem.ledger.streams import FULL, Streams
 from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
 from mainstem.log.delivery import LEADER_EPOCH
-from mainstem.log.group import Placed
 from mainstem.log.searching import first_at
 from mainstem.log.visibility import Visibility
+from mainstem.log.waiters import Placed
 from mainstem.ports.clock import Clock
 from mainstem.records.header import Slice, SliceFacts, stamp, walk
 from mainstem.records.rewrite import without_ranges

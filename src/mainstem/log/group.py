@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ from mainstem import limits
 from mainstem.ledger.appends import RECORD, SLICE, AppendRun
 from mainstem.ledger.commands import Command
 from mainstem.ledger.entry import encode_command
+from mainstem.log.waiters import Waiter
 from mainstem.records.header import Slice
-
-Placed = tuple[int, bool]  # base offset, and whether it is an idempotent retry's original one
 
 
 class Run:
@@ -25,7 +25,7 @@ class Run:
         self.rows = bytearray()
         self.records = bytearray()
         self.slices: list[Slice] = []
-        self.waiters: list[asyncio.Future[Placed]] = []
+        self.waiters: list[Waiter] = []
 
     def part(self) -> AppendRun:
         return AppendRun(np.frombuffer(bytes(self.rows), SLICE), np.frombuffer(bytes(self.records), RECORD))
@@ -57,7 +57,7 @@ class Group:
         self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
 
     def add_slice(
-        self, row: bytes, records: bytes, slice: Slice, waiter: asyncio.Future[Placed], *, apart: bool = False
+        self, row: bytes, records: bytes, slice: Slice, waiter: Waiter, *, apart: bool = False
     ) -> None:
         """`row` is a packed SLICE row, `records` packed RECORD rows. `apart`: not in one run with those before."""
         if self.parts and type(self.parts[-1]) is Run and not apart:
@@ -108,7 +108,7 @@ class Group:
     def fail(self, error: BaseException) -> None:
         """Nothing of this group was published."""
         for part in self.parts:
-            waiters = part.waiters if isinstance(part, Run) else [part.waiter]
+            waiters: Sequence[Waiter] = part.waiters if isinstance(part, Run) else [part.waiter]
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(error)

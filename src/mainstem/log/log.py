@@ -33,7 +33,6 @@ from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extent_bytes import ExtentBytes
 from mainstem.log.extents import SealedExtents
 from mainstem.log.finished_objects import FinishedObjects
-from mainstem.log.group import Placed
 from mainstem.log.holdings import Holdings, holdings
 from mainstem.log.locating import Located, Whereabouts, locate, whereabouts
 from mainstem.log.look_ups import LookUps
@@ -54,6 +53,7 @@ from mainstem.log.tiering import HotRetention, Tiering
 from mainstem.log.upkeep import Upkeep
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
+from mainstem.log.waiters import Placed, Waiter, promise, tell
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
@@ -318,9 +318,23 @@ class Log:
 
         Takes ownership of the buffer. `size` is what caps count; `records` are packed RECORD rows, which
         streams that track records one by one need."""
-        if self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream):
+        if self._keeps_in_memory(stream):
             return self._ephemeral.append(stream, slice, facts, size, records)
-        return self._committer.append(stream, slice, facts, size, records)
+        placed = promise()
+        self._committer.append(stream, slice, facts, size, records, placed)
+        return placed
+
+    def append_for(
+        self, waiter: Waiter, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
+    ) -> None:
+        """As `append`, but it is the waiter who is told."""
+        if self._keeps_in_memory(stream):
+            tell(waiter, self._ephemeral.append(stream, slice, facts, size, records))
+        else:
+            self._committer.append(stream, slice, facts, size, records, waiter)
+
+    def _keeps_in_memory(self, stream: int) -> bool:
+        return self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream)
 
     def keyed_count(self, stream: int, facts: SliceFacts, base: int) -> int | None:
         """How many records the write had that a retry with the same idempotency key repeats."""

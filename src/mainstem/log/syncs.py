@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from mainstem.errors import MainstemError, ReadOnly
 from mainstem.ledger.commands import RaiseCeilings
 from mainstem.ledger.results import Marked
-from mainstem.log.group import Placed
 from mainstem.log.measures import CommitMeasures
 from mainstem.log.visibility import Visibility
+from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog
 
@@ -113,7 +113,7 @@ class Publication:
         self,
         visibility: Visibility,
         ends: dict[int, int],
-        answers: list[tuple[asyncio.Future[Placed], Placed]],
+        answers: list[tuple[Waiter, Placed]],
     ) -> None:
         self._visibility = visibility
         self._ends = ends

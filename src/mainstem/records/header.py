@@ -72,6 +72,7 @@ class SliceFacts(NamedTuple):
     control: bool
     keyed: bool = False  # the producer's fields hold an idempotency key instead (ledger/idempotency.py)
     joins: bool = False  # its stream becomes part of the producer's transaction by it
+    resumes: bool = False  # a producer of whom nothing is known goes on with its sequence
 
 
 class BatchHeader(NamedTuple):

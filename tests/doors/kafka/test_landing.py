@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+import weakref
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mainstem import limits
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.kafka.landing import Landing, fresh, kept
 from mainstem.ledger.config import TopicConfig
 from mainstem.testing.batches import batch
@@ -32,6 +35,49 @@ def test_room_is_never_given_twice() -> None:
     following = landing.room(0)
     assert following.obj is not first.obj
     assert len(following) == limits.KAFKA_LANDING_BLOCK_BYTES
+
+
+def _fill(landing: Landing) -> memoryview:
+    """Receive a batch at the end of a block, so that the next one needs another."""
+    room = landing.room(0)
+    landing.take(len(room))
+    return kept(room, len(room) - limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN, len(room))  # type: ignore[return-value]
+
+
+def _owner(view: memoryview) -> int:
+    return np.frombuffer(view.obj, np.uint8).ctypes.data  # type: ignore[arg-type]
+
+
+def test_a_block_is_filled_again_once_nothing_refers_to_it() -> None:
+    landing = Landing()
+    held = [_fill(landing) for _ in range(3)]
+    assert len({_owner(one) for one in held}) == 3
+    first = _owner(held.pop(0))
+    assert _owner(_fill(landing)) == first  # and by now nothing refers to it once more
+    part = held.pop(0)[100:200]  # as long as a piece of it is somebody's, it is not free
+    assert _owner(_fill(landing)) not in (_owner(part), _owner(held[0]))
+
+
+def test_a_block_that_is_held_for_long_does_not_keep_the_others_from_being_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "KAFKA_LANDING_BLOCKS_MAX", 4)
+    landing = Landing()
+    stuck = _fill(landing)
+    stuck[:5] = b"stuck"
+    owners = {_owner(_fill(landing)) for _ in range(20)}
+    assert len(owners) <= 5
+    assert _owner(stuck) not in owners
+    assert stuck[:5] == b"stuck"
+
+
+def test_blocks_that_are_not_in_use_are_given_back() -> None:
+    landing = Landing()
+    held = [_fill(landing) for _ in range(3)]
+    owners = [weakref.ref(one.obj) for one in held]  # type: ignore[arg-type]
+    del held[1]
+    landing.let_go()
+    assert [owner() is not None for owner in owners] == [True, False, True]
 
 
 @pytest.mark.parametrize("left", [0, 1, limits.KAFKA_RECEIVE_BUFFER_BYTES, 900_000])
@@ -63,6 +109,14 @@ async def _records(broker: Broker, partition: int) -> list[bytes]:
     while len(found) < end:
         found += [record.value or b"" for record in await broker.read("t", len(found), partition=partition)]
     return found
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """With a small tail cache, so that blocks are filled again and again."""
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", tail_cache_bytes=2 * limits.MIB))
+    yield broker
+    await broker.close()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
+from typing import Any
 
 import pytest
+from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
+from mainstem.doors.kafka.lone_batch import LoneBatches
 from mainstem.doors.kafka.produce import API
 from mainstem.ledger.config import TopicConfig
 from mainstem.testing.batches import batch, produced
 
 from .conftest import KafkaStage, opened
 from .requests import metadata, produce
-from .wire import Wire
+from .wire import Wire, decode, request_frame
 
 SPOKEN_BY_LIBRARY = range(3, API.last + 1)
 
@@ -97,6 +101,26 @@ async def test_gaps_and_old_epochs_of_a_producer_are_refused(kafka: KafkaStage, 
     assert gap.error_code is ErrorCode.out_of_order_sequence_number
     zombie = only_part(await wire.ask(produce(9, "t", produced(7, 1, b"c", epoch=0))))
     assert zombie.error_code is ErrorCode.invalid_producer_epoch
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+async def test_a_producer_of_whom_nothing_is_known_goes_on_with_its_sequence(
+    kafka: KafkaStage, wire: Wire, requests: int
+) -> None:
+    """As after its topic was made again: clients know of no other way on, some give up for good."""
+    await kafka.broker.create_topic("t")
+    producer, _ = await kafka.broker.transactions.new_producer()
+    for sequence in range(requests):
+        assert not only_part(await wire.ask(produce(9, "t", produced(producer, sequence, b"a")))).error_code
+    await kafka.broker.delete_topic("t")
+    await kafka.broker.create_topic("t")
+    next_one = produce(9, "t", produced(producer, requests, b"b"))
+    for _ in range(2):
+        part = only_part(await wire.ask(next_one))
+        assert (part.error_code, part.base_offset) == (ErrorCode.none, 0)
+    gap = only_part(await wire.ask(produce(9, "t", produced(producer, requests + 2, b"d"))))
+    stranger = only_part(await wire.ask(produce(9, "t", produced(producer + 1, 1, b"e"))))
+    assert {gap.error_code, stranger.error_code} == {ErrorCode.out_of_order_sequence_number}
 
 
 async def test_no_ack_no_answer_but_the_records_are_there(kafka: KafkaStage, wire: Wire) -> None:
@@ -214,6 +238,34 @@ async def test_batches_in_a_row_are_each_judged_by_themselves(
     ]
     refused = [answers[at].responses[0].partition_responses[0].error_message for at in (2, 4, 5)]
     assert all(refused)
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 13])
+async def test_only_what_is_just_like_the_one_before_takes_the_short_way(
+    kafka: KafkaStage, wire: Wire, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await topic_of(kafka.broker, "t", version)
+    other = await topic_of(kafka.broker, "other", version)
+    short: list[bool] = []
+    serve = LoneBatches.serve
+
+    def noted(alike: LoneBatches, *request: Any) -> bool:
+        short.append(serve(alike, *request))
+        return short[-1]
+
+    monkeypatch.setattr(LoneBatches, "serve", noted)
+    slice, _ = batch(b"x")
+    asked = [(topic, "a"), (topic, "a"), (topic, "a"), (other, "a"), (other, "a"), (other, None), (other, "")]
+    bases = []
+    for number, (name, client) in enumerate(asked):
+        wire.send_raw(request_frame(produce(version, name, slice), number, client))
+        answer = await wire.receive_raw()
+        assert struct.unpack_from(">i", answer) == (number,)
+        head = 5 if version >= 9 else 4
+        found = decode(load_response_schema(0, version), answer[head:])
+        bases.append(only_part(found).base_offset)
+    assert bases == [0, 1, 2, 0, 1, 2, 3]
+    assert short == ([] if version < 8 else [True, True, False, True, False, False])
 
 
 async def test_a_row_of_batches_notices_that_its_topic_changed(kafka: KafkaStage, wire: Wire) -> None:

@@ -229,7 +229,7 @@ async def test_a_client_that_took_too_much_time_is_answered_told_and_not_read_fr
     await kafka.broker.create_topic("t")
     slice, _ = batch(b"x")
     await _limit(kafka.broker, "request_percentage", 100.0)
-    for _ in range(2):  # of Produce, the second goes the short way
+    for _ in range(2):
         assert (await wire.ask(request_of(slice))).throttle_time.total_seconds() == 0
     _meter(kafka.broker, "request_percentage").take(1_000 + 500)  # hundredths of seconds: ten were to spare
     answer = await wire.ask(request_of(slice))

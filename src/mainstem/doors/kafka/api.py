@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mainstem.broker.client_quotas import Meter
+    from mainstem.doors.kafka.connection import KafkaConnection
     from mainstem.doors.kafka.context import KafkaContext
+    from mainstem.doors.kafka.dispatch import Route
     from mainstem.doors.kafka.security.access import Kind, Operation
     from mainstem.doors.kafka.security.session import Session
 
@@ -92,8 +94,22 @@ class Reply(Protocol):
         """Read nothing more from the client for so long: it moved more than its quota allows."""
         ...
 
+    def expect(self, alike: Alike) -> None:
+        """Requests of the connection that follow may be like this one: ask it first."""
+        ...
+
     def on_hurry(self, callback: Callable[[], None]) -> None:
         """Called if the door closes, or the client is gone, before the answer is sent: wait no longer."""
+        ...
+
+
+class Alike(Protocol):
+    """What knows requests that are like one before."""
+
+    def serve(self, connection: KafkaConnection, route: Route, frame: memoryview) -> bool:
+        """Start a request, given with its header; its memory may be used only during the call.
+
+        False: it is another, which starts the usual way."""
         ...
 
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.kafka.api import Call, Part
+from mainstem.doors.kafka.api import Alike, Call, Part
 from mainstem.doors.kafka.landing import fresh
 from mainstem.doors.kafka.request import Request
 from mainstem.doors.kafka.security.certificates import principal_of
@@ -22,7 +22,7 @@ from mainstem.errors import MalformedRequest
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connections import Connections
-    from mainstem.doors.kafka.dispatch import Dispatch
+    from mainstem.doors.kafka.dispatch import Dispatch, Route
     from mainstem.doors.kafka.security.guard import Guard
 
 _log = events.named("kafka")
@@ -51,6 +51,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             else min(connections.request_bytes_max, limits.KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
         )
         self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
+        self._alike: tuple[Alike, Route] | None = None  # what knows the requests that most likely follow
         self._client_ids: tuple[bytes, str] = (b"", "")
         self._landing = connections.landing
         self._bulk = False  # the client sends much, so that it is received into the landing
@@ -123,6 +124,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._line.clear()
         self._waiting.clear()
         self._frame = None
+        self._alike = None
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -138,6 +140,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """The client has proved who it is. What was asked for before was asked by nobody."""
         self.principal = principal
         self.calls.clear()
+        self._alike = None
         self._request_bytes_max = self._connections.request_bytes_max
 
     # Requests in
@@ -145,17 +148,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _receive(self, nbytes: int) -> None:
         """Serve the whole frames that have arrived, and keep what is left."""
         buffer, at, landed = self._buffer, 0, self._bulk
+        self._buffer = self._connections.scratch  # a client that falls silent holds nothing of the landing
         if self._stub:
             buffer[: len(self._stub)] = self._stub
             nbytes += len(self._stub)
             self._stub = b""
         if landed:
             self._landing.take(nbytes)
-        self._bulk = nbytes >= limits.KAFKA_BULK_READ_BYTES
+        self._bulk = nbytes >= limits.KAFKA_BULK_BYTES
         while nbytes - at >= _LENGTH_BYTES:
             length = self._checked(INT32.unpack_from(buffer, at)[0])
             begin = at + _LENGTH_BYTES
             at = begin + length
+            if length >= limits.KAFKA_BULK_BYTES:
+                self._bulk = True
             if at > nbytes:
                 self._filled = nbytes - begin
                 self._expected = length + _LENGTH_BYTES
@@ -187,9 +193,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _take(self, frame: memoryview, *, shared: bool) -> None:
         """Serve a request if its turn has come, else keep it. `shared`: its bytes are overwritten soon."""
-        route = self._dispatch.route(frame)
         self._held_bytes += len(frame)
         self._connections.hold(len(frame))
+        if self._alike is not None and not self._waiting and not self._alone:
+            alike, route = self._alike
+            if alike.serve(self, route, frame):
+                return
+        route = self._dispatch.route(frame)
         if not self._waiting and self._may_start(route.single):
             self._dispatch.start(self, route, frame)
         else:
@@ -255,6 +265,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif request.route.single:
             self._single = True
 
+    def expect(self, alike: Alike, route: Route) -> None:
+        """Ask it first about every request to come."""
+        self._alike = alike, route
+
     def hold(self) -> None:
         """Start nothing more before the newest request is answered."""
         self._alone = True
@@ -271,7 +285,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Its answer is ready; it leaves with others that become ready in the same turn of the loop."""
         if request.alone:
             self._alone = False
-        if not self._flushing and not self.closed and (self._line[0].done or self._waiting):
+        if not self._flushing and not self.closed and (self._line[0].answered or self._waiting):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
@@ -282,7 +296,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         parts: list[Part] = []
         size = released = 0
         line = self._line
-        while line and line[0].done:
+        while line and line[0].answered:
             request = line.popleft()
             released += request.size
             if request.route.single:

@@ -85,6 +85,7 @@ class Connections(HeldConnections["KafkaConnection"]):
 
     def _drop_idle(self) -> None:
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
+        self.landing.let_go()
         since = self._loop.time() - self._idle_s
         for connection in list(self._held):
             if connection.idle(since):

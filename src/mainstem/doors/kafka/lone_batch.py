@@ -1,23 +1,34 @@
 """The most common Produce: one batch for one partition, from a client that sends such requests in a row.
 
-They are the same up to the partition's number, so that beginning is compared instead of parsed, and the answer
-is its own beginning and end around one struct. What does not look just like the one before takes the long way.
+They are the same up to the partition's number but for the correlation id, so that beginning is compared instead of
+parsed, and the answer is its own beginning and end around one struct. What does not look just like the one before, or
+meets another topic, quota or access rule than that did, takes the long way.
 """
 
 from __future__ import annotations
 
-import asyncio
 import struct
+from typing import TYPE_CHECKING
 
-from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.api import Reply
+from mainstem.doors.kafka.api import Call, Part
 from mainstem.doors.kafka.errors import produce_code_of
 from mainstem.doors.kafka.landing import kept
-from mainstem.doors.kafka.wire import INT32, span, write_string
+from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.wire import NO_TAGS, UVARINT_BYTES_MAX, span, write_string
 from mainstem.errors import MainstemError
+from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from mainstem.ledger.topics import Topic
+from mainstem.log.waiters import Placed
 
-_ANSWER = struct.Struct(">ihqqq")  # index, error code, base offset, append time, first offset
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.connection import KafkaConnection
+    from mainstem.doors.kafka.dispatch import Route
+
+_PRODUCE = 0
+_API = struct.Struct(">hh")
+_CLIENT_ID_LENGTH = struct.Struct(">h")
+_PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, append time, first offset
+_HEAD_BYTES = 8  # of an answer: its length, which does not count itself, and the correlation id
 
 
 class LoneBatches:
@@ -25,95 +36,155 @@ class LoneBatches:
 
     __slots__ = (
         "_abortable",
+        "_access",
+        "_answer",
+        "_answer_length",
+        "_api",
         "_beginning",
         "_broker",
+        "_call",
         "_end",
         "_flexible",
         "_head",
         "_joins",
+        "_quotas",
+        "_read",
+        "_rules",
+        "_size_min",
+        "_stamped",
         "_tail",
         "_topic",
-        "rules",
+        "_topics",
+        "records_at",
     )
 
     def __init__(
         self,
-        broker: Broker,
+        call: Call,
         topic: Topic,
         beginning: bytes,
         end: bytes,
         *,
         flexible: bool,
         answer: tuple[bytes, bytes],
-        rules: int,
         joins: str | None,
         abortable: bool,
     ) -> None:
-        """`beginning` and `end`: what stands before the partition's number, and after its records.
+        """`beginning` and `end`: what stands in the body before the partition's number, and after its records.
 
         `answer`: what stands before and after the partition in an answer without an error.
-        `joins`, `abortable`: as in `Broker.place` and `produce_code_of`."""
-        self._broker = broker
+        `joins`, `abortable`: as in `Broker.place_for` and `produce_code_of`."""
+        client_id = None if call.client_id is None else call.client_id.encode()
+        named = b"" if client_id is None else client_id
+        tags = NO_TAGS if flexible else b""
+        self._call = call
+        self._broker = call.context.broker
+        self._topics = self._broker.streams
+        self._quotas = self._broker.client_quotas
+        self._access = call.context.access
+        self._rules = 0 if self._access is None else self._access.state
         self._topic = topic
-        self._beginning = beginning
+        self._stamped = topic.config.timestamp_type == "LogAppendTime"
+        self._api = _API.pack(_PRODUCE, call.version)
+        self._beginning = (
+            _CLIENT_ID_LENGTH.pack(-1 if client_id is None else len(named)) + named + tags + beginning
+        )
+        read = struct.Struct(f">4si{len(self._beginning)}si")  # api, correlation id, beginning, partition
+        self._read = read.unpack_from
+        self.records_at = read.size
+        self._size_min = read.size + UVARINT_BYTES_MAX
         self._end = end
         self._flexible = flexible
-        self._head, self._tail = answer
+        self._head, self._tail = tags + answer[0], answer[1]
+        whole = struct.Struct(f">ii{len(self._head)}sihqqq{len(self._tail)}s")
+        self._answer = whole.pack
+        self._answer_length = whole.size - 4
         self._joins = joins
         self._abortable = abortable
-        self.rules = rules  # state of the access rules by which the client may write them
 
-    def serve(self, body: memoryview, reply: Reply) -> bool:
-        """False: this request is another, or its topic is."""
-        at = len(self._beginning)
+    def serve(self, connection: KafkaConnection, route: Route, frame: memoryview) -> bool:
+        """Start a request. False: this one is another, or something has changed since the last."""
+        if len(frame) < self._size_min:
+            return False
+        api, correlation, beginning, index = self._read(frame)
         topic = self._topic
-        if body[:at] != self._beginning or self._broker.streams.get(topic.name) is not topic:
+        if (
+            beginning != self._beginning
+            or api != self._api
+            or self._topics.get(topic.name) is not topic
+            or (self._quotas.held and self._metered())
+            or (self._access is not None and self._access.state != self._rules)
+            or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
+        ):
             return False
-        (index,) = INT32.unpack_from(body, at)
-        first, end = span(body, at + 4, self._flexible)
-        if first < 0 or body[end:] != self._end:
+        first, end = span(frame, self.records_at, self._flexible)
+        if first < 0 or frame[end:] != self._end:
             return False
+        request = LoneRequest(connection, route, correlation, len(frame), self, index)
+        connection.enqueue(request)
         try:
-            placing, facts = self._broker.place(topic, index, kept(body, first, end), self._joins)
+            facts = self._broker.place_for(request, topic, index, kept(frame, first, end), self._joins)
         except MainstemError as error:
-            self.refuse(index, error, reply)
+            request.set_exception(error)
             return True
-        append_time = facts.max_timestamp if topic.config.timestamp_type == "LogAppendTime" else -1
-        batch = _LoneBatch(self, index, topic.streams[index], append_time, reply)
-        asyncio.ensure_future(placing).add_done_callback(batch.settled)
+        if self._stamped:
+            request.append_time = facts.max_timestamp
         return True
 
-    def forget(self) -> None:
-        """Nothing is held that would outlive it."""
+    def _metered(self) -> bool:
+        call = self._call
+        return call.meter(PRODUCER_BYTE_RATE) is not None or call.meter(REQUEST_PERCENTAGE) is not None
 
-    def answer(self, index: int, stream: int, base: int, append_time: int, reply: Reply) -> None:
-        start = self._broker.streams.start(stream)
-        reply.send((self._head + _ANSWER.pack(index, 0, base, append_time, start) + self._tail,))
+    def answer(self, correlation: int, index: int, base: int, append_time: int) -> bytes:
+        """With its length and header."""
+        start = self._topics.start(self._topic.streams[index])
+        return self._answer(
+            self._answer_length, correlation, self._head, index, 0, base, append_time, start, self._tail
+        )
 
-    def refuse(self, index: int, error: Exception, reply: Reply) -> None:
+    def refusal(self, correlation: int, index: int, error: BaseException) -> bytes:
         # The tail: no record errors, then a null message, then the rest.
         none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
-        message = write_string(str(error), self._flexible)
-        failure = _ANSWER.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
-        reply.send((self._head + failure + none + message + rest,), failed=True)
+        failure = _PARTITION.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
+        body = self._head + failure + none + write_string(str(error), self._flexible) + rest
+        return struct.pack(">ii", len(body) + 4, correlation) + body
 
 
-class _LoneBatch:
-    """One of them, until it is durable."""
+class LoneRequest(Request):
+    """One of them, which waits itself until it is durable."""
 
-    __slots__ = ("_alike", "_append_time", "_index", "_reply", "_stream")
+    __slots__ = ("_alike", "_index", "append_time")
 
-    def __init__(self, alike: LoneBatches, index: int, stream: int, append_time: int, reply: Reply) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        route: Route,
+        correlation: int,
+        size: int,
+        alike: LoneBatches,
+        index: int,
+    ) -> None:
+        super().__init__(connection, route, correlation, False, size)
         self._alike = alike
         self._index = index
-        self._stream = stream
-        self._append_time = append_time
-        self._reply = reply
+        self.append_time = -1
 
-    def settled(self, done: asyncio.Future[tuple[int, bool]]) -> None:
+    def done(self) -> bool:
+        return self.answered
+
+    def set_result(self, placed: Placed) -> None:
         try:
-            base, _ = done.result()
-        except Exception as error:  # noqa: BLE001  # whatever became of it, the client is told
-            self._alike.refuse(self._index, error, self._reply)
-            return
-        self._alike.answer(self._index, self._stream, base, self._append_time, self._reply)
+            self.send((self._alike.answer(self.correlation, self._index, placed[0], self.append_time),))
+        except Exception as error:  # noqa: BLE001  # a bug in an answer must not stop the commit that it answers
+            self.fail(error)
+
+    def set_exception(self, error: BaseException) -> None:
+        # Whatever became of it, the client is told.
+        self.send((self._alike.refusal(self.correlation, self._index, error),), failed=True)
+
+    def write(self, out: list[Part]) -> int:
+        if not self.parts:
+            return 0
+        (whole,) = self.parts
+        out.append(whole)
+        return len(whole)

@@ -33,7 +33,6 @@ Answer body:
 
 from __future__ import annotations
 
-import asyncio
 import struct
 
 from kio.schema.errors import ErrorCode
@@ -63,6 +62,7 @@ from mainstem.doors.kafka.wire import (
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
 from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE
 from mainstem.ledger.topics import Topic
+from mainstem.log.waiters import Placed
 from mainstem.records.header import Slice
 
 _FLEXIBLE_FROM = 9
@@ -100,10 +100,18 @@ class _Part:
         self.code, self.message = code, message
         self.base = self.append_time = self.start = -1
 
-    def placed(self, done: asyncio.Future[tuple[int, bool]]) -> None:
+    def done(self) -> bool:
+        return self.work is None
+
+    def set_result(self, placed: Placed) -> None:
         work, self.work = self.work, None
         if work is not None:
-            work.placed(self, done)
+            work.placed(self, placed)
+
+    def set_exception(self, error: BaseException) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            work.refused(self, error)
 
 
 class _TopicParts:
@@ -186,28 +194,29 @@ class _Produce:
 
     def _place(self, topic: Topic, part: _Part) -> None:
         records, part.records = part.records, None
+        part.work = self
         try:
             if records is None:
                 raise InvalidBatch("there are no records")
-            placing, facts = self._broker.place(topic, part.index, records, self._joins)
+            facts = self._broker.place_for(part, topic, part.index, records, self._joins)
         except MainstemError as error:
+            part.work = None
             part.fail(produce_code_of(error, abortable=self._abortable), str(error))
             return
         part.stream = topic.streams[part.index]
         if topic.config.timestamp_type == "LogAppendTime":
             part.append_time = facts.max_timestamp
         self._unsettled += 1
-        part.work = self
-        # Most placings are futures already: the callback spares each of them a task.
-        asyncio.ensure_future(placing).add_done_callback(part.placed)
 
-    def placed(self, part: _Part, done: asyncio.Future[tuple[int, bool]]) -> None:
-        try:
-            # An idempotent retry is answered like the original: the client learns where its records are.
-            part.base = done.result()[0]
-            part.start = self._broker.streams.start(part.stream)
-        except Exception as error:  # noqa: BLE001  # whatever became of it, the client is told
-            part.fail(produce_code_of(error, abortable=self._abortable), str(error))
+    def placed(self, part: _Part, placed: Placed) -> None:
+        # An idempotent retry is answered like the original: the client learns where its records are.
+        part.base = placed[0]
+        part.start = self._broker.streams.start(part.stream)
+        self._settled()
+
+    def refused(self, part: _Part, error: BaseException) -> None:
+        """Whatever became of it, the client is told."""
+        part.fail(produce_code_of(error, abortable=self._abortable), str(error))
         self._settled()
 
     def _settled(self) -> None:
@@ -259,16 +268,8 @@ def _write_part(out: list[bytes], part: _Part, version: int) -> None:
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    alike = call.memory
     access = call.context.access
     metered = call.meter(PRODUCER_BYTE_RATE) is not None
-    if (
-        isinstance(alike, LoneBatches)
-        and not metered
-        and (access is None or access.state == alike.rules)
-        and alike.serve(body, reply)
-    ):
-        return
     transactional_id, acks, topics = _parse(call.version, body)
     streams = call.context.broker.streams
     missing = False
@@ -289,7 +290,9 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
-        call.memory = _alike(call, body, transactional_id, topics) if acks and not metered else None
+        alike = _alike(call, body, transactional_id, topics) if acks else None
+        if alike is not None:
+            reply.expect(alike)
         work.place()
 
 
@@ -312,17 +315,13 @@ def _alike(
         end = b""
         one = INT32.pack(1)
         answer = one + wanted.key + one, _NO_RECORD_ERRORS + write_string(None, False) + _NO_THROTTLE
-    beginning = bytes(body[: wanted.parts_at])
-    access = call.context.access
-    rules = 0 if access is None else access.state
     return LoneBatches(
-        call.context.broker,
+        call,
         topic,
-        beginning,
+        bytes(body[: wanted.parts_at]),
         end,
         flexible=flexible,
         answer=answer,
-        rules=rules,
         joins=transactional_id if version >= _JOINS_FROM else None,
         abortable=transactional_id is not None and version >= _ABORTABLE_FROM,
     )

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.doors.kafka.api import Part
+from mainstem.doors.kafka.api import Alike, Part
 from mainstem.errors import invariant
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ class Request:
 
     __slots__ = (
         "alone",
+        "answered",
         "connection",
         "correlation",
-        "done",
         "hurry",
         "parts",
         "route",
@@ -45,21 +45,21 @@ class Request:
         self.size = size  # bytes received
         self.started = connection.now()
         self.alone = route.alone
-        self.done = False
+        self.answered = False
         self.parts: Sequence[Part] | None = None
         self.hurry: Callable[[], None] | None = None
 
     def send(self, parts: Sequence[Part], *, failed: bool = False) -> None:
-        invariant(not self.done, "a request is answered once")
+        invariant(not self.answered, "a request is answered once")
         self.parts = parts
         self._finish(failed)
 
     def send_nothing(self, *, failed: bool = False) -> None:
-        invariant(not self.done, "a request is answered once")
+        invariant(not self.answered, "a request is answered once")
         self._finish(failed)
 
     def _finish(self, failed: bool) -> None:
-        self.done = True
+        self.answered = True
         self.hurry = None
         connection = self.connection
         self.route.counters.finished(connection.now() - self.started, failed)
@@ -83,6 +83,9 @@ class Request:
 
     def mute(self, ms: int) -> None:
         self.connection.mute(ms)
+
+    def expect(self, alike: Alike) -> None:
+        self.connection.expect(alike, self.route)
 
     def on_hurry(self, callback: Callable[[], None]) -> None:
         self.hurry = callback

@@ -20,7 +20,7 @@ INT64 = struct.Struct(">q")
 NO_TAGS = b"\0"
 UUID_BYTES = 16
 
-_UVARINT_BYTES_MAX = 5
+UVARINT_BYTES_MAX = 5
 
 # What reading beyond the end of a body, or text that is none, raises.
 UNREADABLE = (struct.error, IndexError, UnicodeDecodeError)
@@ -32,7 +32,7 @@ def uvarint(buf: memoryview, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return byte, at + 1
     value = byte & 0x7F
-    for step in range(1, _UVARINT_BYTES_MAX):
+    for step in range(1, UVARINT_BYTES_MAX):
         byte = buf[at + step]
         value |= (byte & 0x7F) << 7 * step
         if byte < 0x80:
