@@ -174,12 +174,13 @@ class LoneRequest(Request):
 
     def set_result(self, placed: Placed) -> None:
         try:
-            self.send((self._alike.answer(self.correlation, self._index, placed[0], self.append_time),))
-        except Exception as error:  # noqa: BLE001  # a bug in an answer must not stop the commit that it answers
-            self.fail(error)
+            answer = self._alike.answer(self.correlation, self._index, placed[0], self.append_time)
+        except Exception as error:  # noqa: BLE001  # its topic may be gone: whatever became of it, the client is told
+            self.set_exception(error)
+        else:
+            self.send((answer,))
 
     def set_exception(self, error: BaseException) -> None:
-        # Whatever became of it, the client is told.
         self.send((self._alike.refusal(self.correlation, self._index, error),), failed=True)
 
     def write(self, out: list[Part]) -> int:

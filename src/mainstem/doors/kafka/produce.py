@@ -211,8 +211,12 @@ class _Produce:
     def placed(self, part: _Part, placed: Placed) -> None:
         # An idempotent retry is answered like the original: the client learns where its records are.
         part.base = placed[0]
-        part.start = self._broker.streams.start(part.stream)
-        self._settled()
+        try:
+            part.start = self._broker.streams.start(part.stream)
+        except Exception as error:  # noqa: BLE001  # its topic may be gone
+            self.refused(part, error)
+        else:
+            self._settled()
 
     def refused(self, part: _Part, error: BaseException) -> None:
         """Whatever became of it, the client is told."""
