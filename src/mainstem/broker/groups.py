@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from mainstem import limits
@@ -50,6 +50,8 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random, SystemRandom
 
 _log = logging.getLogger("mainstem.groups")
+
+T = TypeVar("T")
 
 _UNKNOWN = "Unknown"  # of a group that another broker looks after
 _LOOKS_MAX = 8  # at a group for one heartbeat, which others may change meanwhile
@@ -171,17 +173,39 @@ class Groups:
         check_beat(beat)
         if beat.epoch == 0 and not beat.member_id:
             beat = replace(beat, member_id=self._new_id("member"))
+        return await self._decided(
+            beat.group, partial(self._consumers, beat), lambda group: group.heartbeat(beat)
+        )
+
+    async def remove(self, group: str, instance_id: str) -> None:
+        """What an administrator does to a static member, whoever assigns. Raises UnknownMember."""
+        self._check_open(group)
+
+        async def consumers() -> Keeper:
+            if not isinstance(self._known.get(group), ConsumerGroup):
+                raise UnknownMember(group, "")
+            return self._known.keeper(group)
+
+        if isinstance(self._known.get(group), ConsumerGroup):
+            await self._decided(group, consumers, lambda found: found.remove(instance_id))
+        else:
+            self.leave(group, "", instance_id)
+
+    async def _decided(
+        self, name: str, find: Callable[[], Awaitable[Keeper]], decide: Callable[[ConsumerGroup], T]
+    ) -> T:
+        """Have a group that the broker assigns to decide something: it is in the ledger then."""
         for _ in range(_LOOKS_MAX):
-            keeper = await self._consumers(beat)
+            keeper = await find()
             try:
                 if keeper.taken_over:
-                    answer = keeper.group.heartbeat(beat)
+                    answer = decide(keeper.group)
                     await keeper.settle()
                     return answer
                 await keeper.settle()
             except GroupOvertaken:
-                self._check_open(beat.group)  # what the other broker decided is known here by now
-        raise GroupOvertaken(beat.group)
+                self._check_open(name)  # what the other broker decided is known here by now
+        raise GroupOvertaken(name)
 
     async def _consumers(self, beat: Beat) -> Keeper:
         """The group of a member, as the ledger knows it. Raises UnknownMember, WrongGroupKind."""
@@ -287,6 +311,7 @@ class Groups:
     ) -> list[MainstemError | None]:
         """Forget offsets of topics that the group does not read. Says for each what is wrong, if anything."""
         self.check_coordinator(group)
+        _check_not_own(group)
         if not self.exists(group):
             raise GroupNotFound(group)
         outcomes: list[MainstemError | None] = []
@@ -383,6 +408,7 @@ class Groups:
     async def delete(self, group: str) -> None:
         """Forget a group without members, and its offsets. Raises GroupNotFound, GroupNotEmpty."""
         self.check_coordinator(group)
+        _check_not_own(group)
         if not self.exists(group):
             raise GroupNotFound(group)
         found = self._known.get(group)
@@ -403,6 +429,7 @@ class Groups:
     def _check_open(self, group: str) -> None:
         if self._closed:
             raise Closed("the broker is stopping: find the group's coordinator again")
+        _check_not_own(group)
         if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
             raise InvalidGroupName(
                 f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}"
@@ -504,3 +531,9 @@ class Groups:
             _log.warning("offsets were not expired", extra={"error": str(error)})
         finally:
             self._expiry.start(limits.OFFSETS_EXPIRY_EVERY_MS)
+
+
+def _check_not_own(group: str) -> None:
+    """Who could join or delete what other doors read by would have their readers go back, or miss records."""
+    if group.startswith(OWN_PREFIX):
+        raise InvalidGroupName(f"names that begin with {OWN_PREFIX!r} are the broker's own")

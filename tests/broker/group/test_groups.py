@@ -8,10 +8,10 @@ import struct
 import pytest
 
 from mainstem import limits
+from mainstem.broker.cursors import SHARED_CURSOR
 from mainstem.broker.group.consumer_member import Beat
 from mainstem.broker.group.member import Join, Joined
 from mainstem.broker.group.offsets import OffsetToCommit
-from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups, ListedGroup
 from mainstem.errors import (
     Closed,
@@ -36,32 +36,15 @@ from mainstem.errors import (
     UnsupportedAssignor,
     WrongGroupKind,
 )
-from mainstem.ports.clock import ManualClock
 from mainstem.testing.machine import Machine
+
+from .stage import GroupsStage
 
 DAY_MS = 24 * 3600 * 1000
 READS_T = struct.pack(">hih", 1, 1, 1) + b"t" + struct.pack(">i", -1)  # version, one topic, no user data
 
 
-class Stage:
-    """Groups of a broker, whose clock moves when told to."""
-
-    def __init__(self, machine: Machine, **options: int) -> None:
-        self.machine = machine
-        self.clock: ManualClock = machine.clock
-        self._options = GroupOptions(**{"initial_delay_ms": 0, **options})
-
-    async def open(self) -> None:
-        self.broker = await self.machine.open()
-        self.groups = Groups(self.broker.log, self.clock, self._options)
-        self.groups.start()
-        self.groups.timers.stop()  # time passes when told to
-
-    async def restart(self) -> None:
-        await self.groups.stop()
-        await self.machine.close()
-        await self.open()
-
+class Stage(GroupsStage):
     async def joined(self, group: str = "g", **fields: object) -> Joined:
         """A stable group of one."""
         joined = await self.groups.join(a_join(group, **fields))
@@ -100,7 +83,7 @@ async def stage(machine: Machine) -> Stage:
 # Bounds
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256])
+@pytest.mark.parametrize("name", ["", "x" * 256, SHARED_CURSOR])
 async def test_a_name_that_is_none_is_refused_everywhere(stage: Stage, name: str) -> None:
     with pytest.raises(InvalidGroupName):
         await stage.groups.join(a_join(name))
@@ -315,7 +298,7 @@ async def test_where_nobody_can_come_in_members_of_before_are_in_nobodys_way(sta
 
 async def test_offsets_of_idle_groups_expire(stage: Stage) -> None:
     await stage.groups.commit("old", [OffsetToCommit("t", 0, 1), OffsetToCommit("t", 1, 1)])
-    await stage.groups.commit("mainstem:own", [OffsetToCommit("t", 0, 1)])
+    await stage.groups.offsets.commit("mainstem:own", [OffsetToCommit("t", 0, 1)])
     stage.clock.advance(4 * DAY_MS)
     await stage.groups.commit("old", [OffsetToCommit("t", 1, 2)])
     assert await stage.groups.expire_offsets() == 0
@@ -373,6 +356,15 @@ async def test_groups_are_deleted_with_their_offsets_once_nobody_is_in(stage: St
     assert stage.groups.offsets.of_group("g") == {}
     with pytest.raises(GroupNotFound):
         await stage.groups.delete("g")
+
+
+async def test_what_other_doors_read_by_is_no_group_to_delete(stage: Stage) -> None:
+    await stage.broker.commit_offset(SHARED_CURSOR, "t", 3)
+    with pytest.raises(InvalidGroupName):
+        await stage.groups.delete(SHARED_CURSOR)
+    with pytest.raises(InvalidGroupName):
+        await stage.groups.delete_offsets(SHARED_CURSOR, [("t", 0)])
+    assert stage.broker.committed(SHARED_CURSOR, "t") == 3
 
 
 async def test_offsets_of_a_topic_that_is_read_stay(stage: Stage) -> None:

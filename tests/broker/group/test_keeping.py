@@ -12,11 +12,12 @@ from mainstem.broker.group.assignors import Partitions
 from mainstem.broker.group.consumer import ConsumerGroup
 from mainstem.broker.group.consumer_member import Beat, BeatAnswer
 from mainstem.broker.group.offsets import OffsetToCommit
-from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
 from mainstem.errors import GroupNotEmpty, NoSpace, UnknownMember
 from mainstem.testing.machine import Machine
 from mainstem.testing.turns import until
+
+from .stage import GroupsStage
 
 SESSION_MS = 45_000
 
@@ -42,23 +43,7 @@ class Member:
         return answer
 
 
-class Stage:
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-
-    async def open(self) -> None:
-        self.broker = await self.machine.open()
-        self.groups = Groups(
-            self.broker.log, self.machine.clock, GroupOptions(consumer_session_ms=SESSION_MS)
-        )
-        self.groups.start()
-        self.groups.timers.stop()  # time passes when told to
-
-    async def restart(self) -> None:
-        await self.groups.stop()
-        await self.machine.close()
-        await self.open()
-
+class Stage(GroupsStage):
     async def settle(self, *members: Member) -> None:
         for _ in range(4):
             for member in members:
@@ -78,7 +63,7 @@ class Stage:
 
 @pytest.fixture
 async def stage(machine: Machine) -> Stage:
-    stage = Stage(machine)
+    stage = Stage(machine, consumer_session_ms=SESSION_MS)
     await stage.open()
     await stage.broker.create_topic("t", partitions=6)
     return stage
@@ -230,3 +215,17 @@ async def test_a_group_that_takes_too_much_room_lives_in_memory_until_it_shrinks
     await stage.restart()
     with pytest.raises(UnknownMember):
         await small.beat(stage.groups)
+
+
+async def test_a_group_has_its_own_session_and_heartbeats(stage: Stage) -> None:
+    put = [("consumer.session.timeout.ms", "6000"), ("consumer.heartbeat.interval.ms", "700")]
+    await stage.broker.shares.change_settings("g", put, [])
+    assert (await Member("a").beat(stage.groups)).heartbeat_ms == 700
+    stage.machine.clock.advance(5_999)
+    stage.groups.timers.fire()
+    assert not stage.known.empty
+    stage.machine.clock.advance(1)
+    stage.groups.timers.fire()
+    assert stage.known.empty
+    await stage.broker.shares.change_settings("g", [], [name for name, _ in put])
+    assert (await Member("a").beat(stage.groups)).heartbeat_ms == limits.GROUP_CONSUMER_HEARTBEAT_MS

@@ -25,6 +25,7 @@ from mainstem.ledger.security_commands import AccessRule, DeleteAccessRules, Put
 from mainstem.testing.batches import batch
 
 from .conftest import KafkaStage, opened
+from .messages import make
 from .requests import fetch, metadata, produce
 
 _BY_HAND = {0, 1, 3, 32, 78}
@@ -166,6 +167,58 @@ async def test_metadata_shows_what_may_be_described_and_makes_what_may_be_made(g
     await _allow(broker, _rule("new-", Operation.CREATE, pattern=PREFIXED))
     [made] = (await wire.ask(metadata(12, "new-1"))).topics
     assert made.error_code == ErrorCode.none
+
+
+async def test_a_pattern_finds_the_topics_that_the_member_may_describe(guarded: KafkaStage) -> None:
+    broker = guarded.broker
+    mine, theirs = [(await broker.create_topic(name)).topic_id for name in ("mine", "theirs")]
+    later = _rule("theirs", Operation.READ)
+    await _allow(broker, _rule("mine", Operation.READ), _rule("g", Operation.READ, kind=Kind.GROUP))
+    wire = await guarded.connect()
+    epoch, owned = 0, ()
+
+    async def beat() -> set[bytes]:
+        nonlocal epoch, owned
+        values = {"group_id": "g", "member_id": "m", "member_epoch": epoch, "topic_partitions": owned}
+        values |= {"rebalance_timeout": timedelta(seconds=10), "subscribed_topic_regex": ".*"}
+        answer = await wire.ask(make(load_request_schema(68, 1), values))
+        assert answer.error_code == ErrorCode.none
+        epoch = answer.member_epoch
+        if answer.assignment is not None:
+            owned = tuple(
+                {"topic_id": topic.topic_id, "partitions": topic.partitions}
+                for topic in answer.assignment.topic_partitions
+            )
+        return {topic["topic_id"].bytes for topic in owned}
+
+    assert await beat() == {mine}
+    await _allow(broker, later)
+    assert await beat() == {mine, theirs}
+    await broker.log.propose(DeleteAccessRules((later,)))
+    assert await beat() == {mine}
+
+
+@pytest.mark.parametrize(("key", "version", "beat"), [(69, 1, 68), (77, 1, 76)])
+async def test_a_group_is_described_to_those_who_may_know_its_topics(
+    guarded: KafkaStage, key: int, version: int, beat: int
+) -> None:
+    broker = guarded.broker
+    await broker.create_topic("t")
+    rule = _rule("t", Operation.READ)
+    await _allow(broker, rule, _rule("g", Operation.READ, kind=Kind.GROUP))
+    wire = await guarded.connect()
+    values = {"group_id": "g", "member_id": "m", "member_epoch": 0, "topic_partitions": ()}
+    values |= {"rebalance_timeout": timedelta(seconds=10), "subscribed_topic_names": ("t",)}
+    await wire.ask(make(load_request_schema(beat, 1), values))
+
+    async def described() -> tuple[ErrorCode, int]:
+        asked = {"group_ids": ("g",), "include_authorized_operations": False}
+        [group] = (await wire.ask(make(load_request_schema(key, version), asked))).groups
+        return group.error_code, len(group.members)
+
+    assert await described() == (ErrorCode.none, 1)
+    await broker.log.propose(DeleteAccessRules((rule,)))
+    assert await described() == (ErrorCode.topic_authorization_failed, 0)
 
 
 async def test_authorized_operations_are_those_of_the_client(guarded: KafkaStage) -> None:

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka.*")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 
 
 class Message(NamedTuple):
@@ -239,6 +239,33 @@ async def test_a_topic_nobody_made_is_made_by_a_producer(bootstrap: str) -> None
     topic = f"made-{uuid.uuid4().hex}"
     await write_confluent(bootstrap, topic, "none", messages_of(1))
     assert await read_aiokafka(bootstrap, topic, 4) == messages_of(1)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_a_producer_goes_on_after_its_topic_was_made_again(bootstrap: str, transactional: bool) -> None:
+    topic = fresh(bootstrap)
+    settings = {"transactional.id": topic} if transactional else {"enable.idempotence": True}
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
+    if transactional:
+        producer.init_transactions(WITHIN_S)
+
+    def write(value: bytes) -> None:
+        if transactional:
+            producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        if transactional:
+            producer.commit_transaction(WITHIN_S)
+        assert producer.flush(WITHIN_S) == 0
+
+    for value in (b"1", b"2"):
+        write(value)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(WITHIN_S)
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(WITHIN_S)
+    for value in (b"3", b"4"):
+        write(value)
+    found = await read_aiokafka(bootstrap, topic, 2)
+    assert [message.value for message in found] == [b"3", b"4"]
 
 
 async def test_a_consumer_beyond_the_end_goes_back_to_the_start(bootstrap: str) -> None:

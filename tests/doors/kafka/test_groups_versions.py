@@ -11,8 +11,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.cursors import SHARED_CURSOR
 from mainstem.broker.group.options import GroupOptions
 from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.security.access import Operation
 
 from .conftest import KafkaStage, opened
 from .messages import make
@@ -263,6 +265,17 @@ async def test_offsets_are_fetched(wire: Wire, version: int) -> None:
         assert {row.committed_offset for row in answer.groups[1].topics[0].partitions} == {-1}
 
 
+async def test_an_epoch_of_another_cluster_is_not_told_again(wire: Wire) -> None:
+    for epoch, told in ((12, -1), (0, 0), (-1, -1)):
+        fields = commit_fields(("t", 0, 5))
+        fields["topics"][0]["partitions"][0]["committed_leader_epoch"] = epoch
+        await ask(wire, OFFSET_COMMIT, 9, **fields)
+        asked = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": None}
+        answer = await ask(wire, OFFSET_FETCH, 9, groups=[asked], require_stable=False)
+        [partition] = answer.groups[0].topics[0].partitions
+        assert (partition.committed_offset, partition.committed_leader_epoch) == (5, told)
+
+
 @pytest.mark.parametrize("version", versions(OFFSET_FETCH)[1:-1])
 async def test_all_offsets_of_a_group_are_fetched(wire: Wire, version: int) -> None:
     await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 2, 7), ("t", 0, 5)))
@@ -332,7 +345,8 @@ async def test_a_member_fetches_offsets_at_its_epoch(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", versions(LIST))
-async def test_groups_are_listed(wire: Wire, version: int) -> None:
+async def test_groups_are_listed(kafka: KafkaStage, wire: Wire, version: int) -> None:
+    await kafka.broker.commit_offset(SHARED_CURSOR, "t", 3)  # which is no group's
     await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 0, 5), group_id="offsets-only"))
     await stable(wire)
     await consumer(wire, 1, group_id="next")
@@ -370,7 +384,14 @@ async def test_groups_are_described(wire: Wire, version: int) -> None:
     assert missing.group_state == "Dead"
     assert missing.error_code == (ErrorCode.group_id_not_found if version >= 6 else NONE)
     if version >= 3:
-        assert known.authorized_operations == 1 << 3 | 1 << 6 | 1 << 8
+        operations = {Operation(bit) for bit in range(31) if known.authorized_operations >> bit & 1}
+        assert operations == {
+            Operation.READ,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        }
 
 
 @pytest.mark.parametrize("version", versions(DELETE))
@@ -438,6 +459,19 @@ async def test_the_broker_assigns(kafka: KafkaStage, wire: Wire, version: int) -
     assert (left.error_code, left.member_epoch) == (NONE, -1)
     unsupported = await consumer(wire, version, server_assignor="mine")
     assert unsupported.error_code == ErrorCode.unsupported_assignor
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+async def test_an_administrator_removes_a_static_member_from_a_group_that_the_broker_assigns(
+    kafka: KafkaStage, wire: Wire, version: int
+) -> None:
+    assert (await consumer(wire, 1, instance_id="i")).error_code == NONE
+    nobody, static = ({"member_id": "", "group_instance_id": name, "reason": None} for name in ("other", "i"))
+    left = await ask(wire, LEAVE, version, group_id="g", members=[nobody, static])
+    assert [member.error_code for member in left.members] == [ErrorCode.unknown_member_id, NONE]
+    gone = await consumer(wire, 1, instance_id="i", member_epoch=1)
+    assert gone.error_code == ErrorCode.unknown_member_id
+    assert kafka.broker.log.ledger.consumer_groups.get("g") is None
 
 
 async def test_a_subscription_by_pattern(wire: Wire) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from kio.index import load_response_schema
@@ -74,6 +75,18 @@ async def test_topics_are_found_by_id(kafka: KafkaStage, wire: Wire) -> None:
     known, unknown = answer.topics
     assert (known.name, known.error_code) == ("t", ErrorCode.none)
     assert (unknown.topic_id, unknown.error_code) == (stranger, ErrorCode.unknown_topic_id)
+
+
+async def test_an_id_counts_whatever_name_stands_beside_it(kafka: KafkaStage, wire: Wire) -> None:
+    info = await kafka.broker.create_topic("t")
+    known, stranger = uuid.UUID(bytes=info.topic_id), uuid.uuid4()
+    asked = metadata(12, known, stranger)
+    asked = replace(asked, topics=tuple(replace(topic, name="") for topic in asked.topics))
+    answer = await wire.ask(asked)
+    assert [(topic.topic_id, topic.name, topic.error_code) for topic in answer.topics] == [
+        (known, "t", ErrorCode.none),
+        (stranger, None, ErrorCode.unknown_topic_id),
+    ]
 
 
 async def test_a_kept_answer_goes_when_topics_change(kafka: KafkaStage, wire: Wire) -> None:

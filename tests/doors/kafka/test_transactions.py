@@ -13,6 +13,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from mainstem import limits
+from mainstem.broker.group.consumer_member import Beat
 from mainstem.records.header import walk
 
 from .conftest import KafkaStage
@@ -159,6 +160,21 @@ async def test_offsets_of_a_member_nobody_knows_are_refused(client: Client) -> N
     assert code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation)
 
 
+@pytest.mark.parametrize("version", [3, 5])
+async def test_offsets_of_a_member_at_an_old_epoch_are_of_an_illegal_generation(
+    kafka: KafkaStage, client: Client, version: int
+) -> None:
+    """Producers know no stale epochs: Java's would give up for good."""
+    joined = await kafka.door.context.groups.consumer_heartbeat(
+        Beat(group="g", member_id="m", epoch=0, rebalance_ms=1_000, topics=frozenset({"t"}))
+    )
+    await client.init()
+    await client.add_group()
+    old = {"member_id": "m", "generation_id": joined.epoch + 1}
+    assert await client.offsets(3, version, **old) is ErrorCode.illegal_generation
+    assert await client.offsets(3, version, **old | {"generation_id": joined.epoch}) is ErrorCode.none
+
+
 async def test_fetch_tells_of_the_stable_end_and_of_aborted_transactions(
     kafka: KafkaStage, client: Client
 ) -> None:
@@ -185,12 +201,15 @@ async def test_fetch_tells_of_the_stable_end_and_of_aborted_transactions(
     assert (await fetch(client.wire, 4, 1)).aborted_transactions == ()
 
 
+EVERY_TRANSACTION: dict[str, Any] = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1}
+
+
 async def test_transactions_are_listed_and_described(kafka: KafkaStage, client: Client) -> None:
     await client.init()
     await Client(client.wire, "idle").init()
     await client.add(1)
     await kafka.broker.append("t", client.batch(0, b"x", b"y"), 1)
-    listed = await client.ask(LIST, 1, state_filters=(), producer_id_filters=(), duration_filter=-1)
+    listed = await client.ask(LIST, 1, **EVERY_TRANSACTION)
     assert [(one.transactional_id, one.transaction_state) for one in listed.transaction_states] == [
         ("idle", "Empty"),
         ("tx", "Ongoing"),
@@ -202,6 +221,11 @@ async def test_transactions_are_listed_and_described(kafka: KafkaStage, client: 
     assert narrow.unknown_state_filters == ("Odd",)
     long = await client.ask(LIST, 1, state_filters=(), producer_id_filters=(), duration_filter=10_000_000)
     assert long.transaction_states == ()
+    for pattern, ids in (("t.", ["tx"]), ("t", []), ("", ["idle", "tx"]), (None, ["idle", "tx"])):
+        named = await client.ask(LIST, 2, transactional_id_pattern=pattern, **EVERY_TRANSACTION)
+        assert [one.transactional_id for one in named.transaction_states] == ids, pattern
+    wrong = await client.ask(LIST, 2, transactional_id_pattern="(", **EVERY_TRANSACTION)
+    assert (wrong.error_code, wrong.transaction_states) == (ErrorCode.invalid_regular_expression, ())
     [state] = (await client.ask(DESCRIBE, 0, transactional_ids=("tx",))).transaction_states
     assert (state.error_code, state.transaction_state) == (ErrorCode.none, "Ongoing")
     assert (state.producer_id, state.producer_epoch) == (client.producer, 0)

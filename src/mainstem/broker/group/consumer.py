@@ -27,6 +27,7 @@ from mainstem.broker.group.consumer_member import (
 )
 from mainstem.broker.group.kept_members import kept, partitions, restored
 from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.group.settings import ConsumerSettings
 from mainstem.broker.group.subscription import matching
 from mainstem.broker.group.timers import Timer, Timers
 from mainstem.errors import (
@@ -64,10 +65,12 @@ class ConsumerGroup:
         options: GroupOptions,
         topics: Callable[[], Topics],
         *,
+        settings: Callable[[], Mapping[str, str]] = dict,
         before: KeptGroup | None = None,
         expelled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before` is what the last coordinator decided; `expelled` hears of decisions that no heartbeat made."""
+        """`settings` are the group's own, `before` is what the last coordinator decided; `expelled` hears of decisions
+        that no heartbeat made."""
         self.name = name
         self.epoch = 0  # counts changes of what the group wants to read
         self.target_epoch = 0  # the epoch that the target is for
@@ -76,6 +79,7 @@ class ConsumerGroup:
         self._timers = timers
         self._options = options
         self._topics = topics
+        self._own_settings = settings
         self._instances: dict[str, str] = {}
         self._owners: dict[TopicPartition, str] = {}  # who reads it, or has yet to give it up
         self._matched: dict[str, frozenset[str]] = {}  # pattern → topic names
@@ -119,22 +123,33 @@ class ConsumerGroup:
         member = self._admit(beat) if beat.epoch == 0 else self._known(beat)
         before, known = member.assigned, member.facts
         stale = beat.epoch != member.epoch
-        if member.take_in(beat):
+        sees_others = self._sees_others(member, beat)
+        if member.take_in(beat) or sees_others:
             self._raise_epoch()
         self._assign()
         target = self.target.get(member.member_id, frozenset())
         member.reconcile(target, self.target_epoch, beat.owned, self._owners)
         if member.facts != known:
             self._touch(member.member_id)
-        member.session.start(self._options.consumer_session_ms)
+        member.session.start(self._settings().session_ms)
         whole = beat.epoch == 0 or stale or (beat.owned is not None and beat.topics is not None)
         assigned = member.assigned if whole or member.assigned != before else None
         return BeatAnswer(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
 
+    def _settings(self) -> ConsumerSettings:
+        return ConsumerSettings.of(self._own_settings(), self._options)
+
     def _heartbeat_ms(self, member: ConsumerMember) -> int:
         """Who waits for others to let go asks more often: that is what most of a rebalance takes."""
-        wait = self._options.consumer_heartbeat_ms
+        wait = self._settings().heartbeat_ms
         return max(wait // _WAITING_BEATS, 1) if member.state == UNRELEASED else wait
+
+    def remove(self, instance_id: str) -> None:
+        """An administrator has a static member go. Raises UnknownMember."""
+        member_id = self._instances.get(instance_id)
+        if member_id is None:
+            raise UnknownMember(self.name, "")
+        self._remove(self.members[member_id])
 
     def check_commit(
         self, member_id: str, epoch: int, instance_id: str | None, *, transactional: bool = False
@@ -194,7 +209,7 @@ class ConsumerGroup:
             self._enter(member)
             self.target[member.member_id] = partitions(state.target)
             self._owners.update(dict.fromkeys(member.assigned | member.revoking, member.member_id))
-            member.session.start(self._options.consumer_session_ms)
+            member.session.start(self._settings().session_ms)
             if member.state == UNREVOKED:
                 member.revocation.start(member.rebalance_ms)
         # A target covers every partition of every topic that is read, so it tells how many there were.
@@ -258,6 +273,7 @@ class ConsumerGroup:
         member = self._add(beat)
         member.topics, member.pattern, member.assignor = old.topics, old.pattern, old.assignor
         member.rebalance_ms, member.rack = old.rebalance_ms, old.rack
+        member.found = old.found
         member.assigned = old.assigned
         old.release_all(self._owners)
         self._owners.update(dict.fromkeys(held & old.assigned, member.member_id))
@@ -299,7 +315,7 @@ class ConsumerGroup:
             self._touch(member.member_id)
         else:
             self._remove(member)
-        return BeatAnswer(beat.member_id, beat.epoch, self._options.consumer_heartbeat_ms, None)
+        return BeatAnswer(beat.member_id, beat.epoch, self._settings().heartbeat_ms, None)
 
     def _expel(self, member_id: str) -> None:
         """It was not heard of, or did not give up its partitions in time."""
@@ -327,8 +343,9 @@ class ConsumerGroup:
         """A new target, if the members, what they want to read or the topics themselves have changed."""
         digest = self._topics().digest
         if digest != self._topics_seen:
+            found = self._found()
             sizes = self._look_at_topics()
-            if sizes != self._sizes:
+            if sizes != self._sizes or found != self._found():
                 self.epoch = self.target_epoch + 1
             self._sizes, self._topics_seen = sizes, digest
         if self.epoch == self.target_epoch:
@@ -351,14 +368,35 @@ class ConsumerGroup:
         """How many partitions each topic has that somebody reads."""
         topics = self._topics()
         patterns = {member.pattern for member in self.members.values() if member.pattern}
-        self._matched = {pattern: matching(pattern, self._names()) for pattern in patterns}
+        matched = {pattern: matching(pattern, self._names()) for pattern in patterns}
+        # What did not change stays the same object, which many members hold and are quickly compared by.
+        self._matched = {
+            pattern: before if (before := self._matched.get(pattern)) == now else now
+            for pattern, now in matched.items()
+        }
+        for member in self.members.values():
+            member.found = self._found_by(member)
         names = frozenset[str]().union(*(self._names_of(member) for member in self.members.values()))
         found = [topic for name in sorted(names) if (topic := topics.get(name)) is not None]
         self._read = frozenset(topic.name for topic in found)
         return {topic.topic_id: len(topic.streams) for topic in found}
 
     def _names_of(self, member: ConsumerMember) -> frozenset[str]:
-        return member.topics | self._matched.get(member.pattern or "", frozenset())
+        return member.topics | member.found
+
+    def _found(self) -> list[frozenset[str]]:
+        """What the members' patterns found, in the order of the members."""
+        return [member.found for member in self.members.values()]
+
+    def _found_by(self, member: ConsumerMember) -> frozenset[str]:
+        matched = self._matched.get(member.pattern or "", frozenset())
+        return matched if member.sees is None else frozenset(filter(member.sees, matched))
+
+    def _sees_others(self, member: ConsumerMember, beat: Beat) -> bool:
+        """Note what its pattern may find. Says whether that is something else than before."""
+        same = beat.rights == member.rights
+        member.sees, member.rights = beat.sees, beat.rights
+        return not same and self._found_by(member) != member.found
 
     def _names(self) -> list[str]:
         return [topic.name for topic in self._topics()]

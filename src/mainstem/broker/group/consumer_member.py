@@ -11,7 +11,7 @@ its last holder has given it up, or was expelled.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 
 from mainstem import limits
@@ -41,6 +41,8 @@ class Beat:
     owned: Partitions | None = None  # what it reads
     client_id: str = ""
     client_host: str = ""
+    sees: Callable[[str], bool] | None = None  # which topics a pattern finds for it; None = all
+    rights: int = 0  # another number = `sees` may say something else
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,9 @@ class ConsumerMember:
     state: str = STABLE
     assigned: Partitions = frozenset()
     revoking: Partitions = frozenset()
+    sees: Callable[[str], bool] | None = None  # as its last heartbeat said
+    rights: int = 0
+    found: frozenset[str] = frozenset()  # topics, by its pattern
 
     @property
     def facts(self) -> tuple[object, ...]:

@@ -61,6 +61,7 @@ class KnownGroups:
             self._timers,
             self._options,
             self._topics,
+            settings=lambda: self._log.ledger.group_settings.get(name),
             before=before,
             expelled=lambda: keeper.begin(),
         )

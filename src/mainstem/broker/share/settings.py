@@ -1,148 +1,24 @@
-"""What a share group may be set to, by the names that Kafka has for it."""
+"""What holds for one share group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Literal
 
-import msgspec
-
-from mainstem import limits
-from mainstem.errors import InvalidConfig
-
-EARLIEST, LATEST = "earliest", "latest"
-BY_DURATION = "by_duration:"
-COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
-
-
-@dataclass(frozen=True, slots=True)
-class ShareSetting:
-    name: str
-    kind: Literal["string", "int"]
-    default: str
-    help: str
-    check: Callable[[str], str]  # the value as it is kept; raises ValueError
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        if value.lower() not in words:
-            raise ValueError(f"it is {' or '.join(words)}")
-        return value.lower()
-
-    return check
-
-
-def _between(least: int, most: int) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        if not least <= int(value) <= most:
-            raise ValueError(f"it is {least} to {most}")
-        return str(int(value))
-
-    return check
-
-
-def _beginning(value: str) -> str:
-    word = value.lower()
-    if word in (EARLIEST, LATEST):
-        return word
-    if not word.startswith(BY_DURATION):
-        raise ValueError(f"it is {EARLIEST}, {LATEST} or {BY_DURATION} and an ISO 8601 duration")
-    duration = value[len(BY_DURATION) :].upper()
-    _ms(duration)
-    return BY_DURATION + duration
-
-
-def _ms(duration: str) -> int:
-    """Of an ISO 8601 duration of days, hours, minutes and seconds. Raises ValueError."""
-    try:
-        ms = msgspec.convert(duration, timedelta) // timedelta(milliseconds=1)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{error}: one is PT1H or P3DT12H") from None
-    if ms < 0:
-        raise ValueError("a group begins at a time that is past")
-    return ms
-
-
-_RESET, _ISOLATION = "share.auto.offset.reset", "share.isolation.level"
-_LOCK, _DELIVERIES = "share.record.lock.duration.ms", "share.delivery.count.limit"
-_IN_FLIGHT = "share.partition.max.record.locks"
-_SESSION, _HEARTBEAT = "share.session.timeout.ms", "share.heartbeat.interval.ms"
-
-SHARE_SETTINGS = {
-    setting.name: setting
-    for setting in (
-        ShareSetting(
-            _RESET,
-            "string",
-            LATEST,
-            "where the group begins in a partition that it has not read: earliest, latest, "
-            "or by_duration: and how long ago (by_duration:PT1H)",
-            _beginning,
-        ),
-        ShareSetting(
-            _ISOLATION,
-            "string",
-            UNCOMMITTED,
-            "whether records of transactions that are still open are handed out",
-            _one_of(COMMITTED, UNCOMMITTED),
-        ),
-        ShareSetting(
-            _LOCK,
-            "int",
-            str(limits.SHARE_LOCK_MS),
-            "how long a consumer has a record before others may have it",
-            _between(limits.SHARE_LOCK_MS_MIN, limits.SHARE_LOCK_MS_MAX),
-        ),
-        ShareSetting(
-            _DELIVERIES,
-            "int",
-            str(limits.SHARE_DELIVERIES),
-            "how often a record is handed out before it is given up",
-            _between(1, limits.SHARE_DELIVERIES_MAX),
-        ),
-        ShareSetting(
-            _IN_FLIGHT,
-            "int",
-            str(limits.SHARE_IN_FLIGHT),
-            "records of one partition that may be handed out and not dealt with",
-            _between(1, limits.SHARE_IN_FLIGHT_MAX),
-        ),
-        ShareSetting(
-            _SESSION,
-            "int",
-            str(limits.GROUP_CONSUMER_SESSION_MS),
-            "after which a consumer that was not heard of is expelled",
-            _between(limits.GROUP_SESSION_MS_MIN, limits.GROUP_SESSION_MS_MAX),
-        ),
-        ShareSetting(
-            _HEARTBEAT,
-            "int",
-            str(limits.GROUP_CONSUMER_HEARTBEAT_MS),
-            "how often a consumer reports",
-            _between(1, limits.GROUP_SESSION_MS_MAX),
-        ),
-    )
-}
-
-
-def known(name: str) -> ShareSetting:
-    """Raises InvalidConfig."""
-    setting = SHARE_SETTINGS.get(name)
-    if setting is None:
-        raise InvalidConfig(f"{name[:64]!r} is no setting of a group: there are {', '.join(SHARE_SETTINGS)}")
-    return setting
-
-
-def checked(name: str, value: str) -> str:
-    """The value as it is kept. Raises InvalidConfig."""
-    setting = known(name)
-    try:
-        return setting.check(value.strip())
-    except ValueError as error:
-        raise InvalidConfig(f"{name} cannot be {value[:64]!r}: {error}") from None
+from mainstem.broker.group.settings import (
+    BY_DURATION,
+    COMMITTED,
+    EARLIEST,
+    GROUP_SETTINGS,
+    SHARE_DELIVERIES,
+    SHARE_HEARTBEAT,
+    SHARE_IN_FLIGHT,
+    SHARE_ISOLATION,
+    SHARE_LOCK,
+    SHARE_RESET,
+    SHARE_SESSION,
+    ms_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +39,16 @@ class ShareSettings:
         """`values`: those that are not the default."""
 
         def value(name: str) -> str:
-            return values.get(name, SHARE_SETTINGS[name].default)
+            return values.get(name, GROUP_SETTINGS[name].default)
 
-        reset = value(_RESET)
+        reset = value(SHARE_RESET)
         return cls(
             begins_earliest=reset == EARLIEST,
-            begins_ms_ago=_ms(reset.removeprefix(BY_DURATION)) if reset.startswith(BY_DURATION) else None,
-            committed_only=value(_ISOLATION) == COMMITTED,
-            lock_ms=int(value(_LOCK)),
-            deliveries_max=int(value(_DELIVERIES)),
-            in_flight_max=int(value(_IN_FLIGHT)),
-            session_ms=int(value(_SESSION)),
-            heartbeat_ms=int(value(_HEARTBEAT)),
+            begins_ms_ago=ms_of(reset.removeprefix(BY_DURATION)) if reset.startswith(BY_DURATION) else None,
+            committed_only=value(SHARE_ISOLATION) == COMMITTED,
+            lock_ms=int(value(SHARE_LOCK)),
+            deliveries_max=int(value(SHARE_DELIVERIES)),
+            in_flight_max=int(value(SHARE_IN_FLIGHT)),
+            session_ms=int(value(SHARE_SESSION)),
+            heartbeat_ms=int(value(SHARE_HEARTBEAT)),
         )

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from mainstem import events, limits
-from mainstem.broker.share.settings import ShareSettings, checked, known
+from mainstem.broker.group.settings import checked, known
+from mainstem.broker.share.settings import ShareSettings
 from mainstem.broker.streams import Streams
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost, ShareNotFound
 from mainstem.ledger.leases import ranges_of

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
-from mainstem.broker.group.assignors import Partitions
+from mainstem.broker.group.assignors import Partitions, TopicPartition
 from mainstem.doors.kafka.api import Call
+from mainstem.doors.kafka.security.access import Kind, Operation
+
+HIDDEN = "its members read topics that the access rules do not let you describe"
 
 
 def by_topic(partitions: Partitions) -> dict[bytes, tuple[i32, ...]]:
@@ -26,3 +29,11 @@ def named_by_topic(call: Call, partitions: Partitions) -> Iterator[tuple[UUID, T
         topic = call.context.broker.streams.get_by_id(topic_id)
         if topic is not None:
             yield UUID(bytes=topic_id), TopicName(topic.name), numbers
+
+
+def hidden(call: Call, held: Iterable[Partitions]) -> bool:
+    """Whether these are of topics that the client may not get to know, if only by their names."""
+    everything = frozenset[TopicPartition]().union(*held) if call.context.access is not None else frozenset()
+    return not all(
+        call.may(Operation.DESCRIBE, Kind.TOPIC, name) for _, name, _ in named_by_topic(call, everything)
+    )

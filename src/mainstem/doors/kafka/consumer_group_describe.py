@@ -19,7 +19,7 @@ from mainstem.broker.group.classic import DEAD
 from mainstem.broker.group.consumer import ConsumerGroup
 from mainstem.broker.group.consumer_member import ConsumerMember
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.by_topic import named_by_topic
+from mainstem.doors.kafka.by_topic import HIDDEN, hidden, named_by_topic
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.security.access import Kind
 from mainstem.doors.kafka.throttle import NO_THROTTLE
@@ -40,16 +40,10 @@ def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
     group = call.context.groups.get(name)
     if not isinstance(group, ConsumerGroup):
         elsewhere = not call.context.peers.coordinates("group", name)
-        return DescribedGroup(
-            error_code=ErrorCode.not_coordinator if elsewhere else ErrorCode.group_id_not_found,
-            error_message=f"there is no group {name!r} whose partitions the broker assigns",
-            group_id=name,
-            group_state=DEAD,
-            group_epoch=i32(0),
-            assignment_epoch=i32(0),
-            assignor_name="",
-            members=(),
-        )
+        code = ErrorCode.not_coordinator if elsewhere else ErrorCode.group_id_not_found
+        return _refused(name, code, f"there is no group {name!r} whose partitions the broker assigns")
+    if hidden(call, [*(member.assigned for member in group.members.values()), *group.target.values()]):
+        return _refused(name, ErrorCode.topic_authorization_failed, HIDDEN)
     return DescribedGroup(
         error_code=ErrorCode.none,
         group_id=name,
@@ -59,6 +53,19 @@ def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
         assignor_name=group.assignor,
         members=tuple(_member(call, group, member) for member in group.members.values()),
         authorized_operations=operations,
+    )
+
+
+def _refused(name: GroupId, code: ErrorCode, message: str) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        error_message=message,
+        group_id=name,
+        group_state=DEAD,
+        group_epoch=i32(0),
+        assignment_epoch=i32(0),
+        assignor_name="",
+        members=(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
@@ -19,6 +20,7 @@ from mainstem.broker.group.consumer_member import Beat
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.by_topic import by_topic
 from mainstem.doors.kafka.errors import group_code_of
+from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
@@ -49,6 +51,7 @@ async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> Consumer
 def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> Beat:
     rebalance_ms = request.rebalance_timeout // _MS
     names = request.subscribed_topic_names
+    access = call.context.access
     return Beat(
         group=request.group_id,
         member_id=request.member_id,
@@ -62,7 +65,14 @@ def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> Beat:
         owned=_owned(request),
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
+        sees=None if access is None else partial(access.allows, *_describer(call)),
+        rights=0 if access is None else access.state,
     )
+
+
+def _describer(call: Call) -> tuple[str, str, Operation, Kind]:
+    """Who may get to know a topic by a pattern: who may describe it."""
+    return call.principal, call.host, Operation.DESCRIBE, Kind.TOPIC
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:

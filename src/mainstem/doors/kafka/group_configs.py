@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.configs import Edit
-from mainstem.broker.share.settings import SHARE_SETTINGS, ShareSetting
+from mainstem.broker.group.settings import GROUP_SETTINGS, GroupSetting
 from mainstem.broker.share.shares import check_settings
 from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
 from mainstem.doors.kafka.context import KafkaContext
@@ -16,7 +16,7 @@ from mainstem.errors import MainstemError
 
 
 class GroupConfig(NamedTuple):
-    setting: ShareSetting
+    setting: GroupSetting
     value: str
     own: bool  # the group's, not the default
 
@@ -26,7 +26,7 @@ def group_configs(context: KafkaContext, group: str, names: Collection[str] | No
     own = context.broker.shares.own_settings(group)
     return [
         GroupConfig(setting, own.get(setting.name, setting.default), setting.name in own)
-        for setting in SHARE_SETTINGS.values()
+        for setting in GROUP_SETTINGS.values()
         if not names or setting.name in names
     ]
 

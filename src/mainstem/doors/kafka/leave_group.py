@@ -23,16 +23,18 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     members = []
     for member in request.members:
         code = ErrorCode.none
+        instance = member.group_instance_id
         try:
-            call.context.groups.leave(request.group_id, member.member_id, member.group_instance_id)
+            if instance is not None and not member.member_id:
+                await call.context.groups.remove(request.group_id, instance)
+            else:
+                call.context.groups.leave(request.group_id, member.member_id, instance)
         except (Unavailable, InvalidGroupName) as error:
             return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=group_code_of(error), members=())
         except MainstemError as error:
             code = group_code_of(error)
         members.append(
-            MemberResponse(
-                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
-            )
+            MemberResponse(member_id=member.member_id, group_instance_id=instance, error_code=code)
         )
     return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, members=tuple(members))
 

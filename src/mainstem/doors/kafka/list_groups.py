@@ -7,6 +7,7 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId
 
+from mainstem.broker.group.offsets import OWN_PREFIX
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
@@ -22,7 +23,9 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
             group_type=group.kind,
         )
         for group in call.context.groups.list()
-        if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
+        if not group.name.startswith(OWN_PREFIX)
+        and (not states or group.state.lower() in states)
+        and (not kinds or group.kind.lower() in kinds)
     )
     return ListGroupsResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=groups)
 

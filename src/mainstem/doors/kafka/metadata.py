@@ -95,12 +95,14 @@ def _parse(version: int, body: bytes) -> _Wanted:
     # Version 0 has no null array: there, asking for no topic asks for all of them.
     if request.topics is None or (version == 0 and not request.topics):
         return _Wanted(None, [], may_create, *operations)
-    names = [topic.name for topic in request.topics if topic.name is not None]
-    ids = [
-        topic.topic_id.bytes
-        for topic in request.topics
-        if topic.name is None and getattr(topic, "topic_id", None) is not None
-    ]
+    names: list[str] = []
+    ids: list[bytes] = []
+    for topic in request.topics:
+        id = getattr(topic, "topic_id", None)
+        if id is not None:  # whatever name stands beside it: the Java client sends an empty one
+            ids.append(id.bytes)
+        elif topic.name is not None:
+            names.append(topic.name)
     return _Wanted(names, ids, may_create, *operations)
 
 

@@ -29,6 +29,7 @@ from kio.static.primitive import i32, i64
 from mainstem.broker.groups import Groups
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import group_code_of
+from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.doors.kafka.topic_ids import id_of, name_of
 from mainstem.doors.kafka.versions import bridge, convert
@@ -155,10 +156,17 @@ def _committed(
     return OffsetFetchResponsePartitions(
         partition_index=i32(number),
         committed_offset=i64(-1 if cursor is None else cursor.offset),
-        committed_leader_epoch=i32(-1 if cursor is None else cursor.leader_epoch),
+        committed_leader_epoch=i32(_epoch(cursor)),
         metadata="" if cursor is None else cursor.metadata,
         error_code=code,
     )
+
+
+def _epoch(cursor: Cursor | None) -> int:
+    """Of the last record read. Offsets that were copied from another cluster bring that one's along: a Java client that
+    believed in it would take all that is said here for old news, and wait for ever."""
+    known = cursor is not None and cursor.leader_epoch == LEADER_EPOCH
+    return LEADER_EPOCH if known else -1
 
 
 def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:

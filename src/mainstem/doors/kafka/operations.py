@@ -20,7 +20,13 @@ _OF = {
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
-    Kind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    Kind.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
     Kind.CLUSTER: (
         Operation.CREATE,
         Operation.ALTER,

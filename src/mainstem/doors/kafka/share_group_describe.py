@@ -19,7 +19,7 @@ from mainstem.broker.group.classic import DEAD, EMPTY
 from mainstem.broker.share.assignor import NAME
 from mainstem.broker.share.group import ShareGroup, ShareMember
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.by_topic import named_by_topic
+from mainstem.doors.kafka.by_topic import HIDDEN, hidden, named_by_topic
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.security.access import Kind
 from mainstem.doors.kafka.throttle import NO_THROTTLE
@@ -36,7 +36,10 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
 
 def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
     group = call.context.groups.get(name)
-    if isinstance(group, ShareGroup):
+    concealed = isinstance(group, ShareGroup) and hidden(
+        call, [member.assigned for member in group.members.values()]
+    )
+    if isinstance(group, ShareGroup) and not concealed:
         return DescribedGroup(
             error_code=ErrorCode.none,
             group_id=name,
@@ -50,6 +53,8 @@ def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
     code, message = ErrorCode.none, None
     if not call.context.peers.coordinates("group", name):
         code, message = ErrorCode.not_coordinator, f"another broker looks after group {name!r}"
+    elif concealed:
+        code, message = ErrorCode.topic_authorization_failed, HIDDEN
     elif group is not None or not call.context.broker.shares.has(name):
         code, message = ErrorCode.group_id_not_found, f"there is no share group {name!r}"
     return DescribedGroup(

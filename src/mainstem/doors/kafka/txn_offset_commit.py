@@ -17,7 +17,7 @@ from mainstem.broker.transactions import ProducerStamp
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import producer_code_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, StaleMemberEpoch
 
 _ABORTABLE_FROM = 4  # first version that knows TRANSACTION_ABORTABLE
 _JOINS_FROM = 5  # first version before which no AddOffsetsToTxn is sent (transaction.version 2)
@@ -39,13 +39,18 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
         outcomes = await _commit(call, request, offsets)
     except MainstemError as error:
         outcomes = [error] * len(offsets)
-    # No version of this API knows PRODUCER_FENCED.
     abortable = call.version >= _ABORTABLE_FROM
-    codes = (
-        ErrorCode.none if error is None else producer_code_of(error, fenced=False, abortable=abortable)
-        for error in outcomes
-    )
-    return _answer(request, codes)
+    return _answer(request, (_code(error, abortable=abortable) for error in outcomes))
+
+
+def _code(error: MainstemError | None, *, abortable: bool) -> ErrorCode:
+    """No version of this API knows PRODUCER_FENCED, or STALE_MEMBER_EPOCH: a Java producer that hears of that one is
+    done for, while an illegal generation has it abort and go on."""
+    if error is None:
+        return ErrorCode.none
+    if isinstance(error, StaleMemberEpoch):
+        return ErrorCode.illegal_generation
+    return producer_code_of(error, fenced=False, abortable=abortable)
 
 
 async def _commit(

@@ -1,0 +1,26 @@
+"""Groups of a broker on a simulated disk, whose clock moves when told to."""
+
+from __future__ import annotations
+
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.groups import Groups
+from mainstem.ports.clock import ManualClock
+from mainstem.testing.machine import Machine
+
+
+class GroupsStage:
+    def __init__(self, machine: Machine, **options: int) -> None:
+        self.machine = machine
+        self.clock: ManualClock = machine.clock
+        self._options = GroupOptions(**{"initial_delay_ms": 0, **options})
+
+    async def open(self) -> None:
+        self.broker = await self.machine.open()
+        self.groups = Groups(self.broker.log, self.clock, self._options)
+        self.groups.start()
+        self.groups.timers.stop()  # time passes when told to
+
+    async def restart(self) -> None:
+        await self.groups.stop()
+        await self.machine.close()
+        await self.open()
