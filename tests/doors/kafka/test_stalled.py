@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 
 from mainstem import limits
 from mainstem.doors.kafka.connection import KafkaConnection
@@ -97,6 +98,23 @@ async def test_whatever_others_send_a_client_that_stalls_holds_one_block(kafka: 
     for _ in range(2 * limits.KAFKA_LANDING_BLOCKS_MAX):
         stalled.others_send_much()
     assert stalled.held() <= limits.KAFKA_LANDING_BLOCKS_MAX
+
+
+async def test_only_so_many_clients_that_stall_hold_a_block(
+    kafka: KafkaStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "KAFKA_LANDING_FRAMES_MAX", 10)
+    monkeypatch.setattr(limits, "KAFKA_LANDING_BLOCKS_MAX", 4)
+    await kafka.broker.create_topic("t")
+    stalled = Stalled(kafka)
+    for _ in range(2):  # who is gone holds nothing, and others may
+        for _ in range(_CLIENTS):
+            stalled.add()
+            stalled.others_send_much()
+        for _ in range(10):
+            stalled.others_send_much()
+        assert 10 <= stalled.held() <= 10 + 4
+        stalled.end()
 
 
 def test_what_is_announced_and_not_sent_takes_no_memory(server: ServerProcess) -> None:

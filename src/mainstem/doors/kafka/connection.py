@@ -59,6 +59,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._stub = b""  # a length of which not all four bytes have arrived
         self._frame: memoryview | None = None  # of the request that is being received
         self._filled = 0
+        self._lands = False  # it does so in the landing
         self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
         self._line: deque[Request] = deque()
         self._waiting: deque[memoryview] = deque()
@@ -123,7 +124,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._connections.release(self._held_bytes)
         self._line.clear()
         self._waiting.clear()
-        self._frame = None
+        self._forget_frame()
         self._alike = None
 
     def pause_writing(self) -> None:
@@ -165,9 +166,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if at > nbytes:
                 self._filled = nbytes - begin
                 self._expected = length + _LENGTH_BYTES
-                if landed and at <= len(buffer):
-                    self._landing.take(at - nbytes)
+                if landed and at <= len(buffer) and self._landing.keep(at - nbytes):
                     self._frame = buffer[begin:at]
+                    self._lands = True
                 else:
                     self._frame = fresh(length)
                     self._frame[: self._filled] = buffer[begin:nbytes]
@@ -181,8 +182,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         frame = self._frame
         self._filled += nbytes
         if frame is not None and self._filled == len(frame):
-            self._frame = None
+            self._forget_frame()
             self._take(frame, shared=False)
+
+    def _forget_frame(self) -> None:
+        self._frame = None
+        if self._lands:
+            self._lands = False
+            self._landing.finished()
 
     def _checked(self, length: int) -> int:
         if not 0 < length <= self._request_bytes_max:

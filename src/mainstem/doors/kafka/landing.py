@@ -40,6 +40,9 @@ class Landing:
         self._block = memoryview(b"")
         self._at = 0
         self._blocks: deque[_Block] = deque()  # oldest first, the one that is being filled last
+        self._unfinished = (
+            0  # frames of which a part is yet to come: who falls silent meanwhile holds a block
+        )
 
     def room(self, expected: int) -> memoryview:
         """Where to receive into next: there is room for a frame of so many bytes, unless it is a large one."""
@@ -52,6 +55,18 @@ class Landing:
     def take(self, size: int) -> None:
         """So many bytes of the room are used."""
         self._at += size
+
+    def keep(self, size: int) -> bool:
+        """Have the next bytes for the rest of a frame. False: enough frames wait for theirs, it goes elsewhere."""
+        if self._unfinished >= limits.KAFKA_LANDING_FRAMES_MAX:
+            return False
+        self._unfinished += 1
+        self._at += size
+        return True
+
+    def finished(self) -> None:
+        """Such a frame is whole, or nobody sends the rest of it any more."""
+        self._unfinished -= 1
 
     def _next_block(self) -> _Block:
         blocks = self._blocks
