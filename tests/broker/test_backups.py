@@ -283,7 +283,8 @@ def test_the_command_line_backs_up_a_server_and_a_directory_and_brings_both_back
     flags = ("--text", "off", "--kafka", "off")
     with ServerProcess(tmp_path / "data", *flags) as server:
         url = f"http://{server.address('http')}"
-        httpx.post(f"{url}/v0/topics/orders", json={"records": [{"data": {"id": 1}}]}).raise_for_status()
+        written = {"records": [{"data": {"id": 1}}]}
+        httpx.post(f"{url}/v0/topics/orders", json=written, timeout=60).raise_for_status()
         made = _mainstem("backup", str(tmp_path / "online"), "--url", url)
         assert made.returncode == 0, made.stderr
         locked = _mainstem("backup", str(tmp_path / "offline"), "--data-dir", str(tmp_path / "data"))

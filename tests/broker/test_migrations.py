@@ -32,7 +32,7 @@ from mainstem.testing.server import ServerProcess
 pytestmark = pytest.mark.slow
 
 _QUIET = {"log_level": 0}
-_WAIT_S = 20
+_WAIT_S = 60
 
 
 def _mainstem(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -45,7 +45,7 @@ def _consumed(server: ServerProcess, count: int, topic: str = "t") -> list[int]:
         consumer.assign([TopicPartition(topic, 0, 0)])
         found: list[int] = []
         while len(found) < count:
-            messages = consumer.consume(count, 10)
+            messages = consumer.consume(count - len(found), 10)
             assert messages
             found += [int((one.value() or b"")[:6]) for one in messages if one.error() is None]
         return found

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from mainstem.cli.cluster import cluster, judge
 from mainstem.client.clusters import BrokerView, ClusterView
 from mainstem.errors import MainstemError, Unreachable
+from mainstem.testing.certificates import make_self_signed
 from mainstem.testing.server import ServerProcess
 
 
@@ -76,3 +77,13 @@ def test_a_server_alone_is_a_cluster_of_one(tmp_path: Path) -> None:
         checked = CliRunner().invoke(cluster, ["doctor", "--url", url])
         assert checked.exit_code == 0
         assert "ok" in checked.output
+
+
+def test_brokers_with_tls_are_asked_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made / "cert.pem"))
+    flags = ("--tls-cert", str(made / "cert.pem"), "--tls-key", str(made / "key.pem"))
+    with ServerProcess(tmp_path / "data", *flags) as server:
+        asked = CliRunner().invoke(cluster, ["doctor", "--url", f"https://{server.address('http')}"])
+    assert asked.exit_code == 0, asked.output
+    assert "at position" in asked.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mainstem.cli import store_findings
 from mainstem.cli.main import COMMANDS
 from mainstem.testing.broker import ThrowAwayBroker
 
@@ -119,7 +121,9 @@ def test_a_clock_that_is_off_and_another_version(
     outcome = online("doctor", *_FREE, "--json")
     [(level, text)] = _about(outcome, "clock")
     assert level == "problem"
-    assert text.startswith(("this clock is 3600 s ahead of", "this clock is 3599 s ahead of"))
+    told = re.match(r"this clock is (\d+) s ahead of", text)
+    assert told is not None
+    assert int(told[1]) == pytest.approx(3600, abs=60)  # as long as the answer may take
     [(level, text)] = _about(outcome, "server")
     assert (level, "this is version 99.0" in text) == ("problem", True)
 
@@ -155,7 +159,7 @@ def test_java_is_only_a_note(plain: Shell, monkeypatch: pytest.MonkeyPatch, tmp_
 def test_no_server_is_one_clear_sentence_at_once(plain: Shell, arguments: list[str]) -> None:
     began = time.monotonic()
     outcome = plain(*arguments, "--url", f"http://{_CLOSED}")
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20  # not as long as it would wait for one that comes back
     assert outcome.code == 1
     assert outcome.out == b""
     assert outcome.err.startswith(
@@ -210,9 +214,30 @@ def test_the_completion_knows_the_commands(plain: Shell) -> None:
 
 
 def test_help_comes_at_once() -> None:
+    """Counted in time of the processor, of which others take none away."""
     took = []
     for _ in range(3):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "mainstem", "--help"], stdout=subprocess.DEVNULL, check=True)
-        took.append(time.perf_counter() - began)
+        command = [sys.executable, "-m", "mainstem", "--help"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        took.append(used.ru_utime + used.ru_stime)
     assert min(took) < 0.3
+
+
+def test_the_store_of_brokers_is_tried_before_they_start(
+    plain: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_findings, "_ANSWER_S", 0.5)
+    folder = tmp_path / "bucket"
+    sound = plain("doctor", *_FREE, "--store", folder.as_uri(), "--json")
+    assert [level for level, _ in _about(sound, "store")] == ["ok"]
+    assert [level for level, _ in _about(sound, "store's clock")] == ["ok"]
+    assert [path for path in folder.rglob("*") if path.is_file()] == []  # nothing is left of it
+    nobody = f"s3://bucket/x?endpoint=http://{_CLOSED}&region=r&access_key_id=a&secret_access_key=HIDDEN"
+    wrong = plain("doctor", *_FREE, "--store", nobody, "--etcd", _CLOSED, "--json")
+    [(level, text)] = _about(wrong, "store")
+    assert (wrong.code, level, "check the endpoint" in text) == (1, "problem", True)
+    assert "HIDDEN" not in wrong.text
+    assert [level for level, _ in _about(wrong, "etcd")] == ["problem"]

@@ -24,7 +24,7 @@ def test_what_pipelines_report_is_a_line_an_output_and_json_for_programs(
         "outputs": [{**output, "positions": [["clicks", 0, 1]]}],
         "error": "topic 'orders.large' is full",
     }
-    httpx.post(f"{broker.url}/v0/pipelines/report", json=report).raise_for_status()
+    httpx.post(f"{broker.url}/v0/pipelines/report", json=report, timeout=60).raise_for_status()
     shown = online("pipeline", "status").text.splitlines()
     assert shown[1].split()[:8] == ["enrich", "failed", "large", "orders.large", "7", "40", "4", "2"]
     assert shown[-1] == "enrich: topic 'orders.large' is full"

@@ -18,6 +18,7 @@ from mainstem.testing.server import ServerProcess
 from mainstem.testing.text import TextClient
 
 
+@pytest.mark.usefixtures("cold_starts")
 def test_it_says_where_it_listens_and_takes_the_file_away_at_the_end(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         ports = json.loads(server.ports_file.read_text())
@@ -31,6 +32,7 @@ def test_it_says_where_it_listens_and_takes_the_file_away_at_the_end(tmp_path: P
         assert server.stray_output == ""
 
 
+@pytest.mark.usefixtures("cold_starts")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_everything_acknowledged_is_there_after_a_restart(tmp_path: Path, number: signal.Signals) -> None:
     with ServerProcess(tmp_path / "data") as server:
@@ -73,7 +75,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server, TextClient(server.address("text")) as client:
         client.ask("REGISTER t")
         # A client that never reads keeps the drain waiting.
-        client.socket.settimeout(0.5)
+        client.socket.settimeout(2)
         with contextlib.suppress(TimeoutError):
             while True:
                 client.send(*["METRICS"] * 1000)

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 
 from mainstem.testing.broker import ThrowAwayBroker
+from mainstem.testing.cluster import eventually
 
 from .conftest import Shell
 
@@ -24,6 +26,13 @@ def test_everything_from_the_start(online: Shell, broker: ThrowAwayBroker) -> No
     assert (found["topic"], found["offset"], found["key"], found["value"]) == ("t", 0, "k", '{"a":[1,2.5]}')
 
 
+def _streams(broker: ThrowAwayBroker) -> float:
+    """How many are watching."""
+    with urllib.request.urlopen(f"{broker.url}/v0/metrics", timeout=60) as answer:
+        (line,) = [line for line in answer if line.startswith(b"mainstem_http_streams ")]
+    return float(line.split()[1])
+
+
 def test_gaps_and_deleted_topics_are_said(online: Shell, broker: ThrowAwayBroker) -> None:
     broker.client.create_topic("t", cap_records=2)
     broker.client.produce_many("t", [1, 2, 3, 4])
@@ -32,7 +41,13 @@ def test_gaps_and_deleted_topics_are_said(online: Shell, broker: ThrowAwayBroker
         b"3\n4\n",
         "warning: t: records 0 to 1 are gone (from_seq_too_old)\n",
     )
-    deleting = threading.Timer(0.2, lambda: broker.client.delete_topic("t"))
+    eventually(lambda: _streams(broker), lambda count: count == 0)  # those of other tests
+
+    def delete() -> None:
+        eventually(lambda: _streams(broker), lambda count: count == 1)
+        broker.client.delete_topic("t")
+
+    deleting = threading.Thread(target=delete)
     deleting.start()
     outcome = online("tail", "t")
     deleting.join()

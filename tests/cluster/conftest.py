@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.ports.commitlog.places import SharedPlace
-from mainstem.testing.cluster import BrokerProcesses, broker_processes
+from mainstem.broker.broker import Broker
+from mainstem.testing.cluster import BrokerProcesses, broker_processes, brokers_here
 from mainstem.testing.etcd import EtcdCluster
 from mainstem.testing.s3 import S3Server
 
@@ -25,13 +24,8 @@ def folder_brokers(tmp_path: Path) -> Iterator[BrokerProcesses]:
 @pytest.fixture
 async def two_brokers(tmp_path: Path) -> AsyncIterator[list[Broker]]:
     """In this process, over a bucket that is a folder."""
-    place = SharedPlace((tmp_path / "bucket").as_uri())
-    async with AsyncExitStack() as stack:
-        opened = []
-        for name in ("one", "two"):
-            opened.append(await Broker.open(BrokerOptions(tmp_path / name, place=place)))
-            stack.push_async_callback(opened[-1].close)
-        yield opened
+    async with brokers_here(tmp_path, "one", "two") as brokers:
+        yield brokers
 
 
 @pytest.fixture(params=["folder", "s3", "etcd"])
@@ -41,10 +35,11 @@ def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPr
         with broker_processes(tmp_path, "--store", (tmp_path / "bucket").as_uri()) as brokers:
             yield brokers
     elif request.param == "s3":
-        with S3Server(tmp_path / "s3") as server:
-            server.make_bucket("log")
-            with broker_processes(tmp_path, "--store", server.url("log")) as brokers:
-                yield brokers
+        server: S3Server = request.getfixturevalue("s3_server")
+        bucket = f"log-{uuid.uuid4()}"
+        server.make_bucket(bucket)
+        with broker_processes(tmp_path, "--store", server.url(bucket)) as brokers:
+            yield brokers
     else:
         with EtcdCluster(tmp_path / "etcd") as etcd:
             store = (tmp_path / "bucket").as_uri()

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker import Broker
 from mainstem.broker.group.assignors import Partitions
 from mainstem.broker.group.consumer import ConsumerGroup
 from mainstem.broker.group.consumer_member import Beat
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
-from mainstem.errors import BrokerFenced, StaleMemberEpoch
+from mainstem.errors import StaleMemberEpoch
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.testing.cluster import BrokerProcesses, eventually
 from mainstem.testing.turns import until
 
@@ -68,15 +65,10 @@ class Member:
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[list[Coordinator]]:
-    place = SharedPlace((tmp_path / "bucket").as_uri())
-    brokers = [await Broker.open(BrokerOptions(tmp_path / name, place=place)) for name in ("one", "two")]
-    await brokers[0].create_topic("t", partitions=4)
-    await brokers[1].log.barrier()
-    yield [Coordinator(broker) for broker in brokers]
-    for broker in brokers:
-        with suppress(BrokerFenced):
-            await broker.close()
+async def two(two_brokers: list[Broker]) -> list[Coordinator]:
+    await two_brokers[0].create_topic("t", partitions=4)
+    await two_brokers[1].log.barrier()
+    return [Coordinator(broker) for broker in two_brokers]
 
 
 async def test_members_go_on_at_a_broker_that_has_yet_to_hear_of_them(two: list[Coordinator]) -> None:
@@ -233,7 +225,7 @@ class Writer:
 def coordinator(brokers: BrokerProcesses, asked: str) -> int:
     """The number of the broker that looks after the group."""
     admin = AdminClient({"bootstrap.servers": str(brokers[asked].address("kafka")), "log_level": 0})
-    return int(admin.describe_consumer_groups(["g"])["g"].result(10).coordinator.id)
+    return int(admin.describe_consumer_groups(["g"])["g"].result(60).coordinator.id)
 
 
 @pytest.mark.slow

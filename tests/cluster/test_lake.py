@@ -36,7 +36,7 @@ def _produced(brokers: BrokerProcesses, topic: str, count: int) -> list[list[obj
     for number in range(count):
         producer.produce(topic, json.dumps({"n": number}), f"k{number % 7}", on_delivery=told)
         if number % 100 == 99:
-            assert producer.flush(30) == 0  # several commits
+            assert producer.flush(60) == 0  # several commits
     return sorted(found)
 
 
@@ -49,7 +49,7 @@ def _consumed(address: str, topic: str, count: int) -> list[list[object]]:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(2)])
         found: list[list[object]] = []
         while len(found) < count:
-            messages = consumer.consume(count, 10)
+            messages = consumer.consume(count - len(found), 60)
             assert messages
             assert all(message.error() is None for message in messages)
             found += [[one.partition(), one.offset(), (one.value() or b"").decode()] for one in messages]
@@ -80,7 +80,7 @@ def _pages_asked_for(brokers: BrokerProcesses) -> int:
     """How often somebody read batches through a broker."""
     found = 0
     for one in brokers.running.values():
-        with urllib.request.urlopen(f"http://{one.last_address('http')}/v0/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{one.last_address('http')}/v0/metrics", timeout=60) as answer:
             for line in answer.read().decode().splitlines():
                 if line.startswith("mainstem_http_requests_total") and "/batches" in line:
                     found += int(float(line.rpartition(" ")[2]))
@@ -94,7 +94,7 @@ def test_a_topic_in_a_bucket_is_the_same_through_kafka_spark_and_iceberg(tmp_pat
         with broker_processes(tmp_path, "--store", store, "--text", "off") as brokers:
             brokers.start("one", "two")
             admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **_QUIET})
-            admin.create_topics([NewTopic("orders", 2)])["orders"].result(20)
+            admin.create_topics([NewTopic("orders", 2)])["orders"].result(60)
             on = brokers.request("one", "PUT", "/v0/topics/orders/table", {"enabled": True})
             assert on.status < 300, on.json
             produced = _produced(brokers, "orders", 600)
@@ -105,9 +105,10 @@ def test_a_topic_in_a_bucket_is_the_same_through_kafka_spark_and_iceberg(tmp_pat
             assert worked["before"] == worked["after"] == produced
             assert _pages_asked_for(brokers) == 0  # Spark took all of it from the bucket
             page = f"{url}/v0/topics/orders/batches?partition=0&from=0&max_bytes=1"
-            urllib.request.urlopen(page, timeout=10).close()
+            urllib.request.urlopen(page, timeout=60).close()
             assert _pages_asked_for(brokers) == 1  # which would have been seen
 
+            brokers.barrier("one")  # the other one was told
             status = brokers.request("one", "GET", "/v0/lake/status").json
             assert server.secret_access_key not in json.dumps(status)
             (topic,) = [one for one in status["topics"] if one["topic"] == "orders"]

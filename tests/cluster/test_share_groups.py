@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker import Broker
 from mainstem.broker.share.shares import Acquired, Wanted
-from mainstem.errors import BrokerFenced
 from mainstem.ledger.cluster_commands import ExpireBroker
 from mainstem.ledger.share_commands import Verdict
-from mainstem.ports.commitlog.places import SharedPlace
 
 _WANTED = Wanted(3, 1 << 20, exact=True)
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[list[Broker]]:
-    place = SharedPlace((tmp_path / "bucket").as_uri())
-    brokers = [await Broker.open(BrokerOptions(tmp_path / name, place=place)) for name in ("one", "two")]
-    await brokers[0].create_topic("t")
-    await brokers[0].append_values("t", [b"%d" % number for number in range(12)])
-    await brokers[0].shares.change_settings("g", [("share.auto.offset.reset", "earliest")], [])
-    await brokers[1].log.barrier()
-    yield brokers
-    for broker in brokers:
-        with suppress(BrokerFenced):  # it was expired
-            await broker.close()
+async def two(two_brokers: list[Broker]) -> list[Broker]:
+    one, other = two_brokers
+    await one.create_topic("t")
+    await one.append_values("t", [b"%d" % number for number in range(12)])
+    await one.shares.change_settings("g", [("share.auto.offset.reset", "earliest")], [])
+    await other.log.barrier()
+    return two_brokers
 
 
 def _offsets(acquired: object) -> list[int]:

@@ -18,11 +18,11 @@ from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.testing.batches import produced
 from mainstem.testing.history import scan
 from mainstem.testing.machine import DIRECTORY, Machine
-from mainstem.testing.turns import until
+from mainstem.testing.turns import finished, until
 
 
-async def _work(broker: Broker) -> None:
-    """A bit of everything that the state holds."""
+async def _work(broker: Broker, *, waiting: bool = False) -> None:
+    """A bit of everything that the state holds. `waiting`: there is a checkpoint at the end of every object."""
     await broker.create_topic("t", partitions=2)
     await broker.create_topic("relaxed", config=TopicConfig(durability="disk"))
     await broker.create_topic("capped", config=TopicConfig(cap_records=7))
@@ -34,6 +34,8 @@ async def _work(broker: Broker) -> None:
         await broker.append_values("capped", [b"c"])
         await broker.append_values("aging", [b"a"])
         await broker.append_values("gone", [b"g"])
+        if waiting:
+            await finished(broker)
     await broker.delete_topic("gone")
     await broker.trim("t", 3)
     await broker.log.propose(DeleteRecords(broker.topic("t").streams[1], ((5, 7),)))
@@ -131,7 +133,8 @@ async def test_a_child_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> Non
 
 async def test_a_restart_replays_only_what_follows_the_checkpoint(machine: Machine) -> None:
     broker = await machine.open()
-    await _work(broker)
+    await _work(broker, waiting=True)
+    await finished(broker)
     await machine.kill()
     port = await machine.open_port()
     recovered = await recover(port)
@@ -161,7 +164,7 @@ async def test_a_clean_stop_leaves_nothing_to_replay(machine: Machine) -> None:
 
 async def test_a_damaged_newest_checkpoint_falls_back_to_the_older_one(machine: Machine) -> None:
     broker = await machine.open()
-    await _work(broker)
+    await _work(broker, waiting=True)
     before = await _everything(broker)
     await machine.close()
     folder = DIRECTORY / "checkpoints"
@@ -182,6 +185,7 @@ async def test_the_older_checkpoint_still_works_after_everything_was_trimmed_and
     for _ in range(6):
         for _ in range(20):
             await broker.append_values("t", [b"." * 200])
+            await finished(broker)
         await broker.trim("t", broker.partition("t").end - 2)
     port = machine.port
     await until(lambda: port.objects()[0].number > 3)
@@ -205,6 +209,7 @@ async def test_commands_alone_make_a_checkpoint_due_as_well(machine: Machine) ->
     await broker.create_topic("t")
     for number in range(400):
         await broker.commit_offset("g", "t", number, metadata="m" * 50)
+    await finished(broker)
     await machine.kill()
     port = await machine.open_port()
     assert (await recover(port)).checkpoint_position > 0

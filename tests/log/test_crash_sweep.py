@@ -80,13 +80,6 @@ async def _verify(machine: Machine, history: History, *, lossless: bool, seed: i
     await machine.close()
 
 
-async def _reboot(machine: Machine, policy: Policy, seed: int) -> None:
-    if policy == "kept":
-        await machine.kill()
-    else:
-        await machine.lose_power(policy, seed)
-
-
 async def _total_calls(monkeypatch: pytest.MonkeyPatch, seed: int) -> int:
     step_instead_of_threads(monkeypatch, seed)
     machine, history = Machine(), History()
@@ -112,7 +105,7 @@ async def test_nothing_promised_is_broken_wherever_the_power_goes(
     for point in _points(total, sweep_seed, chaos):
         machine, history = await _crashed(monkeypatch, sweep_seed, point)
         try:
-            await _reboot(machine, policy, point)
+            await machine.crash(policy, point)
             await _verify(machine, history, lossless=policy == "kept", seed=sweep_seed)
         except BaseException as error:
             error.add_note(f"the crash came after call {point} of {total}, {policy}")
@@ -131,11 +124,11 @@ async def test_a_crash_during_recovery_breaks_nothing_either(
         again = randomness.randint(1, _CALLS_OF_A_START)
         machine, history = await _crashed(monkeypatch, sweep_seed, point)
         try:
-            await _reboot(machine, policy, point)
+            await machine.crash(policy, point)
             machine.files.crash_after(again)
             with contextlib.suppress(SimulatedCrash, MainstemError):
                 await machine.open()
-            await _reboot(machine, policy, again)
+            await machine.crash(policy, again)
             await _verify(machine, history, lossless=policy == "kept", seed=sweep_seed)
         except BaseException as error:
             error.add_note(

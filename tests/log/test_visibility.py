@@ -77,7 +77,7 @@ async def test_a_relaxed_append_is_acked_and_seen_while_the_sync_is_still_runnin
     broker, port = await _opened(machine, durability)
     await broker.append_values("t", [b"first"])  # this one waits for the ceiling
     await _hold_syncs(broker, port)
-    appended = await asyncio.wait_for(broker.append_values("t", [b"second"]), 10)
+    appended = await asyncio.wait_for(broker.append_values("t", [b"second"]), 30)
     assert appended.base_offset == 1
     assert [record.value for record in await broker.read("t", 0)] == [b"first", b"second"]
     port.sync_gate.set()
@@ -137,7 +137,7 @@ async def test_relaxed_appends_past_the_synced_ceiling_wait_for_a_sync(
     assert _ceiling(broker) == 9
     await _hold_syncs(broker, port)
     for number in range(1, 9):
-        assert (await asyncio.wait_for(broker.append_values("t", [b"x"]), 10)).base_offset == number
+        assert (await asyncio.wait_for(broker.append_values("t", [b"x"]), 30)).base_offset == number
     past = _start(broker, b"past")
     await until(lambda: broker.log.ledger.streams.end[0] == 10)
     await settle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import NotFound, StoreUnreachable
-from mainstem.ports.files import OsFiles
+from mainstem.ports.files import File, OsFiles
 from mainstem.ports.objectstore.blocks import HEADER, BlockFolder
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
@@ -257,6 +258,24 @@ async def test_a_full_disk_is_no_reason_to_fail_a_read() -> None:
     files.space_returns()
     assert [name for name in files.listdir(Path("/cache")) if name.endswith(".tmp")] == []
     assert await cache.get_ranges("key", [(0, 1024)]) == [CONTENT]
+
+
+async def test_a_disk_that_became_read_only_is_no_reason_to_fail_a_read(tmp_path: Path) -> None:
+    class ReadOnlyFiles(OsFiles):
+        def create(self, path: Path) -> File:
+            raise OSError(errno.EROFS, "read-only file system")
+
+        def unlink(self, path: Path) -> None:
+            raise OSError(errno.EROFS, "read-only file system")
+
+    store = await filled(key=CONTENT)
+    for files in (OsFiles(), ReadOnlyFiles()):
+        cache = CachedObjectStore(
+            store, tmp_path, block_bytes=100, disk_bytes=250, memory_bytes=0, files=files
+        )
+        assert await cache.get_ranges("key", [(0, 1024)]) == [CONTENT]
+        files_of(tmp_path)[0].write_bytes(b"damaged")
+    await cache.delete("key")
 
 
 def test_two_keys_never_share_a_block(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import open_store, shown
 from mainstem.ports.objectstore.ranges import coalesced
 from mainstem.ports.objectstore.retries import Retries, RetryBudget
+from mainstem.testing.ports import kept_ports
 from mainstem.testing.s3 import S3Server
 
 
@@ -206,9 +206,7 @@ async def test_a_missing_bucket_is_named(s3_server: S3Server) -> None:
 
 
 async def test_an_endpoint_that_does_not_answer_is_named() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    (port,) = kept_ports(1)
     pauses: list[float] = []
     url = f"s3://bucket?endpoint=http://127.0.0.1:{port}&access_key_id=a&secret_access_key=b"
     store = open_store(url, retries=retries(pauses, attempts=3)[0])
@@ -278,6 +276,13 @@ async def test_two_replacing_puts_that_meet_in_the_store_are_tried_again(
         ),
         (exceptions.GenericError("status code: 429 Too Many"), StoreUnreachable, "429"),
         (exceptions.GenericError("status code: 400 <Code>InvalidRequest</Code>"), StoreRefused, "400"),
+        (exceptions.GenericError("status code: 400 <Code>RequestTimeout</Code>"), StoreUnreachable, "400"),
+        (exceptions.GenericError("status code: 400 <Code>ExpiredToken</Code>"), StoreRefused, "credentials"),
+        (
+            exceptions.PermissionDeniedError("status code: 403 <Code>RequestTimeTooSkewed</Code>"),
+            StoreRefused,
+            "clock",
+        ),
         (exceptions.GenericError("kind: Timeout TimedOut"), StoreUnreachable, "no answer in time"),
         (
             exceptions.GenericError("http://169.254.169.254/latest/api/token timed"),

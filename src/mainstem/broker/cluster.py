@@ -36,11 +36,15 @@ class Cluster:
         self._addresses: tuple[tuple[str, str], ...] = ()
         self._heard: dict[int, tuple[_Heard, float]] = {}  # of other members, and since when it is the same
         self._looked = clock.monotonic()  # when others were last looked at
+        # Of whom too little was heard by then to send clients there.
+        self._suspects: frozenset[int] = frozenset()
         self._beating: asyncio.Task[None] | None = None
         self._chosen: dict[str, int] = {}  # answers of `chosen`, as long as nobody comes or goes
         self._chosen_at = -1
         self._changed: list[Callable[[], None]] = []
         self._told_state = -1
+        self._beat_since: float | None = None  # when the heartbeat under way was proposed
+        self._beat_failure: str | None = None  # why the last one was not committed
         self.clock_off_ms: int | None = None  # against the store's clock; None: not known
 
     @property
@@ -58,6 +62,11 @@ class Cluster:
         """Equal as long as nobody comes or goes."""
         return self._log.ledger.members.digest
 
+    @property
+    def leaders_state(self) -> int:
+        """Equal as long as every stream has the same leader."""
+        return self.state ^ hash(self._suspects)
+
     def members(self) -> Sequence[Member]:
         """Everybody who serves, by number. A broker that has not joined counts itself only if nobody else is there."""
         there = list(self._log.ledger.members)
@@ -66,6 +75,16 @@ class Cluster:
     @property
     def here(self) -> Member:
         return Member(self.broker, self._log.epoch, self._addresses, self._zone, self._node)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this broker writes nothing now, if so: for good, or because the log does not take its heartbeat."""
+        if self._log.refusal is not None:
+            return str(self._log.refusal)
+        waited_s = 0.0 if self._beat_since is None else self._clock.monotonic() - self._beat_since
+        if self._beat_failure is None and waited_s > limits.MEMBER_SILENT_S:
+            return f"the log has not taken its heartbeat for {waited_s:.0f} s: see whether the store answers"
+        return self._beat_failure
 
     # Who does what
 
@@ -94,10 +113,14 @@ class Cluster:
         return self._choice(f"{kind} {name}")
 
     def leader(self, stream: int, zone: str = "") -> int:
-        """The broker that clients had better go to for a stream. Any other serves them as well."""
-        if not zone:
+        """The broker that clients had better go to for a stream. Any other serves them as well.
+
+        So it need not be certain that one is gone to send them elsewhere, and they write on two seconds sooner: most
+        of them ask once a second."""
+        if not zone and not self._suspects:
             return self._choice(f"stream {stream}")
-        return placement.preferred(f"stream {stream}", self.members(), zone) or self.broker
+        live = [member for member in self.members() if member.broker not in self._suspects]
+        return placement.preferred(f"stream {stream}", live, zone) or self.broker
 
     def _choice(self, thing: str) -> int:
         if not self.shared:
@@ -153,15 +176,35 @@ class Cluster:
             try:
                 if sharing.expired:
                     await self._rejoin(sharing)
-                elif sharing.idle_s() >= limits.MEMBER_HEARTBEAT_S:
+                elif sharing.idle_s() >= self._beat_every_s():
+                    self._beat_since = self._clock.monotonic()
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
+                self._beats()
                 self._tell()
             except (BrokerFenced, Stale):
                 await asyncio.sleep(limits.MEMBER_REJOIN_S)
             except MainstemError as error:
-                _log.warning("no heartbeat", error=str(error))
+                self._beats_not(error)
             await asyncio.sleep(limits.MEMBER_HEARTBEAT_S / 4)
+
+    def _beat_every_s(self) -> float:
+        """Nobody misses a broker that is alone. Whoever joins is seen long before it would."""
+        alone = len(self._log.ledger.members) <= 1
+        return limits.MEMBER_ALONE_HEARTBEAT_S if alone else limits.MEMBER_HEARTBEAT_S
+
+    def _beats(self) -> None:
+        self._beat_since = None
+        if self._beat_failure is not None:
+            self._beat_failure = None
+            _log.info("heartbeats are committed again")
+
+    def _beats_not(self, error: MainstemError) -> None:
+        """Told once: until it is over there is nothing new to tell."""
+        self._beat_since = None
+        if self._beat_failure is None:
+            _log.warning("no heartbeat", error=str(error))
+        self._beat_failure = str(error)
 
     async def _rejoin(self, sharing: Sharing) -> None:
         """Others took this broker for dead: what it proposed since then was refused."""
@@ -194,7 +237,17 @@ class Cluster:
                 self._heard[broker] = (heard, now)
             elif now - known[1] >= limits.MEMBER_SILENT_S:
                 found.append((broker, *heard))
+        self._suspect(now)
         return found
+
+    def _suspect(self, now: float) -> None:
+        """Whoever is silent while this broker's own commits get through."""
+        speaks = self._sharing is not None and self._sharing.idle_s() < limits.MEMBER_SUSPECT_S
+        self._suspects = frozenset(
+            broker
+            for broker, (_, since) in self._heard.items()
+            if speaks and now - since >= limits.MEMBER_SUSPECT_S
+        )
 
 
 _CHOICES_KEPT = 100_000

@@ -76,7 +76,7 @@ async def migrate(
             await port.close()
     finally:
         await adoption.close()
-    await _verify(plan, place, target)
+    await check_arrival(plan, place, target)
     return report
 
 
@@ -93,13 +93,13 @@ async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
             async for _ in replay(reader, ledger):
                 pass
             plan = await asyncio.to_thread(plan_migration, _Glance(files, directory, reader), ledger)
-            plan.files += await _files_of_tables(plan, store)
+            plan.files += await files_of_tables(plan, store)
         finally:
             await reader.close()
     return plan.report(b"" if log is None else log.whole, dry_run=True)
 
 
-async def _files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[PlannedFile]:
+async def files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[PlannedFile]:
     """Metadata and manifests, and rows of tables that are no topic's. The first broker of the new log has them name
     files where they are then. Raises InvalidInput for a table with which it could not."""
     if not plan.tables:
@@ -200,7 +200,7 @@ async def _planned(
                 f"{len(elsewhere)} older files of the log are in an object store alone: name it with --objects"
             )
         plan = await asyncio.to_thread(plan_migration, port, recovered.ledger)
-        plan.files += await _files_of_tables(plan, store)
+        plan.files += await files_of_tables(plan, store)
         return port, plan
     except BaseException:
         await port.close()
@@ -223,7 +223,8 @@ async def _open(directory: Path, cold: ObjectStore | None) -> LocalCommitLog:
     return await TieredCommitLog.open_tiered(directory, cold)
 
 
-async def _verify(plan: MigrationPlan, place: SharedPlace, target: ObjectStore) -> None:
+async def check_arrival(plan: MigrationPlan, place: SharedPlace, target: ObjectStore) -> None:
+    """That the log in its new place is what was planned. Raises LogDamaged."""
     port = await open_shared(place, broker=None)
     try:
         await verify_migration(plan, port, target)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.objects_move import move_objects
 from mainstem.errors import InvalidConfig
 from mainstem.log.checkpoints import ChildCheckpoints, SharedChildCheckpoints
@@ -27,6 +27,7 @@ from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.files import Lock, OsFiles, make_directories
 from mainstem.ports.host import boot_id
 from mainstem.ports.objectstore.cache import CachedObjectStore
+from mainstem.ports.objectstore.forgiving import ForgivingObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -37,6 +38,7 @@ _MEMORY = "broker.json"  # the number that a shared log gave to the broker of th
 _LOCK = "BROKER-LOCK"
 _CACHE = "cache"
 _TOKEN_BYTES = 8
+_log = events.named("opening")
 
 
 async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tuple[Log, Lock | None]:
@@ -77,11 +79,12 @@ async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, 
         except BaseException:
             await port.close()
             raise
-        log = await _opened(port, options, clock, store)
+        lasting = ForgivingObjectStore(store)
+        log = await _opened(port, options, clock, lasting)
         try:
             await check_owned(port, store, log.ledger)
             if not await missing_notes(port, log.ledger):
-                log.tier(store, clock, random, hot)
+                log.tier(lasting, clock, random, hot)
                 return log
         except BaseException:
             await log.close()
@@ -131,7 +134,7 @@ async def _join(
                     shared=True,
                     linger_ms=place.linger_ms,
                 ),
-                objects=open_store(place.store),
+                objects=ForgivingObjectStore(open_store(place.store)),
                 save_at=SharedChildCheckpoints(place).save_at,
             )
         except BaseException:
@@ -171,11 +174,14 @@ class _Memory:
             return cls(random.token(_TOKEN_BYTES).hex())
 
     def save(self, directory: Path) -> None:
-        """If it is lost the broker gets another number, and nothing else happens."""
+        """If it is lost the broker gets another number, and nothing else happens: a full disk is no reason to stop."""
         text = json.dumps({"token": self.token, "broker": self.broker, "log": self.log})
         temporary = directory / f"{_MEMORY}.new"
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(directory / _MEMORY)
+        try:
+            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.replace(directory / _MEMORY)
+        except OSError as error:
+            _log.warning("the broker's number is not kept", directory=str(directory), error=str(error))
 
 
 def linger_ms(asked: int | None, *, etcd: bool) -> int:

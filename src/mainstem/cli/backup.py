@@ -26,17 +26,39 @@ if TYPE_CHECKING:
 @click.option(
     "--objects", default="", metavar="URL", help="With --data-dir: where older files of its log are."
 )
+@click.option("--store", default="", metavar="URL", help="Copy a log that brokers share, from where it is.")
+@click.option(
+    "--etcd", default="", metavar="HOST:PORT,…", help="With --store: the members of the etcd that orders it."
+)
 @as_json_option
-def backup(server: Server, destination: str, data_dir: Path | None, objects: str, as_json: bool) -> None:
+def backup(
+    server: Server,
+    destination: str,
+    data_dir: Path | None,
+    objects: str,
+    store: str,
+    etcd: str,
+    as_json: bool,
+) -> None:
     """Copy everything as of now to a folder or a bucket, older files of the log in an object store included.
 
     The server goes on serving; a folder is one of its machine. A second backup to the same place copies only what
     is new. A backup that was cut off is never taken for a whole one.
+
+    With --store the log of several brokers is copied, by this process, to a place that is empty. Brokers open the
+    copy as it is (`mainstem serve --store DESTINATION`), and to bring it back is to copy it again.
     """
     if objects and data_dir is None:
         raise click.UsageError("a server knows its object store: --objects goes with --data-dir")
+    if (store and data_dir is not None) or (etcd and not store):
+        raise click.UsageError(
+            "name one log: --data-dir, or --store with --etcd if etcd orders it, or a server"
+        )
     if "://" not in destination:
         destination = str(Path(destination).absolute())
+    if store:
+        _back_up_shared(store, etcd, destination, as_json)
+        return
     if data_dir is not None:
         import asyncio
 
@@ -52,6 +74,25 @@ def backup(server: Server, destination: str, data_dir: Path | None, objects: str
     click.echo(
         f"backup {report.name}: {report.files} files, {_mb(report.bytes)}, {_mb(report.copied_bytes)} of it new"
         + (f"; {report.store_files} files of the object store" if report.store_files else "")
+    )
+
+
+def _back_up_shared(store: str, etcd: str, destination: str, as_json: bool) -> None:
+    import asyncio
+
+    from mainstem.broker.shared_backups import back_up_shared
+    from mainstem.ports.commitlog.places import SharedPlace
+
+    source = SharedPlace(store, tuple(filter(None, etcd.split(","))))
+    to = SharedPlace(destination)
+    report = asyncio.run(back_up_shared(source, to, showing=partial(_progress, "copying")))
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+        return
+    copied = _mb(report.object_bytes + report.file_bytes)
+    click.echo(
+        f"backup of {report.topics} topics with {report.records} records, up to position {report.position}: {copied} "
+        f"copied to {to.name} and compared"
     )
 
 

@@ -66,7 +66,7 @@ def doctor(ctx: click.Context, server: Server, as_json: bool) -> None:
         from mainstem.client.clusters import ask_each
 
         seen = await client.cluster()
-        return seen, await ask_each(seen, server.api_key)
+        return seen, await ask_each(seen, server.api_key, client.url.partition("://")[0])
 
     seen, answers = server.run(work)
     found = judge(seen, answers)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstem.cli import findings
+from mainstem.cli import findings, store_findings
 from mainstem.cli.findings import Finding
 from mainstem.cli.output import print_json
 from mainstem.cli.target import Target, takes_target
@@ -26,11 +26,11 @@ _SIGNS = {"ok": "  ok     ", "note": "  note   ", "problem": "! problem"}
 
 
 @click.command()
-@takes_target("http", "text", "kafka", "kafka_advertise")
+@takes_target("http", "text", "kafka", "kafka_advertise", "store", "etcd", "objects")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_context
 def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
-    """Look for what keeps Mainstem from working here: ports, disk, permissions, clocks, versions, Java.
+    """Look for what keeps Mainstem from working here: ports, disk, permissions, stores, clocks, versions, Java.
 
     Takes the same settings as `mainstem serve`. Exits with 1 if there is a problem, else with 0.
     """
@@ -52,6 +52,7 @@ def _local(config: Config) -> Iterator[Finding]:
     yield from findings.disk(config.data_dir)
     yield from findings.ports(config)
     yield from findings.advertised(config)
+    yield from store_findings.store(config)
     yield from findings.java()
 
 

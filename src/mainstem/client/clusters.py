@@ -50,16 +50,16 @@ class ClusterCalls(Calls):
         return await self._transport.ask("GET", "/v0/cluster", ClusterView)
 
 
-async def ask_each(seen: ClusterView, api_key: str | None) -> list[ClusterView | MainstemError]:
-    """What each broker says itself, by the address it told the others."""
-    return await asyncio.gather(*(_ask(one, api_key) for one in seen.brokers))
+async def ask_each(seen: ClusterView, api_key: str | None, scheme: str) -> list[ClusterView | MainstemError]:
+    """What each broker says itself, by the address it told the others. `scheme`: that of the server's URL."""
+    return await asyncio.gather(*(_ask(one, api_key, scheme) for one in seen.brokers))
 
 
-async def _ask(member: BrokerView, api_key: str | None) -> ClusterView | MainstemError:
+async def _ask(member: BrokerView, api_key: str | None, scheme: str) -> ClusterView | MainstemError:
     address = member.addresses.get("http")
     if address is None:
         return Unreachable(f"broker {member.broker}", "its HTTP door is off")
-    transport = Transport(f"http://{address}", api_key=api_key, timeout_s=_ANSWER_S, retries=False)
+    transport = Transport(f"{scheme}://{address}", api_key=api_key, timeout_s=_ANSWER_S, retries=False)
     try:
         return await transport.ask("GET", "/v0/cluster", ClusterView)
     except MainstemError as error:

@@ -77,6 +77,21 @@ class ExtentBytes:
         """The stored bytes of extents of one object, checked and stamped; of fewer if damage stands in the way.
 
         Raises Damaged, Missing; FileNotFoundError if the object is gone; Unavailable."""
+        try:
+            return await self._load(extents)
+        except Missing:
+            raise
+        except Damaged as damage:
+            number, damaged = extents[0].object, damage.extent
+            if number < FIRST_NUMBER:
+                if self._port.url(number) is not None:
+                    raise  # this machine's own disk said so
+                await self._port.distrust(number, damaged.start, damaged.length)
+            # On the way from a store, or in a cache, bytes may be damaged that are whole where they are stored. What
+            # comes of the answer is for good: it is worth asking twice.
+            return await self._load(extents)
+
+    async def _load(self, extents: list[Extent]) -> list[memoryview]:
         if extents[0].object < FIRST_NUMBER:
             return await self._object_reads.run(extents[0].object, self._read, extents)
         runs = _coalesced(extents)

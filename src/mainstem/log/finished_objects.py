@@ -53,6 +53,7 @@ class FinishedObjects:
         self._kept = deque([recovered.checkpoint_position], maxlen=limits.CHECKPOINTS_KEPT)
         self._checkpoint_pending = False
         self._checkpoint_due_at = -recovered.replayed_bytes
+        self.held_up = 0  # objects that nothing needs but a replay from the oldest checkpoint
         self._sealing = asyncio.Lock()
         self._collecting = asyncio.Lock()
 
@@ -129,10 +130,13 @@ class FinishedObjects:
         replayable_from = self.replayable_from
         self._ledger.aliases.prune(self._ledger.generations.frontier)
         async with self._collecting:
-            ends = {object.number: object.end_position for object in self._port.objects() if object.sealed}
+            sealed = [object for object in self._port.objects() if object.sealed]
+            ends = {object.number: object.end_position for object in sealed}
             frontier = self._ledger.repacked.frontier
             replayed = {number for number, end in ends.items() if end <= replayable_from}
             dead = self._index.dead_objects(lambda spans: all_dead(self._ledger, spans))
+            useless = {*dead, *(number for number in ends if number < frontier)} - replayed
+            self.held_up = sum(object.number in useless for object in sealed if object.size_bytes)
             dead = [number for number in dead if number in replayed]
             if self.tiering is not None:
                 dead = await self.tiering.leave(dead)

@@ -89,13 +89,16 @@ class Following:
 
     async def run(self) -> None:
         """Apply others' commits as they come, until cancelled. Raises StorageError: there is no going on."""
+        told_at = -limits.FOLLOW_TOLD_S
         while True:
             try:
                 await self._run()
             except Closed:
                 return
             except Unavailable as error:
-                _log.warning("others' commits cannot be read", error=str(error))
+                if (now := asyncio.get_running_loop().time()) - told_at >= limits.FOLLOW_TOLD_S:
+                    told_at = now
+                    _log.warning("others' commits cannot be read", error=str(error))
             await asyncio.sleep(limits.FOLLOW_RETRY_S)
 
     async def _run(self) -> None:

@@ -276,6 +276,7 @@ class Log:
             lambda: self.maintains(),
             self._save_at,
             self._finished.collect_behind,
+            lambda: self._finished.held_up > 0,
             checkpoint_every_bytes=self._options.checkpoint_every_bytes,
         )
 
@@ -424,7 +425,10 @@ class Log:
 
         Raises InvalidInput if the log is not in files of its own."""
         if not isinstance(self._port, LocalCommitLog):
-            raise InvalidInput("this log is in an object store, which keeps copies by its own means")
+            raise InvalidInput(
+                "brokers share this log: copy it from where it is, with `mainstem backup --store URL` and --etcd if it "
+                "has one"
+            )
         await self.sync()
         return self._port.end, self._port.link_files(into)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mainstem.errors import OffsetOutOfRange, RecordsLost
+from mainstem.errors import OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
 from mainstem.ledger.parts import Part
@@ -108,7 +108,11 @@ class Reader:
                 # The object was dropped meanwhile: look again, at the new start, in the parts that took over, or in
                 # the files that it was repacked into.
                 if self._index.changes == changes and not self._moved(stream, offset):
-                    raise
+                    # By another broker, as it seems, and what it has to say of that is on its way here.
+                    raise Unavailable(
+                        f"the records at {offset} are not where they were: try again, and see whether the store has "
+                        "lost something if it stays so"
+                    ) from None
             except Unreadable as unread:
                 raise unreadable(unread, offset, end) from None
             except Missing as gone:

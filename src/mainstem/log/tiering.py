@@ -35,6 +35,7 @@ from mainstem.ledger.tiers import TOKEN_BYTES, Tier
 from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock, Random
+from mainstem.ports.commitlog.bucket.keys import LOG_FOLDER, Keys
 from mainstem.ports.commitlog.cold import TIERS
 from mainstem.ports.commitlog.port import CommitLog, LogObject
 from mainstem.ports.commitlog.tiered import TieredCommitLog
@@ -360,6 +361,12 @@ async def check_alone(port: TieredCommitLog, store: ObjectStore) -> None:
                     f"the object store has files of another log ({found.key}): each log needs a prefix of its own"
                 )
             return
+        await store.get_ranges(Keys(LOG_FOLDER).id, [(0, 1)])
+        raise InvalidConfig(
+            "the object store has a log of brokers that share it: each needs a prefix of its own"
+        )
+    except NotFound:
+        return
     except StoreUnreachable as error:
         _log.warning("the object store does not answer: whose it is cannot be told now", error=str(error))
 

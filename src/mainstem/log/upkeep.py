@@ -27,6 +27,7 @@ class Upkeep:
         maintains: Callable[[], bool],
         save_at: Callable[[int], Awaitable[None]] | None,
         collect: Callable[[Sequence[int]], Awaitable[int]],
+        held_up: Callable[[], bool],
         *,
         checkpoint_every_bytes: int,
     ) -> None:
@@ -35,13 +36,20 @@ class Upkeep:
         self._maintains = maintains
         self._save_at = save_at
         self._collect = collect  # what no replay from these checkpoints needs
+        self._held_up = held_up  # whether objects wait for nothing but a checkpoint, to go
         self._every_bytes = checkpoint_every_bytes
         self._rounds = 0
+        self._hurried_at = asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         """Until cancelled, or the log is closed."""
+        loop = asyncio.get_running_loop()
+        last = loop.time()
         while True:
             await asyncio.sleep(limits.UPKEEP_EVERY_S)
+            if not self._index.unsealed() and loop.time() - last < limits.UPKEEP_QUIET_S:
+                continue  # no object has ended: what else there may be to do has time, and each look is paid for
+            last = loop.time()
             try:
                 await self.round()
             except Closed:
@@ -59,11 +67,21 @@ class Upkeep:
         if not self._rounds % _ORPHANS_EVERY_ROUNDS:
             await self._port.collect_orphans()
         kept = await self._port.checkpoints()
-        position = self._boundary(kept[-1] if kept else 0)
+        hurried = self._hurries()
+        position = self._boundary(kept[-1] if kept else 0, 1 if hurried else self._every_bytes)
         if position is not None and self._save_at is not None:
             await self._save_at(position)
             kept = await self._port.checkpoints()
+            self._hurried_at = asyncio.get_running_loop().time()
+        elif hurried:
+            await self._port.roll()  # a checkpoint stands where an object ends
         await self._collect(kept)
+
+    def _hurries(self) -> bool:
+        """Whether a checkpoint is worth its while although little was written: on a quiet log what retention took away
+        would be paid for until it is busy again."""
+        waited_s = asyncio.get_running_loop().time() - self._hurried_at
+        return self._held_up() and waited_s >= limits.CHECKPOINT_HURRIED_S
 
     def _learn(self) -> None:
         """Take in what others sealed and dropped."""
@@ -84,7 +102,7 @@ class Upkeep:
                 return  # somebody went on with it: the next round knows
             self._index.mark_sealed(extents.number)
 
-    def _boundary(self, at: int) -> int | None:
+    def _boundary(self, at: int, every_bytes: int) -> int | None:
         """Where the checkpoint after that at `at` is due, if it is: where sealed objects that follow each other end."""
         size = 0
         for one in self._following_sealed():
@@ -92,12 +110,13 @@ class Upkeep:
                 break
             if one.end_position > at:
                 at = one.end_position
-                size += one.size_bytes + (one.end_position - one.first_position) * _ENTRY_BYTES
-        return at if size >= self._every_bytes else None
+                size += (
+                    one.size_bytes + (one.end_position - one.first_position) * limits.REPLAYED_COMMIT_BYTES
+                )
+        return at if size >= every_bytes else None
 
     def _following_sealed(self) -> list[LogObject]:
         return [one for one in self._port.objects() if one.sealed and self._index.indexed(one.number)]
 
 
 _ORPHANS_EVERY_ROUNDS = 360  # they are rare, and finding them takes a listing of everything
-_ENTRY_BYTES = 256  # a commit without records costs a replay as well; a guess at its size

@@ -6,16 +6,19 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.errors import BrokerFenced
+from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.testing.server import ServerProcess
 
 T = TypeVar("T")
 
-_WAIT_S = 30.0
+_WAIT_S = 90.0
 _POLL_S = 0.05
 
 
@@ -113,6 +116,21 @@ def broker_processes(directory: Path, *flags: str) -> Iterator[BrokerProcesses]:
         yield brokers
     finally:
         brokers.close()
+
+
+@asynccontextmanager
+async def brokers_here(directory: Path, *names: str) -> AsyncIterator[list[Broker]]:
+    """In this process, over a bucket that is a folder."""
+    place = SharedPlace((directory / "bucket").as_uri())
+    opened: list[Broker] = []
+    try:
+        for name in names:
+            opened.append(await Broker.open(BrokerOptions(directory / name, place=place)))
+        yield opened
+    finally:
+        for broker in opened:
+            with suppress(BrokerFenced):  # it was expired
+                await broker.close()
 
 
 def eventually(look: Callable[[], T], wanted: Callable[[T], bool], within_s: float = _WAIT_S) -> T:

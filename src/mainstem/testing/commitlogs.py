@@ -117,6 +117,9 @@ class GatedCommitLog:
     async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
         return await self.inner.pieces(object, ranges)
 
+    async def distrust(self, object: int, start: int, length: int) -> None:
+        await self.inner.distrust(object, start, length)
+
     def objects(self) -> list[LogObject]:
         return self.inner.objects()
 

@@ -9,6 +9,7 @@ from mainstem.log.repack.repacker import Repacker
 from mainstem.ports.commitlog.layout import WAL
 from mainstem.ports.commitlog.segments import number_of
 from mainstem.testing.machine import DIRECTORY, Machine
+from mainstem.testing.turns import finished
 
 SMALL = RepackOptions(
     on=False,  # each test says when
@@ -55,4 +56,5 @@ async def write_two(broker: Broker, count: int, *, quiet: str = "quiet") -> dict
         if number % 7 == 0:
             value = b"quiet %d" % number
             written[(await broker.append_values(quiet, [value])).base_offset] = value
+        await finished(broker)
     return written

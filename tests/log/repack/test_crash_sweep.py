@@ -53,10 +53,7 @@ async def test_nothing_promised_is_broken_wherever_the_power_goes(
         try:
             with contextlib.suppress(SimulatedCrash, MainstemError):
                 await _work(machine, sweep_seed, history)
-            if policy == "kept":
-                await machine.kill()
-            else:
-                await machine.lose_power(policy, point)
+            await machine.crash(policy, point)
             broker = await machine.open()
             await history.check(broker, all_written_survived=policy == "kept")
             await repack_all(broker)

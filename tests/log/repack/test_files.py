@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from mainstem.errors import NoSpace
 from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
 from mainstem.ledger.repacked import REPACKED
 from mainstem.log.repack.files import RepackedFiles
@@ -59,6 +62,24 @@ async def test_files_that_were_merged_or_never_published_are_deleted(machine: Ma
     await repacker(broker).clean()
     assert not ledger.repacked.garbage()
     assert repacked_keys(machine) == named
+
+
+@pytest.mark.parametrize("room", [4_000, 8_000])
+async def test_a_round_that_fails_half_way_leaves_no_file_behind(machine: Machine, room: int) -> None:
+    """Above all where the disk is full: it is tried again and again."""
+    machine._repack = replace(SMALL, round_bytes=1 << 20)
+    broker = await machine.open()
+    await write_two(broker, 60)
+    for _ in range(3):
+        machine.files.no_space_after(room)
+        stored = repacker(broker)._stored
+        with pytest.raises(NoSpace):
+            await repacker(broker).step()
+        assert repacker(broker)._stored > stored + 1  # it got past a file
+        assert repacked_keys(machine) == set()
+    machine.files.space_returns()
+    await repack_all(broker)
+    assert repacked_keys(machine) == {key for one in broker.log.ledger.repacked.rounds for key in one.keys}
 
 
 async def test_what_was_replaced_stays_while_somebody_may_read_it() -> None:

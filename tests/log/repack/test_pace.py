@@ -11,6 +11,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.testing.machine import Machine
+from mainstem.testing.turns import finished
 
 from .repacking import SMALL, repack_all, repacker, write_two
 
@@ -26,6 +27,7 @@ async def test_however_many_streams_there_are_others_have_their_turn_between_a_f
         await asyncio.gather(
             *(broker.append_values("wide", [b"x" * 40], partition=at) for at in range(streams))
         )
+        await finished(broker)
     monkeypatch.setattr(limits, "REPACK_STREAMS_AT_ONCE", at_once)
     ledger, turn, asked = broker.log.ledger, 0, Counter[tuple[str, int]]()
 

@@ -8,73 +8,49 @@ from dataclasses import replace
 
 import pytest
 
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem import limits
+from mainstem.broker.broker import Broker
 from mainstem.ledger.repacked import REPACKED
-from mainstem.log.checkpointer import store_state
-from mainstem.log.log import Log, LogOptions
+from mainstem.log.log import LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.upkeep import Upkeep
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.testing.history import scan
-from mainstem.testing.machine import DIRECTORY, CountingRandom
+
+from ..cell import Cell
 
 SMALL = RepackOptions(
     on=False, after_objects=2, least_bytes=0, bytes_per_s=0, merged_rounds=2, file_bytes=2_000, grace_s=0.0
 )
 
 
-class Cell:
-    """One bucket and the brokers on it, each of which would do the upkeep."""
+class Brokers(Cell):
+    """Each of which would do the upkeep."""
 
     def __init__(self) -> None:
-        self.store = MemoryObjectStore()
-        self.clock = ManualClock()
-        self.random = CountingRandom()
-        self.brokers: list[Broker] = []
+        super().__init__(MemoryObjectStore(), object_bytes=4096)
         self.upkeeps: list[Upkeep] = []
 
-    async def _port(self) -> BucketCommitLog:
-        return await BucketCommitLog.open(self.store, object_bytes=4096, clock=self.clock, random=self.random)
-
     async def join(self, number: int) -> Broker:
-        async def save_at(position: int) -> None:
-            reader = await self._port()
-            await store_state(reader, position)
-            await reader.close()
-
         options = LogOptions(broker=number, shared=True, checkpoint_every_bytes=0, tail_cache_bytes=0)
-        log = await Log.open(
-            await self._port(),
-            self.clock,
-            replace(options, repack=SMALL),
-            objects=self.store,
-            save_at=save_at,
-        )
-        log.maintains = lambda: True
-        broker = Broker(log, BrokerOptions(DIRECTORY), self.clock, self.random)
-        self.brokers.append(broker)
-        self.upkeeps.append(log.upkeep())
+        broker = await self.add(replace(options, repack=SMALL), objects=self.store)
+        broker.log.maintains = lambda: True
+        self.upkeeps.append(broker.log.upkeep())
         return broker
 
     def repacked_keys(self) -> set[str]:
         return {key for key in self.store._objects if key.startswith(REPACKED)}
 
-    async def meet(self) -> None:
-        for broker in self.brokers:
-            await broker.log.barrier()
-
 
 @pytest.fixture
-async def cell() -> AsyncIterator[Cell]:
-    made = Cell()
+async def cell() -> AsyncIterator[Brokers]:
+    made = Brokers()
     yield made
-    for broker in made.brokers:
-        await broker.close()
+    await made.close()
 
 
-async def _write(cell: Cell, count: int) -> None:
+async def _write(cell: Brokers, count: int) -> None:
     for number in range(count):
         broker = cell.brokers[number % len(cell.brokers)]
         await broker.append_values("busy", [b"%d" % number + b"." * 300])
@@ -83,7 +59,7 @@ async def _write(cell: Cell, count: int) -> None:
     await cell.meet()
 
 
-async def test_two_that_repack_at_once_agree_and_leave_nothing_behind(cell: Cell) -> None:
+async def test_two_that_repack_at_once_agree_and_leave_nothing_behind(cell: Brokers) -> None:
     one, two = await cell.join(1), await cell.join(2)
     await one.create_topic("busy")
     await one.create_topic("quiet")
@@ -116,3 +92,22 @@ async def test_two_that_repack_at_once_agree_and_leave_nothing_behind(cell: Cell
 
     third = await cell.join(3)  # and whoever comes later finds all of it
     assert {name: await scan(third, name) for name in expected} == expected
+
+
+async def test_a_wrong_clock_takes_no_file_that_another_broker_is_about_to_publish_for_an_orphan(
+    cell: Brokers,
+) -> None:
+    stores = ManualClock(cell.clock.now_ms())
+    cell.store._clock = stores
+    cell.clock.advance(2 * limits.REPACK_ORPHAN_GRACE_MS)  # the broker's runs ahead of the store's
+    one = await cell.join(1)
+    key = f"{REPACKED}{1:012d}-{2:012d}-2-1-1"
+    await cell.store.put(key, b"of broker 2, not published yet")
+    repacker = one.log.repacker
+    assert repacker is not None
+    await repacker.clean()
+    assert cell.repacked_keys() == {key}
+    stores.advance(limits.REPACK_ORPHAN_GRACE_MS + 1)
+    repacker._orphans_at = None  # it looks once an hour
+    await repacker.clean()
+    assert cell.repacked_keys() == set()

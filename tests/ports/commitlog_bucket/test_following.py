@@ -12,7 +12,7 @@ from mainstem.ports.commitlog.bucket.entries import HEAD
 from mainstem.ports.commitlog.bucket.keys import Keys
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
-from ..logs import append_samples, contents, sample_content
+from ..logs import append_samples, commits, contents, sample_content
 from .logs import open_bucket_log
 
 KEYS = Keys("log")
@@ -47,7 +47,7 @@ async def test_a_follower_sees_what_others_commit_and_ends_when_its_log_is_close
     assert min(pauses) == limits.BUCKET_POLL_S
     assert max(pauses) <= limits.BUCKET_POLL_MAX_S
     await follower.close()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 30)
     await writer.close()
 
 
@@ -142,6 +142,24 @@ async def test_what_is_too_large_for_an_entry_stands_apart_in_bounded_objects() 
     at = limits.STORE_OBJECT_BYTES_MAX - 2
     assert log.read(place.object, at, 4) == b"bbbb"
     assert log.read(place.object, 9_999_999, 3) == b"bc"
+    await log.close()
+
+
+async def test_a_payload_that_was_damaged_on_its_way_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start notes for good what it finds damaged twice."""
+    store = MemoryObjectStore()
+    await (await open_bucket_log(store)).append(b"entry", [b"payload"])
+    get = store.get
+
+    async def damaged(key: str) -> bytes:
+        found = await get(key)
+        return found.replace(b"payload", b"pay!oad")
+
+    monkeypatch.setattr(store, "get", damaged)
+    log = await open_bucket_log(store)
+    (commit,) = await commits(log)
+    assert not commit.payload_intact
+    assert log.read(1, 0, 7) == b"payload"
     await log.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -227,3 +228,16 @@ async def test_a_damaged_checkpoint_gives_way_to_the_one_before() -> None:
     await store.put(newest, b"nonsense")
     assert log.load_checkpoint() == Checkpoint(1, b"state 0" * 100)
     await log.close()
+
+
+async def test_blocks_that_were_kept_of_another_log_are_not_taken_for_this_ones(tmp_path: Path) -> None:
+    """A bucket was emptied, or a broker pointed to another one: keys and lengths are the same, and nothing else."""
+    for content in (b"first", b"other"):
+        log = await open_bucket_log(MemoryObjectStore(), cache=tmp_path)
+        for number in range(3):
+            await log.append(b"%d" % number, [content])
+        await log.roll()
+        await log.append(b"next", [])
+        await log.seal(1, b"index")
+        assert log.read(1, 0, 15) == content * 3
+        await log.close()

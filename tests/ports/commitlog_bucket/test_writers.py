@@ -14,6 +14,7 @@ from mainstem.ports.objectstore.faults import FaultRates, FaultyObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
+from ..logs import contents
 from .logs import Writer, check_race, open_bucket_log, race, s3_store
 
 
@@ -180,6 +181,30 @@ async def test_a_race_is_settled_before_the_store_answers(
     entries = [bytes(commit.entry) async for chunk in theirs.follow(0) for commit in chunk]
     assert entries == ([b"ours"] if won else [b"theirs", b"ours"])
     await closed([ours, theirs])
+
+
+async def test_a_put_whose_connection_died_without_a_word_is_tried_on_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "BUCKET_PUT_S", 0.5)
+    monkeypatch.setattr(limits, "BUCKET_POLL_MAX_S", 0.02)
+    store = MemoryObjectStore()
+    log = await open_bucket_log(store)
+    puts = 0
+
+    async def lose_the_first(call: str, key: str) -> None:
+        nonlocal puts
+        if call == "put" and "/entries/" in key:
+            puts += 1
+            if puts == 1:
+                await asyncio.Event().wait()
+
+    store.before = lose_the_first
+    async with asyncio.timeout(60):
+        assert (await log.append(b"entry", [b"payload"])).position == 0
+    assert puts == 2
+    assert await contents(log) == [(0, b"entry", b"payload")]
+    await log.close()
 
 
 async def test_a_large_payload_is_put_once_although_the_race_is_lost() -> None:

@@ -32,6 +32,6 @@ async def test_the_payloads_of_small_commits_are_read_side_by_side_and_come_in_o
         id, content = bytes([number]) * 16, b"%d" % number * 10
         await payloads.put(Upload(id, (content,), len(content), 0, None))
         directory.add(10 * number, len(content), id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         found = await payloads.read(directory, 5, 10 * COMMITS - 10)
     assert found == b"0000011111111112222222222333333333344444"

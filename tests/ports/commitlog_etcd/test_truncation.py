@@ -9,7 +9,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import BehindCheckpoint
-from mainstem.ports.clock import ManualClock
+from mainstem.ports.clock import ManualClock, SystemClock
 from mainstem.ports.commitlog.etcd.client import EtcdClient
 from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
@@ -209,8 +209,9 @@ async def test_a_drop_cut_off_half_way_is_finished_by_the_next_truncation(ground
     assert named == kept + sealed + 2  # payloads, seals, checkpoints
 
 
-async def test_uploads_that_never_became_commits_are_collected_and_no_others(ground: Ground) -> None:
+async def test_uploads_that_never_became_commits_are_collected_and_no_others(etcd: EtcdCluster) -> None:
     clock = ManualClock()
+    ground = Ground(etcd, MemoryObjectStore(clock))
     one, two = await ground.open("one", clock=clock), await ground.open("two", clock=clock)
     await append_samples(one, 30)
     with pytest.raises(Overtaken):
@@ -223,6 +224,37 @@ async def test_uploads_that_never_became_commits_are_collected_and_no_others(gro
     assert await one.collect_orphans(HOUR_MS) == 1
     assert len(await stored_keys(ground.store)) == len(before) - 1
     assert await contents(one) == [sample_content(number) for number in range(35)]
+    await ground.close()
+
+
+@pytest.mark.parametrize(("writer_ms", "collector_ms"), [(-2 * HOUR_MS, 0), (0, 2 * HOUR_MS)])
+async def test_whoevers_clock_is_off_no_upload_that_is_under_way_is_taken_for_an_orphan(
+    ground: Ground, writer_ms: int, collector_ms: int
+) -> None:
+    now_ms = SystemClock().now_ms()
+    writer = await ground.open("writer", clock=ManualClock(now_ms + writer_ms))
+    collector = await ground.open("collector", clock=ManualClock(now_ms + collector_ms))
+    prepared = await writer.prepare(b"entry", [b"its payload"])
+    assert await collector.collect_orphans() == 0
+    placed = await writer.append(b"entry", [b"its payload"], prepared)
+    assert writer.read(placed.object, placed.start, 11) == b"its payload"
+
+
+async def test_an_upload_that_waited_for_long_is_put_anew(etcd: EtcdCluster) -> None:
+    """A process that stood still between the two may find that the first was taken for an orphan."""
+    clock = ManualClock()
+    ground = Ground(etcd, MemoryObjectStore(clock))
+    writer, collector = await ground.open("writer", clock=clock), await ground.open("collector", clock=clock)
+    entry = b"e" * (
+        limits.ETCD_ENTRY_BYTES_MAX + 1
+    )  # it stands behind the payload: without it nobody goes on
+    prepared = await writer.prepare(entry, [b"its payload"])
+    clock.advance(HOUR_MS + 1)
+    assert await collector.collect_orphans() == 1
+    placed = await writer.append(entry, [b"its payload"], prepared)
+    assert [bytes(one.entry) for one in await commits(collector)] == [entry]
+    assert writer.read(placed.object, placed.start, 11) == b"its payload"
+    await ground.close()
 
 
 async def test_checkpoints_of_several_brokers_are_seen_by_all(ground: Ground) -> None:

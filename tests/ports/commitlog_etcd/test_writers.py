@@ -191,3 +191,23 @@ async def test_a_failed_upload_publishes_nothing(ground: Ground) -> None:
         await log.append(b"lost", [b"x"])
     assert await contents(log) == []
     assert (await log.append(b"next", [b"y"])).position == 0
+
+
+async def test_who_lost_races_is_let_pass_and_who_died_waiting_is_not_waited_for(ground: Ground) -> None:
+    one, two = await ground.open("one"), await ground.open("two")
+    for _ in range(3):
+        await one.append(b"of one", [])
+        with pytest.raises(Overtaken):
+            await two.append(b"of two", [])
+    await one.append(b"of one", [])  # hears that the other one waits
+    waiting = asyncio.ensure_future(one.append(b"of one", []))
+    assert (await append_after_all(two, b"of two", [])).position == 4
+    with pytest.raises(Overtaken) as others:
+        await waiting
+    assert [bytes(commit.entry) for commit in others.value.commits] == [b"of two"]
+    for _ in range(3):
+        await append_after_all(one, b"of one", [])
+        with pytest.raises(Overtaken):
+            await two.append(b"of two", [])
+    await one.append(b"of one", [])  # it waits again, and never comes
+    assert (await one.append(b"of one", [])).position == 9

@@ -17,7 +17,7 @@ async def get_cluster(request: Request) -> Response:
             "broker": cluster.broker,
             "epoch": log.epoch,
             "position": log.ledger.position,
-            "refusal": None if log.refusal is None else str(log.refusal),
+            "refusal": cluster.refusal,
             "upkeep": cluster.doer("upkeep"),
             "clock_off_ms": cluster.clock_off_ms,
             "brokers": [

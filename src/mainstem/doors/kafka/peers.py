@@ -26,8 +26,8 @@ class Peers:
 
     @property
     def state(self) -> int:
-        """Equal as long as nobody comes or goes."""
-        return self._cluster.state
+        """Equal as long as nobody comes or goes, and clients are sent to the same ones."""
+        return self._cluster.leaders_state
 
     def all(self) -> list[Peer]:
         """By number. Never empty: whoever is asked serves."""

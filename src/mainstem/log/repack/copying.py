@@ -24,8 +24,8 @@ from mainstem.records.header import stamp, walk
 from mainstem.records.salvage import salvage
 
 Int64s = npt.NDArray[np.int64]
-Read = Callable[[int, int, int], Awaitable[Buffer]]
-"""Bytes of an object: its number, start and length."""
+Read = Callable[[int, int, int, bool], Awaitable[Buffer]]
+"""Bytes of an object: its number, start, length, and whether they came damaged the first time."""
 
 
 class Damaged(NamedTuple):
@@ -110,8 +110,14 @@ async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin:
     for number, some in _reads(part):
         start = int(rows["start"][some[0]])
         length = int(rows["start"][some[-1]]) + int(sizes[some[-1]]) - start
-        block = await read(number, start, length)
-        bad = await asyncio.to_thread(_scatter, payload, block, start, rows[some], places[some])
+        for again in (
+            False,
+            True,
+        ):  # damaged on the way here, or where it is stored? That makes the difference
+            block = await read(number, start, length, again)
+            bad = await asyncio.to_thread(_scatter, payload, block, start, rows[some], places[some])
+            if not bad:
+                break
         whole[some[bad]] = False
         for at in some[bad].tolist():
             begin = int(rows["start"][at]) - start

@@ -8,6 +8,7 @@ reads, which go as all others do. Of two brokers that do the same step the ledge
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,8 @@ from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
-from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject
+from mainstem.ports.objectstore.store_time import store_now_ms
 
 _log = events.named("repack")
 
@@ -208,15 +210,22 @@ class Repacker:
             ends = await ends_of_log_objects(self._ledger, self._index, plan)
         identity = int.from_bytes(self._port.identity[:8], "little")
         files: list[RepackedFile] = []
-        async for copied in copied_files(
-            indexes,
-            live,
-            ends,
-            self._read,
-            Origin(identity, plan.first, plan.end),
-            file_bytes=self._options.file_bytes,
-        ):
-            files.append(await self._keep(plan, copied))
+        try:
+            async for copied in copied_files(
+                indexes,
+                live,
+                ends,
+                self._read,
+                Origin(identity, plan.first, plan.end),
+                file_bytes=self._options.file_bytes,
+            ):
+                files.append(await self._keep(plan, copied))
+                await self._mark_lost(copied)
+        except Exception:
+            # It is tried again, with other files: on a disk that is full these would keep it so.
+            with contextlib.suppress(MainstemError, OSError):
+                await self._drop(files)
+            raise
         await self._publish(plan, files)
 
     async def _keep(self, plan: RepackPlan, copied: CopiedFile) -> RepackedFile:
@@ -225,14 +234,16 @@ class Repacker:
         key = f"{REPACKED}{plan.first:012d}-{plan.end:012d}-{life.broker}-{life.epoch}-{self._stored}"
         size = copied.bytes
         await self._store.put(key, copied.buffers)
-        # Before the files serve: from then on the damaged slices are nowhere to be found.
+        self.counts.files += 1
+        self.counts.copied_bytes += size
+        return RepackedFile(key, size, copied.stream, copied.offset)
+
+    async def _mark_lost(self, copied: CopiedFile) -> None:
+        """Before the files serve: from then on the damaged slices are nowhere to be found."""
         for stream, base, end in copied.damaged:
             if self._ledger.streams.exists(stream):
                 _log.error("records lost", stream=stream, start=base, end=end)
                 await self._propose(MarkLost(stream, base, end))
-        self.counts.files += 1
-        self.counts.copied_bytes += size
-        return RepackedFile(key, size, copied.stream, copied.offset)
 
     async def _publish(self, plan: RepackPlan, files: Sequence[RepackedFile]) -> None:
         command = PublishRepack(plan.first, plan.end, plan.sources, tuple(files))
@@ -240,15 +251,19 @@ class Repacker:
             published = await self._propose(command)
         except StalePlan as stale:
             _log.info("repacked for nothing", reason=str(stale))
-            for file in files:
-                if not self._ledger.repacked.knows(file.key):
-                    await self._store.delete(file.key)
+            await self._drop(files)
             return
         if isinstance(published, Repacked):
             self.counts.rounds += 1
             _log.info(
                 "repacked", objects=len(plan.numbers), files=len(files), bytes=sum(f.bytes for f in files)
             )
+
+    async def _drop(self, files: Sequence[RepackedFile]) -> None:
+        """Delete files that do not serve."""
+        for file in files:
+            if not self._ledger.repacked.knows(file.key):
+                await self._store.delete(file.key)
 
     async def _read_index(self, number: int) -> SealedExtents:
         if number >= FIRST_NUMBER:
@@ -259,8 +274,10 @@ class Repacker:
                 raise
         return SealedExtents.decode(number, await asyncio.to_thread(self._port.read_index, number))
 
-    async def _read(self, number: int, start: int, length: int) -> Buffer:
+    async def _read(self, number: int, start: int, length: int, again: bool) -> Buffer:
         await self._pace(length)
+        if again and number < FIRST_NUMBER:
+            await self._port.distrust(number, start, length)
         if number >= FIRST_NUMBER:
             return (await self._files.read(number, [(start, length)]))[0]
         return await asyncio.to_thread(self._port.read, number, start, length)
@@ -350,22 +367,32 @@ class Repacker:
         if self._orphans_at is not None and now - self._orphans_at < limits.REPACK_ORPHANS_EVERY_S:
             return 0
         self._orphans_at = now
+        unknown = [
+            one async for one in self._store.list(REPACKED) if not self._ledger.repacked.knows(one.key)
+        ]
+        if not unknown:
+            return 0
+        life = self._life()
+        # By the store's clock, which gave them their times: with a wrong one of its own, a broker would delete what
+        # another one is about to publish.
+        now_ms = await store_now_ms(self._store, f"clock/repacked-{life.broker}-{life.epoch}")
         deleted = 0
-        async for found in self._store.list(REPACKED):
+        for found in unknown:
             if self._copies:
                 break
-            if not self._ledger.repacked.knows(found.key) and self._is_orphan(found.key, found.modified_ms):
+            known = self._ledger.repacked.knows(found.key)  # it may have been published since
+            if not known and self._is_orphan(found, now_ms):
                 await self._store.delete(found.key)
                 deleted += 1
         return deleted
 
-    def _is_orphan(self, key: str, modified_ms: int) -> bool:
+    def _is_orphan(self, found: StoredObject, now_ms: int) -> bool:
         """An earlier life of this broker cannot publish any more; of others only the time tells."""
         life = self._life()
-        named = key.removeprefix(REPACKED).split("-")
+        named = found.key.removeprefix(REPACKED).split("-")
         if len(named) == _PARTS_OF_A_NAME and named[2] == str(life.broker) and named[3].isdigit():
             return int(named[3]) < life.epoch
-        return modified_ms < self._clock.now_ms() - limits.REPACK_ORPHAN_GRACE_MS
+        return found.modified_ms < now_ms - limits.REPACK_ORPHAN_GRACE_MS
 
 
 _PARTS_OF_A_NAME = 5

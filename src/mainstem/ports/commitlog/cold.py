@@ -131,6 +131,12 @@ class ColdObjects:
         self.add(cold, index)
         return index
 
+    async def distrust(self, number: int, start: int, length: int) -> None:
+        """Have these bytes read from the store the next time."""
+        if isinstance(self._store, CachedObjectStore):
+            for piece in self.pieces(number, [(start, length)]):
+                await self._store.forget(piece.key)
+
     def pieces(self, number: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
         """The parts in the store that hold these ranges. Does not block."""
         cold = self._found(number)

@@ -266,6 +266,9 @@ class LocalCommitLog:
             linked.append((path, length if length >= 0 else _size(self._files, into / path)))
         return linked
 
+    async def distrust(self, object: int, start: int, length: int) -> None:
+        """Nothing is kept of what was read."""
+
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
         return self._reader.objects()

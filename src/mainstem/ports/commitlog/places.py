@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mainstem.errors import InvalidConfig, InvalidInput, NotFound
+from mainstem.ports.commitlog.cold import TIERS
 from mainstem.ports.commitlog.port import SharedCommitLog
+from mainstem.ports.objectstore.forgiving import ForgivingObjectStore
 from mainstem.ports.objectstore.open import open_store, shown
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -30,19 +32,28 @@ async def open_shared(
 ) -> SharedCommitLog:
     """Join the log as `broker`; None: only to read. `cache`: a folder for what is read of a bucket.
 
-    Raises InvalidConfig if a library is missing, or if a log that was moved there has not arrived."""
+    Raises InvalidConfig if a library is missing, if a log that was moved there has not arrived, or if the place is
+    another log's."""
     try:
         store = open_store(place.store)
+        # A store that refuses from the start is a mistake, and told at once.
         await _check_arrived(place, store)
+        await _check_no_tiers(place, store)
+        store = ForgivingObjectStore(store)
         if not place.etcd:
             from mainstem.ports.commitlog.bucket.log import BucketCommitLog
-            from mainstem.ports.objectstore.cache import CachedObjectStore
 
-            reads = CachedObjectStore(store, cache) if cache is not None else None
-            return await BucketCommitLog.open(store, reads=reads)
+            return await BucketCommitLog.open(store, cache=cache)
         from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
+        from mainstem.ports.commitlog.etcd.owner import own_store
 
-        return await EtcdCommitLog.open(EtcdOptions(place.etcd), store, broker=broker)
+        log = await EtcdCommitLog.open(EtcdOptions(place.etcd), store, broker=broker)
+        try:
+            await own_store(store, log.identity)
+        except BaseException:
+            await log.close()
+            raise
+        return log
     except ImportError as missing:
         raise InvalidConfig(
             f"a log in {place.name} needs {missing.name!r}: pip install 'mainstem[cluster]'"
@@ -67,3 +78,10 @@ async def _check_arrived(place: SharedPlace, store: ObjectStore) -> None:
     raise InvalidConfig(
         f"a log is being moved to {place.name}, and not all of it is there: let `mainstem migrate` end, or run it again"
     )
+
+
+async def _check_no_tiers(place: SharedPlace, store: ObjectStore) -> None:
+    async for found in store.list(f"{TIERS}/"):
+        raise InvalidConfig(
+            f"{place.name} has older files of a server's own log ({found.key}): each log needs a prefix of its own"
+        )

@@ -152,6 +152,11 @@ class CommitLog(Protocol):
         Raises FileNotFoundError if it was dropped, Unavailable."""
         ...
 
+    async def distrust(self, object: int, start: int, length: int) -> None:
+        """Bytes of an object came back damaged: let go of what a cache has of them, so that another read tells whether
+        they are damaged where they are stored. Raises as `pieces` where there is a cache."""
+        ...
+
     def objects(self) -> list[LogObject]:
         """Every object that still exists, by number."""
         ...

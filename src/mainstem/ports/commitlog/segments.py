@@ -56,7 +56,7 @@ Footer (`FOOTER`):
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from crc32c import crc32c
@@ -94,10 +94,17 @@ class Segment:
     data_end: int  # where the next frame goes, or where the index starts
     sealed: bool = False
     size_bytes: int = 0  # of the sealed file
+    _described: LogObject | None = field(default=None, repr=False, compare=False)  # once it is sealed
 
     def described(self) -> LogObject:
-        size = self.size_bytes if self.sealed else self.data_end
-        return LogObject(self.number, self.first, self.end, size, self.sealed)
+        if self._described is not None:
+            return self._described
+        sealed = self.sealed
+        size = self.size_bytes if sealed else self.data_end
+        made = LogObject(self.number, self.first, self.end, size, sealed)
+        if sealed:
+            self._described = made  # it does not change any more, and is asked for with every seal
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +217,8 @@ def write_seal(file: File, log: LogId, segment: Segment, index: bytes) -> None:
     file.fdatasync()  # before the footer, which says that they are there
     size = write_all(file, [footer], end)
     file.fdatasync()
-    segment.sealed = True
     segment.size_bytes = size
+    segment.sealed = True  # last: other threads look
 
 
 def read_index_at(file: File, at: int, log: LogId, number: int) -> tuple[bytes, int, int] | None:

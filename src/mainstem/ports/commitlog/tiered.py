@@ -68,6 +68,11 @@ class TieredCommitLog(LocalCommitLog):
         """Of a cold object."""
         return self.cold.pieces(object, ranges)
 
+    async def distrust(self, object: int, start: int, length: int) -> None:
+        """Of a cold object: the next read is the store's answer."""
+        if self.is_cold(object):
+            await self.cold.distrust(object, start, length)
+
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, here or in the store, by number."""
         here = super().objects()

@@ -16,7 +16,6 @@ Files are not synced: one that a crash left torn fails its checksum, which makes
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import struct
 import threading
@@ -82,9 +81,7 @@ class BlockFolder:
             try:
                 self._write(name, key, number, content)
             except (MainstemError, OSError) as error:
-                if not self._failing:
-                    _log.warning("blocks are not kept on disk", folder=str(self._folder), error=str(error))
-                self._failing = True
+                self._fails(error)
                 return
             self._failing = False
             self._sizes[name] = size
@@ -160,8 +157,19 @@ class BlockFolder:
         self.held_bytes -= self._sizes.pop(name, 0)
 
     def _unlink(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        """One that stays, as on a disk that became read-only, is found by the next process."""
+        try:
             self._files.unlink(self._folder / name)
+        except FileNotFoundError:
+            return
+        except (MainstemError, OSError) as error:
+            self._fails(error)
+
+    def _fails(self, error: Exception) -> None:
+        """Told once, until it works again."""
+        if not self._failing:
+            _log.warning("blocks are not kept on disk", folder=str(self._folder), error=str(error))
+        self._failing = True
 
 
 def _stem(key: str) -> str:

@@ -1,8 +1,11 @@
 """A block cache in front of an object store: memory first, then a local folder, then the store.
 
 Objects never change, so a block that was read once is right for ever; what is put or deleted through this store is
-forgotten all the same. Blocks have one size; an object's last block is shorter, which is how its end is known.
-Whoever asks for a block that is being fetched waits for that fetch, in whatever event loop it runs.
+forgotten all the same. Stores do change, or have others put in their place: a folder outlives that, so its blocks are
+of one `origin`, and whoever finds that bytes are not what they should be has them forgotten.
+
+Blocks have one size; an object's last block is shorter, which is how its end is known. Whoever asks for a block that is
+being fetched waits for that fetch, in whatever event loop it runs.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class CachedObjectStore:
         inner: ObjectStore,
         folder: Path | None = None,
         *,
+        origin: bytes = b"",
         block_bytes: int = limits.BLOCK_BYTES,
         memory_bytes: int = limits.BLOCK_CACHE_MEMORY_BYTES,
         disk_bytes: int = limits.BLOCK_CACHE_DISK_BYTES,
@@ -63,6 +67,7 @@ class CachedObjectStore:
         self._block_bytes = block_bytes
         self._memory = _Memory(memory_bytes)
         self._disk = BlockFolder(files or OsFiles(), folder, disk_bytes, block_bytes) if folder else None
+        self._origin = f"{origin.hex()}/" if origin else ""  # before every key, in the folder
         self._lock = threading.Lock()
         self._flights: dict[Block, Future[bytes]] = {}
         self._forgotten = 0  # deletes and puts so far: a fetch that began before one is not kept
@@ -72,7 +77,7 @@ class CachedObjectStore:
         """As the store behind it."""
         stored = await self._inner.put(key, data, if_absent=if_absent)
         if stored and not if_absent:
-            await self._forget(key)
+            await self.forget(key)
         return stored
 
     async def get(self, key: str) -> bytes:
@@ -96,7 +101,15 @@ class CachedObjectStore:
     async def delete(self, key: str) -> None:
         """As the store behind it."""
         await self._inner.delete(key)
-        await self._forget(key)
+        await self.forget(key)
+
+    async def forget(self, key: str) -> None:
+        """Let go of all that is held of an object."""
+        with self._lock:
+            self._forgotten += 1
+            self._memory.forget(key)
+        if self._disk is not None:
+            await asyncio.to_thread(self._disk.forget, self._origin + key)
 
     def metrics(self) -> list[Metric]:
         """Hits and misses by where they were served, bytes, and how full the cache is."""
@@ -172,13 +185,13 @@ class CachedObjectStore:
                 self._memory.add(block, content)
         flight.set_result(content)
         if self._disk is not None and not kept and began == self._forgotten:
-            await asyncio.to_thread(self._disk.store, block.key, block.number, content)
+            await asyncio.to_thread(self._disk.store, self._origin + block.key, block.number, content)
         return content
 
     async def _fetch(self, block: Block) -> tuple[bytes, bool]:
         """The block, and whether it is on disk already."""
         if self._disk is not None:
-            stored = await asyncio.to_thread(self._disk.load, block.key, block.number)
+            stored = await asyncio.to_thread(self._disk.load, self._origin + block.key, block.number)
             if stored is not None:
                 self.counts.disk_hits += 1
                 self.counts.hit_bytes += len(stored)
@@ -188,13 +201,6 @@ class CachedObjectStore:
         self.counts.misses += 1
         self.counts.fetched_bytes += len(content)
         return content, False
-
-    async def _forget(self, key: str) -> None:
-        with self._lock:
-            self._forgotten += 1
-            self._memory.forget(key)
-        if self._disk is not None:
-            await asyncio.to_thread(self._disk.forget, key)
 
 
 class _GaveUp(Exception):

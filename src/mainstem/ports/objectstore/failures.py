@@ -22,8 +22,10 @@ _CREDENTIALS = (
 )
 _NO_ACCESS = {401, 403}
 _RETRIED = {408, 409, 425, 429}
-_DENIED_CODES = {"AccessDenied"}
-_RETRIED_CODES = {"InternalError", "ServiceUnavailable", "SlowDown"}
+# What S3 says with status 400, or in the answer to a batch.
+_DENIED_CODES = {"AccessDenied", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+_RETRIED_CODES = {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
+_CLOCK_CODES = {"RequestTimeTooSkewed"}
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 
 
@@ -39,10 +41,14 @@ def explained(error: Exception, name: str) -> MainstemError:
         return NotFound(f"no object {name}")
     if _METADATA_SERVICE in text:
         return StoreRefused(f"{name}: no credentials were found: {_CREDENTIALS}")
+    if code in _CLOCK_CODES:
+        return StoreRefused(
+            f"{name}: this machine's clock is too far off the store's ({said}): set it, and keep it in step by NTP"
+        )
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
-    if refused or status in _NO_ACCESS or (not status and code in _DENIED_CODES):
+    if refused or status in _NO_ACCESS or code in _DENIED_CODES:
         return StoreRefused(f"{name}: access is refused ({said or 'no permission'}): {_CREDENTIALS}")
-    if status >= 500 or status in _RETRIED or (not status and code in _RETRIED_CODES):
+    if status >= 500 or status in _RETRIED or code in _RETRIED_CODES:
         return StoreUnreachable(
             f"{name}: the store is not ready ({said}): it was tried several times, try later"
         )

@@ -9,7 +9,7 @@ from mainstem.ports.clock import Random, SystemRandom
 from mainstem.ports.commitlog.adoption import Read
 from mainstem.ports.commitlog.bucket import identity
 from mainstem.ports.commitlog.bucket.checkpoints import BucketCheckpoints
-from mainstem.ports.commitlog.bucket.keys import TOKEN_BYTES, Floor, Keys, SealName
+from mainstem.ports.commitlog.bucket.keys import LOG_FOLDER, TOKEN_BYTES, Floor, Keys, SealName
 from mainstem.ports.commitlog.bucket.parts import Parts
 from mainstem.ports.commitlog.bucket.seals import packed_seal
 from mainstem.ports.commitlog.port import Checkpoint, LogObject
@@ -17,7 +17,7 @@ from mainstem.ports.objectstore.port import ObjectStore
 
 
 class BucketAdoption:
-    def __init__(self, store: ObjectStore, *, folder: str = "log", random: Random | None = None) -> None:
+    def __init__(self, store: ObjectStore, *, folder: str = LOG_FOLDER, random: Random | None = None) -> None:
         self._store = store
         self._keys = Keys(folder)
         self._parts = Parts(store)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from mainstem.errors import LogDamaged
 from mainstem.ports.commitlog.port import LogObject
 
+LOG_FOLDER = "log"  # of a log that brokers share, in its store
 DIGITS = 20
 TOKEN_BYTES = 16
 _GONE = ".gone"

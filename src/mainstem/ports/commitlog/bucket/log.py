@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 
 from mainstem import limits
-from mainstem.errors import BehindCheckpoint, Closed, LogDamaged, NotFound, invariant
+from mainstem.errors import BehindCheckpoint, Closed, LogDamaged, NotFound, ObjectMissing, invariant
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.bucket.checkpoints import BucketCheckpoints
 from mainstem.ports.commitlog.bucket.freshness import Freshness
 from mainstem.ports.commitlog.bucket.identity import identify
-from mainstem.ports.commitlog.bucket.keys import TOKEN_BYTES, Floor, Keys
+from mainstem.ports.commitlog.bucket.keys import LOG_FOLDER, TOKEN_BYTES, Floor, Keys
 from mainstem.ports.commitlog.bucket.objects import ObjectTable
 from mainstem.ports.commitlog.bucket.reading import EntryReader, Known
 from mainstem.ports.commitlog.bucket.recent import RecentEntries
@@ -33,6 +34,7 @@ from mainstem.ports.commitlog.port import (
     Piece,
     Placement,
 )
+from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
 __all__ = ["BucketCommitLog"]
@@ -60,6 +62,7 @@ class BucketCommitLog:
     ) -> None:
         log = int.from_bytes(identity[:8], "little")
         self._identity = identity
+        self._reads = reads
         self._random = random
         self._wait = wait
         recent = RecentEntries()
@@ -83,8 +86,9 @@ class BucketCommitLog:
         cls,
         store: ObjectStore,
         *,
-        folder: str = "log",
+        folder: str = LOG_FOLDER,
         reads: ObjectStore | None = None,
+        cache: Path | None = None,
         object_bytes: int = limits.BUCKET_OBJECT_BYTES,
         checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
         entries_kept_ms: int = limits.BUCKET_ENTRIES_KEPT_MS,
@@ -93,18 +97,22 @@ class BucketCommitLog:
         wait: Wait = asyncio.sleep,
         blocking: BlockingCalls | None = None,
     ) -> BucketCommitLog:
-        """Join the log in the store, creating it if need be. `reads`: the same store behind a block cache.
+        """Join the log in the store, creating it if need be. `cache`: a folder for blocks of what is read.
 
-        `blocking` is for tests that put something in the place of threads.
+        `reads`, the same store in another guise, and `blocking` are for tests.
 
         Raises Unavailable, StoreRefused, LogDamaged or NewerVersion."""
         keys = Keys(folder)
         chance = random or SystemRandom()
+        identity = await identify(store, keys, chance)
+        if cache is not None:
+            # A bucket may hold another log than it did, which has other bytes under the same keys.
+            reads = CachedObjectStore(store, cache, origin=identity)
         log = cls(
             store,
             reads or store,
             keys,
-            await identify(store, keys, chance),
+            identity,
             object_bytes=object_bytes,
             checkpoints_kept=checkpoints_kept,
             entries_kept_ms=entries_kept_ms,
@@ -230,20 +238,24 @@ class BucketCommitLog:
         return tail
 
     def read(self, object: int, start: int, length: int) -> bytearray:
-        """Payload bytes, fresh and writable. Blocks: call it on a thread. FileNotFoundError if dropped."""
-        try:
-            return bytearray(self._blocking.run(self._read(object, start, length)))
-        except NotFound as error:
-            raise FileNotFoundError(f"object {object} was dropped: {error}") from error
+        """Payload bytes, fresh and writable. Blocks: call it on a thread.
+
+        Raises FileNotFoundError if it was dropped, ObjectMissing if the store has lost it."""
+        return bytearray(self._blocking.run(self._read(object, start, length)))
 
     async def _read(self, number: int, start: int, length: int) -> bytes:
         run = self._table.run(number)
-        if run is not None:
-            return await self._reader.payload(run, start, length)
-        seal = self._table.seal(number)
-        if seal is None:
-            raise FileNotFoundError(f"object {number} was dropped or never was")
-        return await self._seals.payload(seal, start, length)
+        seal = self._table.seal(number) if run is None else None
+        try:
+            if run is not None:
+                return await self._reader.payload(run, start, length)
+            if seal is not None:
+                return await self._seals.payload(seal, start, length)
+        except NotFound as error:
+            listing = await self._seals.listed()
+            if number not in listing.gone and listing.sealed.get(number) == seal:
+                raise ObjectMissing(f"the bucket has lost bytes of object {number}: {error}") from error
+        raise FileNotFoundError(f"object {number} was dropped, or never was")
 
     async def roll(self) -> None:
         """Finish the current object; the next append of this process starts a new one. No-op on an empty object."""
@@ -285,6 +297,12 @@ class BucketCommitLog:
             return await self._seals.pieces(seal, ranges)
         except NotFound as error:
             raise FileNotFoundError(f"object {object} was dropped: {error}") from error
+
+    async def distrust(self, object: int, start: int, length: int) -> None:
+        """Bytes of an object came back damaged: the next read of them is the store's answer. Raises as `pieces`."""
+        if isinstance(self._reads, CachedObjectStore):
+            for piece in await self.pieces(object, [(start, length)]):
+                await self._reads.forget(piece.key)
 
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""

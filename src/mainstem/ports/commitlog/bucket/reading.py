@@ -157,6 +157,8 @@ class EntryReader:
         if not head.payload_apart:
             payload = view[head.payload_in_object :]
             intact = len(payload) == head.payload_length and crc32c(payload) == head.payload_crc
+            if not intact:
+                self._recent.forget(position)  # who wants to be sure reads it again
         return Known(head, Committed(head.placement, entry, head.payload_length, intact))
 
     async def _entry_apart(self, head: Commit) -> bytes:

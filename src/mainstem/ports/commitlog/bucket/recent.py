@@ -28,6 +28,11 @@ class RecentEntries:
                 _, old = self._entries.popitem(last=False)
                 self._bytes -= len(old)
 
+    def forget(self, position: int) -> None:
+        """What was read is not whole: maybe it is where it is stored."""
+        with self._lock:
+            self._bytes -= len(self._entries.pop(position, b""))
+
     def get(self, position: int) -> Buffer | None:
         with self._lock:
             return self._entries.get(position)

@@ -25,6 +25,7 @@ from mainstem.ports.commitlog.bucket.parts import Parts
 from mainstem.ports.commitlog.bucket.reading import EntryReader
 from mainstem.ports.commitlog.bucket.seals import Seals
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.store_time import store_now_ms
 
 
 class Truncation:
@@ -93,12 +94,7 @@ class Truncation:
 
     async def store_now_ms(self) -> int:
         """The store's time: that of an object put right now."""
-        key = self._keys.clock(self._random.token(TOKEN_BYTES))
-        await self._store.put(key, b"")
-        try:
-            return max([one.modified_ms async for one in self._store.list(key)], default=0)
-        finally:
-            await self._store.delete(key)
+        return await store_now_ms(self._store, self._keys.clock(self._random.token(TOKEN_BYTES)))
 
     async def _forget_floors(self, floor: Floor) -> None:
         for one in [found.key async for found in self._store.list(self._keys.floors)]:

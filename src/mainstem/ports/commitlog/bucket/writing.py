@@ -9,7 +9,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import Stale, TooLarge, Unavailable
+from mainstem.errors import Stale, StoreUnreachable, TooLarge, Unavailable
 from mainstem.ports.clock import Random
 from mainstem.ports.commitlog.bucket.entries import Commit, apart_flags, pack_head
 from mainstem.ports.commitlog.bucket.freshness import Freshness
@@ -18,7 +18,8 @@ from mainstem.ports.commitlog.bucket.objects import ObjectTable
 from mainstem.ports.commitlog.bucket.parts import Parts
 from mainstem.ports.commitlog.bucket.reading import EntryReader, Known
 from mainstem.ports.commitlog.bucket.recent import RecentEntries
-from mainstem.ports.commitlog.bucket.turns import LOSSES_MAX, Turns
+from mainstem.ports.commitlog.bucket.turns import Turns
+from mainstem.ports.commitlog.courtesy import LOSSES_MAX
 from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -192,7 +193,10 @@ class EntryWriter:
 
         A store may have the loser of a race wait long for it, some a second or more. Nobody need: a commit that was
         read settles it, by whoever follows the log or by a look of our own, and what is left of our put finds the
-        key taken."""
+        key taken. And who gets no answer for long, though the store shows that there is nothing, has lost a connection
+        without being told: Raises StoreUnreachable, for another to be tried."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + limits.BUCKET_PUT_S
         learnt = self._table.news()
         putting = asyncio.ensure_future(self._store.put(self._keys.entry(position), stored, if_absent=True))
         try:
@@ -204,6 +208,8 @@ class EntryWriter:
                     return putting.result()
                 if learnt.done() or await self._taken(position):
                     return False
+                if loop.time() > give_up_at:
+                    raise StoreUnreachable(f"the entry at {position}: no answer in time")
         finally:
             putting.cancel()
 

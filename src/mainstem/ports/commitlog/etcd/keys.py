@@ -8,14 +8,17 @@
 | commit/<position>      | `CommitRecord`: one commit                                               |
 | object/<number>        | `Seal`: an object that takes no more commits                             |
 | checkpoint/<position>  | `Pointer`: where a checkpoint lies in the object store                   |
+| turn                   | the commit of a writer that others shall let pass, see courtesy.py       |
 
 And in the object store, below one folder:
 
 | key                        | object                                                               |
 |----------------------------|----------------------------------------------------------------------|
+| id                         | that the store is this log's, see owner.py                           |
 | wal/<commit id>            | the payload of a commit, then its entry if that is too large for etcd |
 | seals/<number>-<token>     | which commits the object holds (`DIRECTORY_ROW`s), then its index     |
 | checkpoints/<position>-<token> | a state, compressed with zstd                                    |
+| clock/<token>              | put and deleted again to learn the store's time                      |
 """
 
 from __future__ import annotations
@@ -46,6 +49,10 @@ class EtcdKeys:
     @property
     def floor(self) -> bytes:
         return self.prefix + b"floor"
+
+    @property
+    def turn(self) -> bytes:
+        return self.prefix + b"turn"
 
     def broker(self, name: str) -> bytes:
         return self.prefix + b"broker/" + name.encode()
@@ -95,6 +102,9 @@ class StoreKeys:
 
     def checkpoint(self, position: int, token: bytes) -> str:
         return f"{self.folder}/checkpoints/{position:0{DIGITS}d}-{token.hex()}"
+
+    def clock(self, token: bytes) -> str:
+        return f"{self.folder}/clock/{token.hex()}"
 
 
 def new_token(now_ms: int, randomness: bytes) -> bytes:

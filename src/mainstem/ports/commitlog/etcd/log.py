@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from mainstem import limits
-from mainstem.errors import BehindCheckpoint, Closed, NotFound, Unavailable, invariant
+from mainstem.errors import BehindCheckpoint, Closed, NotFound, ObjectMissing, Unavailable, invariant
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.blocking import BlockingCalls
 from mainstem.ports.commitlog.etcd import truncation
@@ -94,6 +94,8 @@ class EtcdCommitLog:
         )
         self._blocking = blocking
         self._synced = 0
+        self._refreshes = 0
+        self._absent: dict[int, int] = {}  # objects of which bytes were not there, and after which refresh
         self._appending: asyncio.Task[Placement] | None = None
         self._closed = False
 
@@ -261,10 +263,18 @@ class EtcdCommitLog:
         return await self._reader.tail()
 
     def read(self, object: int, start: int, length: int) -> bytearray:
-        """Payload bytes, fresh and writable. Blocks: call it on a thread. FileNotFoundError if dropped."""
+        """Payload bytes, fresh and writable. Blocks: call it on a thread.
+
+        Raises FileNotFoundError if it was dropped, ObjectMissing if the store has lost it."""
         try:
-            return self._blocking.run(self._read(object, start, length))
+            content = self._blocking.run(self._read(object, start, length))
+            self._absent.pop(object, None)
+            return content
         except NotFound as error:
+            # Etcd says that it is dropped before anything of it is deleted: whoever was not told so by a refresh that
+            # began after this finds that it is not.
+            if self._absent.setdefault(object, self._refreshes) < self._refreshes - 1:
+                raise ObjectMissing(f"the store has lost bytes of object {object}: {error}") from error
             raise FileNotFoundError(f"object {object} was dropped: {error}") from error
 
     async def _read(self, number: int, start: int, length: int) -> bytearray:
@@ -308,6 +318,9 @@ class EtcdCommitLog:
             raise FileNotFoundError(f"object {object} was dropped: {error}") from error
         return self._payloads.pieces(directory, ranges)
 
+    async def distrust(self, object: int, start: int, length: int) -> None:
+        """Nothing is kept of what was read."""
+
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
         return self._table.described()
@@ -349,9 +362,9 @@ class EtcdCommitLog:
         return floor.position
 
     async def collect_orphans(self, older_than_ms: int = limits.PAYLOAD_ORPHAN_MS) -> int:
-        """Delete uploads that never became commits. Returns how many."""
+        """Delete uploads that never became commits, of that age by the store's clock. Returns how many."""
         self._check_open()
-        before_ms = self._tokens.now_ms() - older_than_ms
+        before_ms = await self._payloads.now_ms(self._tokens.new()) - older_than_ms
         async for commits in self.follow(self._table.end):  # so that all that uploads became is known
             self._undelivered += commits
         await self._refresh()
@@ -396,6 +409,7 @@ class EtcdCommitLog:
         for seal in there:
             self._table.learn_seal(seal)
         await self._checkpoints.refresh()
+        self._refreshes += 1
 
     def _learn(self, known: Sequence[Known], position: int) -> list[Committed]:
         """Note the commits. Returns those from the position on."""

@@ -6,6 +6,7 @@ commits themselves; once it is sealed, by its seal.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from mainstem import limits
@@ -13,6 +14,8 @@ from mainstem.errors import LogDamaged, invariant
 from mainstem.ports.commitlog.etcd.directory import Directory
 from mainstem.ports.commitlog.etcd.records import CommitRecord, Floor, Seal
 from mainstem.ports.commitlog.port import LogObject
+
+_NEWEST = 256  # commits whose ids are kept, for courtesy.py
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class ObjectTable:
         self._rolled = False
         self._open: dict[int, OpenObject] = {}
         self._seals: dict[int, Seal] = {}
+        self.newest: deque[bytes] = deque(maxlen=_NEWEST)  # ids of the last commits
 
     def learn_seal(self, seal: Seal) -> None:
         """Sealed or dropped, by whomever; maybe before its commits were learnt."""
@@ -62,6 +66,7 @@ class ObjectTable:
         invariant(record.position == self.end, "commits are learnt in order")
         if record.object not in self._seals:
             self._extend(record)
+        self.newest.append(record.id)
         self.end += 1
 
     def _extend(self, record: CommitRecord) -> None:

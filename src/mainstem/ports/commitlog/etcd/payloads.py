@@ -12,10 +12,11 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.errors import LogDamaged, NotFound
 from mainstem.ports.commitlog.etcd.directory import Directory
-from mainstem.ports.commitlog.etcd.keys import StoreKeys, token_ms
+from mainstem.ports.commitlog.etcd.keys import StoreKeys
 from mainstem.ports.commitlog.etcd.records import CommitRecord, Seal
 from mainstem.ports.commitlog.port import Buffer, Piece
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.store_time import store_now_ms
 
 _AT_ONCE = 16  # requests to the store side by side
 
@@ -113,14 +114,16 @@ class Payloads:
         """A seal that did not become the object's."""
         await self._store.delete(self._keys.seal(seal.number, seal.token))
 
+    async def now_ms(self, token: bytes) -> int:
+        """The store's time. What ids tell is that of whoever made them, right or wrong."""
+        return await store_now_ms(self._store, self._keys.clock(token))
+
     async def orphans(self, named: set[bytes], before_ms: int) -> list[bytes]:
-        """Uploads older than that which no commit names."""
+        """Uploads older than that, by the store's clock, which no commit names."""
         found = []
         async for stored in self._store.list(self._keys.payloads):
             id = bytes.fromhex(stored.key.rpartition("/")[2])
-            if token_ms(id) >= before_ms:
-                break  # ids sort by time
-            if id not in named:
+            if stored.modified_ms < before_ms and id not in named:
                 found.append(id)
         return found
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import BehindCheckpoint, BrokerFenced, ReadOnly, TooLarge, Unavailable, invariant
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.etcd.client import Done, EtcdClient, absent, below, get, holds, put
-from mainstem.ports.commitlog.etcd.keys import EtcdKeys, new_token
+from mainstem.ports.commitlog.courtesy import LOSSES_MAX, Courtesy
+from mainstem.ports.commitlog.etcd.client import (
+    Done,
+    EtcdClient,
+    Operation,
+    absent,
+    below,
+    get,
+    holds,
+    put,
+)
+from mainstem.ports.commitlog.etcd.keys import EtcdKeys, new_token, token_ms
 from mainstem.ports.commitlog.etcd.objects import ObjectTable
 from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
-from mainstem.ports.commitlog.etcd.reading import CommitReader
+from mainstem.ports.commitlog.etcd.reading import CommitReader, Known
 from mainstem.ports.commitlog.etcd.records import (
     ENTRY_APART,
     CommitRecord,
@@ -69,6 +80,8 @@ class CommitWriter:
         self._broker = broker
         self._guard = guard
         self._log = log
+        self._courtesy = Courtesy(table.newest)
+        self._losses = 0  # of races, in a row
         self._prepared: object | None = None  # what the caller uploaded before
         self._kept: Upload | None = (
             None  # of an append that lost its race: the next one likely brings the same
@@ -80,8 +93,11 @@ class CommitWriter:
         """Raises Overtaken, BrokerFenced, BehindCheckpoint, NoSpace or Unavailable."""
         if self._broker is None or self._guard is None:
             raise ReadOnly("the log was opened to be read: name a broker to write to it")
+        if not isinstance(prepared, Upload) or self._is_old(prepared):
+            prepared = None
         self._prepared = prepared
-        upload = prepared if isinstance(prepared, Upload) else await self._upload(entry, slices)
+        upload = prepared or await self._upload(entry, slices)
+        await self._let_pass(upload)
         while True:
             self._tell_undelivered(upload)
             record = self._next_record(len(entry), upload)
@@ -97,11 +113,37 @@ class CommitWriter:
                 get(self._keys.broker(self._broker)),
                 get(self._keys.floor),
                 get(self._keys.object(record.object)),
+                *self._asking(upload),
             ]
-            done = await self._client.txn(conditions, [put(key, pack_commit(record, entry))], now_there)
+            written = [put(key, pack_commit(record, entry)), get(self._keys.turn)]
+            done = await self._client.txn(conditions, written, now_there)
             if done.succeeded or await self._was_written(record, done, upload):
                 self._table.learn_commit(record)
+                self._losses = 0
+                if done.succeeded:
+                    for word in done.responses[1].response_range.kvs:
+                        self._courtesy.heard(word.value)
                 return Placement(record.position, record.object, record.start)
+
+    async def _let_pass(self, upload: Upload) -> None:
+        """Wait for the commit of a writer that asked for it. Raises Overtaken with what came meanwhile."""
+        while self._courtesy.lets_pass(upload.id):
+            start, end = self._keys.commit(self._table.end), self._keys.commits_end
+            found = await self._client.range(start, end, limit=limits.ETCD_RANGE_COMMITS)
+            if known := await self._reader.decode(found.kvs):
+                self._overtaken(known, upload)
+
+    def _asking(self, upload: Upload) -> list[Operation]:
+        """What this writer does beside losing another race, once it has lost some."""
+        if self._losses < LOSSES_MAX:
+            return []
+        return [put(self._keys.turn, self._courtesy.word(upload.id))]
+
+    def _overtaken(self, known: Sequence[Known], upload: Upload) -> NoReturn:
+        for one in known:
+            self._table.learn_commit(one.record)
+        self._keep(upload)
+        raise Overtaken([one.commit for one in known])
 
     def _tell_undelivered(self, upload: Upload) -> None:
         """Right before a position is chosen: something may have been learnt while the payload went out."""
@@ -119,10 +161,14 @@ class CommitWriter:
         """Put what does not go into etcd, unless the append before this one did and then lost its race."""
         kept, self._kept = self._kept, None
         if kept is not None:
-            if kept.holds(slices, _checksum(slices), _apart(entry)):
+            if kept.holds(slices, _checksum(slices), _apart(entry)) and not self._is_old(kept):
                 return kept
             await self._payloads.delete([kept.id])
         return await self.upload(entry, slices)
+
+    def _is_old(self, upload: Upload) -> bool:
+        """Whether it may be taken for an orphan at any moment. A clock that was set counts as time that passed."""
+        return abs(self._tokens.now_ms() - token_ms(upload.id)) > limits.ETCD_UPLOAD_MS_MAX
 
     async def upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
         """Put what does not go into etcd. Calls may overlap."""
@@ -154,7 +200,7 @@ class CommitWriter:
         """Why the transaction was refused. True: an earlier attempt had gone through, its answer was lost.
 
         False: only its object is taken, so it is tried with the next one. Raises all other reasons."""
-        commits, guard, floor, seal = (response.response_range.kvs for response in done.responses)
+        commits, guard, floor, seal = (response.response_range.kvs for response in done.responses[:4])
         known = await self._reader.decode(commits)
         if known and known[0].record.id == record.id:
             return True
@@ -169,10 +215,8 @@ class CommitWriter:
         if truncated:
             raise BehindCheckpoint(f"position {record.position} was truncated: load the newest checkpoint")
         if known:
-            for one in known:
-                self._table.learn_commit(one.record)
-            self._keep(upload)
-            raise Overtaken([one.commit for one in known])
+            self._losses += 1
+            self._overtaken(known, upload)
         invariant(seal, "a refused transaction has a reason")
         self._table.learn_seal(Seal.unpack(seal[0].value))
         return False

@@ -1,0 +1,50 @@
+"""An object store that a running server depends on: what it refuses now it may allow again.
+
+Credentials run out and are renewed, a policy is changed and changed back, a service that gives out keys is away for a
+minute. To whoever sets a server up a refusal is an error at once; to a server at work it is an outage
+like any other, which it waits for the end of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TypeVar
+
+from mainstem.errors import StoreRefused, StoreUnreachable
+from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject
+
+T = TypeVar("T")
+
+
+class ForgivingObjectStore:
+    """Passes calls on. Raises StoreUnreachable, with the same words, where the store raises StoreRefused."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+
+    async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
+        return await _answer(self._inner.put(key, data, if_absent=if_absent))
+
+    async def get(self, key: str) -> bytes:
+        return await _answer(self._inner.get(key))
+
+    async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return await _answer(self._inner.get_ranges(key, ranges))
+
+    async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
+        try:
+            async for found in self._inner.list(prefix):
+                yield found
+        except StoreRefused as error:
+            raise StoreUnreachable(str(error)) from error
+
+    async def delete(self, key: str) -> None:
+        await _answer(self._inner.delete(key))
+
+
+async def _answer(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except StoreRefused as error:
+        raise StoreUnreachable(str(error)) from error

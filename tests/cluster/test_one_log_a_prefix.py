@@ -1,0 +1,61 @@
+"""Two logs at one prefix of a store: each would in the end delete what the other needs, so the second is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.errors import InvalidConfig
+from mainstem.log.tiering import HotRetention
+from mainstem.ports.commitlog.etcd.owner import own_store
+from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.objectstore.local import LocalObjectStore
+from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.testing.etcd import EtcdCluster
+
+
+async def _serve(options: BrokerOptions) -> None:
+    await (await Broker.open(options)).close()
+
+
+def _store(folder: Path) -> str:
+    return (folder / "bucket").as_uri()
+
+
+async def test_a_log_in_a_store_alone_and_one_that_an_etcd_orders_do_not_meet(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path / "etcd") as etcd:
+        store = _store(tmp_path)
+        ordered = BrokerOptions(tmp_path / "one", place=SharedPlace(store, etcd.endpoints))
+        await _serve(ordered)
+        with pytest.raises(InvalidConfig, match="name it with --etcd"):
+            await _serve(BrokerOptions(tmp_path / "two", place=SharedPlace(store)))
+        await _serve(ordered)
+        alone = _store(tmp_path / "other")
+        await _serve(BrokerOptions(tmp_path / "three", place=SharedPlace(alone)))
+        with pytest.raises(InvalidConfig, match="leave --etcd out"):
+            await _serve(BrokerOptions(tmp_path / "four", place=SharedPlace(alone, etcd.endpoints)))
+
+
+async def test_an_etcd_that_was_set_up_anew_does_not_take_the_payloads_of_the_one_before() -> None:
+    store = MemoryObjectStore()
+    await own_store(store, b"1" * 16)
+    await own_store(store, b"1" * 16)
+    with pytest.raises(InvalidConfig, match="another etcd"):
+        await own_store(store, b"2" * 16)
+
+
+async def test_a_server_of_its_own_and_brokers_that_share_a_log_do_not_meet(tmp_path: Path) -> None:
+    shared = BrokerOptions(tmp_path / "one", place=SharedPlace(_store(tmp_path)))
+    own = BrokerOptions(tmp_path / "two", hot=HotRetention(), objects=_store(tmp_path))
+    await _serve(shared)
+    with pytest.raises(InvalidConfig, match="prefix of its own"):
+        await _serve(own)
+    await _serve(shared)
+
+
+async def test_brokers_begin_no_log_where_a_server_keeps_older_files(tmp_path: Path) -> None:
+    await LocalObjectStore(tmp_path / "bucket").put("tiers/" + "00" * 16 + "/owner", b"0" * 16)
+    with pytest.raises(InvalidConfig, match="prefix of its own"):
+        await _serve(BrokerOptions(tmp_path / "one", place=SharedPlace(_store(tmp_path))))

@@ -1,0 +1,52 @@
+"""A broker of which little is heard: clients are sent to others long before it is certain that it is gone."""
+
+from __future__ import annotations
+
+import time
+
+from mainstem import limits
+from mainstem.broker.broker import Broker
+from mainstem.ledger.cluster_commands import Heartbeat
+
+
+async def _beat(broker: Broker) -> None:
+    await broker.log.propose(Heartbeat(broker.log.broker, broker.log.epoch))
+
+
+async def test_its_streams_have_other_leaders_until_it_is_heard_of_and_its_groups_wait(
+    two_brokers: list[Broker],
+) -> None:
+    one, two = two_brokers
+    for broker in two_brokers:
+        await broker.cluster.join({})
+        await broker.cluster.leave()  # stays a member, and is not heard of unless told to be
+    await one.log.barrier()
+    cluster, number = one.cluster, two.log.broker
+    cluster._silent()
+    before = cluster.leaders_state
+    led = [stream for stream in range(64) if cluster.leader(stream) == number]
+    coordinators = [cluster.coordinator("group", str(name)) for name in range(64)]
+    assert led
+
+    def silent_since(seconds: float) -> None:
+        heard, _ = cluster._heard[number]
+        cluster._heard[number] = (heard, time.monotonic() - seconds)
+
+    silent_since(limits.MEMBER_SUSPECT_S)
+    await _beat(one)
+    assert cluster._silent() == []  # nobody is expired yet
+    assert {cluster.leader(stream) for stream in led} == {one.log.broker}
+    assert {cluster.leader(stream, "nowhere") for stream in led} == {one.log.broker}
+    assert cluster.leaders_state != before
+    assert [cluster.coordinator("group", str(name)) for name in range(64)] == coordinators
+    one.log._committer.committed_at -= limits.MEMBER_SUSPECT_S  # its own commits do not get through either
+    cluster._silent()
+    assert cluster.leaders_state == before
+
+    await _beat(one)
+    silent_since(limits.MEMBER_SUSPECT_S)
+    await _beat(two)
+    await one.log.barrier()
+    cluster._silent()
+    assert {cluster.leader(stream) for stream in led} == {number}
+    assert cluster.leaders_state == before

@@ -1,0 +1,60 @@
+"""Several brokers over one bucket, all in this process."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.errors import BrokerFenced
+from mainstem.log.checkpointer import store_state
+from mainstem.log.log import Log, LogOptions
+from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.bucket.log import BucketCommitLog
+from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.testing.machine import DIRECTORY, CountingRandom
+
+
+class Cell:
+    """One bucket and the brokers on it."""
+
+    def __init__(self, store: MemoryObjectStore, **port_options: Any) -> None:
+        self.store = store
+        self.clock = ManualClock()
+        self.random = CountingRandom()
+        self.brokers: list[Broker] = []
+        self.ports: dict[Broker, BucketCommitLog] = {}
+        self._port_options = port_options
+
+    async def port(self) -> BucketCommitLog:
+        return await BucketCommitLog.open(
+            self.store, clock=self.clock, random=self.random, **self._port_options
+        )
+
+    async def add(self, options: LogOptions, **more: Any) -> Broker:
+        port = await self.port()
+        log = await Log.open(port, self.clock, options, save_at=self.save_at, **more)
+        broker = Broker(log, BrokerOptions(DIRECTORY), self.clock, self.random)
+        self.brokers.append(broker)
+        self.ports[broker] = port
+        return broker
+
+    async def save_at(self, position: int) -> None:
+        """Make a checkpoint, as a process of its own would."""
+        port = await self.port()
+        await store_state(port, position)
+        await port.close()
+
+    async def meet(self) -> None:
+        """All know what any of them committed."""
+        for broker in self.brokers:
+            await broker.log.barrier()
+
+    async def leave(self, broker: Broker) -> None:
+        self.brokers.remove(broker)
+        await broker.close()
+
+    async def close(self) -> None:
+        for broker in list(self.brokers):
+            with suppress(BrokerFenced):  # it was expired or replaced
+                await self.leave(broker)
