@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mainstem.testing import through
+from mainstem.testing import server, through
+from mainstem.testing.forks import Forks
 from mainstem.testing.simulation.schedules import Schedules
+
+if TYPE_CHECKING:
+    from mainstem.testing.s3 import S3Server
 
 # A test's JVM ends before an optimising compiler pays: without one it starts with little more than half the work.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Where nothing is to be written beside the sources, each of hundreds of processes would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# A start is mostly imports; `cold_starts` is for tests of the start itself.
+_FORKS = Forks()
+if sys.platform == "linux":
+    server.start = _FORKS.start
 
 _SEEDS = {  # (a normal run, --chaos)
     "sweep_seed": (2, 12),
@@ -27,8 +42,8 @@ _SEEDS = {  # (a normal run, --chaos)
 }
 
 _BLOCKS = {  # (schedules in a normal run, with --chaos, in one test)
-    "etcd_schedules": (1_500, 12_000, 250),
-    "bucket_schedules": (400, 6_000, 100),
+    "etcd_schedules": (1_000, 12_000, 250),
+    "bucket_schedules": (300, 6_000, 100),
     "broker_schedules": (60, 3_000, 60),
 }
 
@@ -62,6 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionfinish() -> None:
     through.end()
+    _FORKS.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -87,6 +103,21 @@ def _schedules(config: pytest.Config, few: int, many: int, size: int) -> list[Sc
 def chaos(request: pytest.FixtureRequest) -> bool:
     """Whether to leave nothing out."""
     return bool(request.config.getoption("--chaos"))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server; every test uses a bucket of its own."""
+    from mainstem.testing.s3 import S3Server  # most runs of a few tests need none
+
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def cold_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are started as anybody starts them."""
+    monkeypatch.setattr(server, "start", server.execute)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
 from collections import Counter
 
 from mainstem.broker.broker import Broker
-from mainstem.errors import MainstemError, RecordsLost
+from mainstem.errors import RecordsLost
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.files import SimulatedCrash
-from mainstem.testing.machine import Machine
 
-_LIVES = 6
-_WORKERS = 4
+from .lives import Lives
+
 _DELIVERIES_MAX = 3
 
 
-class Shift:
-    """What workers know: what they wrote, and what they were told."""
-
+class Shift(Lives):
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-        self._machine = Machine(
-            segment_bytes=self._random.choice((2048, 1 << 20)),
-            checkpoint_every_bytes=self._random.choice((0, 10_000)),
-            tail_cache_bytes=self._random.choice((0, 4096)),
-        )
-        self._lapses = 0  # how often the clock ran past everybody's leases
+        super().__init__(seed, turns_max=600)
         self._durable = self._random.random() < 0.5
         self.offered: set[bytes] = set()  # may be in the queue
         self.added: set[bytes] = set()  # are, as the broker said
         self.done: set[bytes] = set()  # acknowledged, as the broker said
         self.done_maybe: set[bytes] = set()  # ack without an answer
 
-    async def run(self) -> None:
-        broker = await self._machine.open()
+    async def _begin(self, broker: Broker) -> None:
         settings = TopicConfig(
             type="queue",
             durability="fsync",
@@ -46,28 +32,6 @@ class Shift:
         )
         await broker.create_topic("q", config=settings)
         await broker.create_topic("dead", config=TopicConfig(durability="fsync"))
-        for _ in range(_LIVES):
-            workers = [asyncio.create_task(self._work(broker, f"w{n}")) for n in range(_WORKERS)]
-            for _ in range(self._random.randrange(5, 600)):
-                await asyncio.sleep(0)
-            await self._end()
-            await asyncio.gather(*workers)
-            broker = await self._machine.open()
-        await self._check(broker)
-        await self._machine.close()
-
-    async def _end(self) -> None:
-        how = self._random.choice(("kill", "lost", "kept", "torn"))
-        if how == "kill":
-            await self._machine.kill()
-        else:
-            await self._machine.lose_power(how, self._random.randrange(1 << 30))  # type: ignore[arg-type]
-
-    async def _work(self, broker: Broker, node: str) -> None:
-        with contextlib.suppress(MainstemError, SimulatedCrash):  # until the broker goes down
-            while True:
-                await self._add(broker)
-                await self._do_some(broker, node)
 
     async def _do_some(self, broker: Broker, node: str) -> None:
         lapses = self._lapses
@@ -86,8 +50,7 @@ class Shift:
         elif what < 0.8:
             await broker.queues.nack("q", node, list(values), tokens)
         else:
-            self._lapses += 1
-            self._machine.clock.advance(40_000)
+            self._lapse()
 
     async def _add(self, broker: Broker) -> None:
         values = [b"job-%d" % (len(self.offered) + n) for n in range(self._random.randint(1, 3))]

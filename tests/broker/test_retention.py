@@ -10,7 +10,7 @@ from mainstem.errors import TopicFull
 from mainstem.ledger.config import TopicConfig
 from mainstem.testing.history import scan
 from mainstem.testing.machine import Machine
-from mainstem.testing.turns import until
+from mainstem.testing.turns import finished, until
 
 
 async def _opened(machine: Machine, **config: object) -> Broker:
@@ -142,6 +142,7 @@ async def test_a_tighter_cap_evicts_at_once_and_survives_a_restart(machine: Mach
 async def _fill(broker: Broker, name: str, slices: int) -> None:
     for _ in range(slices):
         await broker.append_values(name, [b"." * 300])
+        await finished(broker)
 
 
 async def test_objects_whose_records_are_all_gone_are_deleted_once_no_checkpoint_needs_them(
@@ -153,7 +154,7 @@ async def test_objects_whose_records_are_all_gone_are_deleted_once_no_checkpoint
     await broker.create_topic("doomed")
     await _fill(broker, "t", 40)
     await _fill(broker, "doomed", 40)
-    await until(lambda: sum(object.sealed for object in port.objects()) > 5)
+    assert sum(object.sealed for object in port.objects()) > 5
     before = [object.number for object in port.objects()]
     await broker.trim("t", broker.partition("t").end - 1)
     await broker.delete_topic("doomed")
@@ -189,6 +190,7 @@ async def test_many_trims_at_once_collect_each_object_once(machine: Machine) -> 
     for _ in range(40):
         for name in "abcdef":
             await broker.append_values(name, [b"." * 100])
+            await finished(broker)
     objects = len(port.objects())
     await asyncio.gather(*(broker.trim(name, 40) for name in "abcdef"))
     await _fill(broker, "t", 60)

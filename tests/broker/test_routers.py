@@ -378,11 +378,7 @@ class Traffic:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.machine = Machine(
-            segment_bytes=self.random.choice((2048, 1 << 20)),
-            checkpoint_every_bytes=self.random.choice((0, 10_000)),
-            tail_cache_bytes=self.random.choice((0, 4096)),
-        )
+        self.machine = Machine.of_any_kind(self.random)
         self.written = 0
         self.seen: dict[tuple[str, int], bytes | None] = {}  # what readers were shown, by topic and offset
 
@@ -398,11 +394,7 @@ class Traffic:
             work = [asyncio.create_task(self._write(broker)), asyncio.create_task(self._read(broker))]
             for _ in range(self.random.randrange(20, 500)):
                 await asyncio.sleep(0)
-            how = self.random.choice(("kill", "lost", "kept", "torn"))
-            if how == "kill":
-                await self.machine.kill()
-            else:
-                await self.machine.lose_power(how, self.random.randrange(1 << 30))  # type: ignore[arg-type]
+            await self.machine.crash_somehow(self.random)
             await asyncio.gather(*work)
             broker = await self.machine.open()
             await self._look(broker)

@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
-
 from mainstem.broker.broker import Broker
 from mainstem.broker.share.shares import Acquired, Wanted
-from mainstem.errors import MainstemError, RecordNotHeld
+from mainstem.errors import RecordNotHeld
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.share_commands import Verdict
 from mainstem.records.decoding import decode_records
-from mainstem.testing.files import SimulatedCrash
-from mainstem.testing.machine import Machine
 
-_LIVES = 6
-_MEMBERS = 4
+from .lives import Lives
 
 
-class Shift:
-    """What members know: what they wrote, and what they were told."""
-
+class Shift(Lives):
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-        self._machine = Machine(
-            segment_bytes=self._random.choice((2048, 1 << 20)),
-            checkpoint_every_bytes=self._random.choice((0, 10_000)),
-            tail_cache_bytes=self._random.choice((0, 4096)),
-        )
-        self._lapses = 0  # how often the clock ran past everybody's locks
+        super().__init__(seed, turns_max=400)
         self.offered = 0
         self.added: set[bytes] = set()  # are in the topic, as the broker said
         self.settled: set[bytes] = set()  # accepted or rejected, as the broker said
         self.settled_maybe: set[bytes] = set()  # the same without an answer
         self.deliveries: dict[bytes, int] = {}
 
-    async def run(self) -> None:
-        broker = await self._machine.open()
+    async def _begin(self, broker: Broker) -> None:
         await broker.create_topic("t", config=TopicConfig(durability="fsync"))
         await broker.shares.change_settings("g", [("share.auto.offset.reset", "earliest")], [])
-        for _ in range(_LIVES):
-            members = [asyncio.create_task(self._work(broker, f"m{number}")) for number in range(_MEMBERS)]
-            for _ in range(self._random.randrange(5, 400)):
-                await asyncio.sleep(0)
-            await self._end()
-            await asyncio.gather(*members)
-            broker = await self._machine.open()
-        await self._check(broker)
-        await self._machine.close()
-
-    async def _end(self) -> None:
-        how = self._random.choice(("kill", "lost", "kept", "torn"))
-        if how == "kill":
-            await self._machine.kill()
-        else:
-            await self._machine.lose_power(how, self._random.randrange(1 << 30))  # type: ignore[arg-type]
-
-    async def _work(self, broker: Broker, member: str) -> None:
-        with contextlib.suppress(MainstemError, SimulatedCrash):  # until the broker goes down
-            while True:
-                await self._add(broker)
-                await self._do_some(broker, member)
 
     async def _add(self, broker: Broker) -> None:
         values = [b"%d" % (self.offered + number) for number in range(self._random.randint(1, 3))]
@@ -79,8 +41,7 @@ class Shift:
         what = self._random.random()
         verdict = Verdict.ACCEPT if what < 0.5 else Verdict.REJECT if what < 0.6 else Verdict.RELEASE
         if what > 0.85:
-            self._lapses += 1
-            self._machine.clock.advance(40_000)
+            self._lapse()
             return
         if verdict is not Verdict.RELEASE:
             self.settled_maybe |= set(values.values())

@@ -13,6 +13,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.testing.lake import Worker
 from mainstem.testing.machine import Machine
+from mainstem.testing.turns import finished
 
 
 def everyone(name: str) -> bool:
@@ -57,6 +58,7 @@ async def test_repacked_files_are_shown_with_what_they_hold() -> None:
         await broker.create_topic(topic)
     for number in range(80):
         await broker.append_values("tu"[number % 2], [b"%d" % number + b"." * 100])
+    await finished(broker)
     assert (await storage_map(broker, everyone)).repacked == []
     assert broker.log.repacker is not None
     assert await broker.log.repacker.step()

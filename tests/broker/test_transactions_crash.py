@@ -184,7 +184,7 @@ async def test_no_power_loss_shows_a_transaction_in_part(
     assert sum(intent.outcome == "committed" for intent in story.intents) >= 2
     for point in sorted(random.Random(_SEED).sample(range(1, total + 1), _POINTS)):
         machine, story = await crashed(monkeypatch, point)
-        await (machine.kill() if policy == "kept" else machine.lose_power(policy, point))
+        await machine.crash(policy, point)
         # What a relaxed topic acked may go with the power, unless a commit was answered after it.
         if policy != "kept":
             story.seen.pop(("relaxed", 0), None)

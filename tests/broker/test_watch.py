@@ -54,7 +54,7 @@ class Watcher:
         self._moved.set()
 
     async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 self._moved.clear()
                 await self._moved.wait()
@@ -73,7 +73,7 @@ class CountingDiffs:
 
     async def reading(self, count: int) -> None:
         """Wait until so many reads are under way."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.at_once < count:
                 self._begun.clear()
                 await self._begun.wait()

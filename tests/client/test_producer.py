@@ -171,7 +171,7 @@ async def test_a_flush_after_the_client_was_closed_ends() -> None:
     await client.close()
     for ended in (delivery, waiting, producer.flush()):
         with pytest.raises(Closed):
-            await asyncio.wait_for(ended, 10)
+            await asyncio.wait_for(ended, 30)
     await producer.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import mainstem
 from mainstem import errors
 from mainstem.client.sse import Event, Frames
 from mainstem.testing.broker import throw_away_broker
+from mainstem.testing.certificates import make_self_signed
 
 from .answering import AnsweringServer, Asked, Said
 
@@ -46,11 +46,11 @@ def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
 def test_retries_end_with_the_time_that_was_given() -> None:
     busy = Said(429, _refusal("throttled", {"limit": "max_topics", "max": 7}))
     with AnsweringServer(_in_turn(busy)) as server:
-        with mainstem.Client(server.url, timeout=0.5) as client:
+        with mainstem.Client(server.url, timeout=2) as client:
             began = time.monotonic()
             with pytest.raises(errors.Throttled) as refused:
                 client.health()
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < 20  # for ever, if they did not
         assert (refused.value.limit, refused.value.bound) == ("max_topics", 7)
         assert 2 < len(server.asked) < 20
         server.asked.clear()
@@ -60,12 +60,12 @@ def test_retries_end_with_the_time_that_was_given() -> None:
 
 
 def test_a_wait_longer_than_the_time_left_is_not_begun() -> None:
-    busy = Said(503, _refusal("shutting_down"), (("retry-after", "60"),))
-    with AnsweringServer(_in_turn(busy)) as server, mainstem.Client(server.url, timeout=2) as client:
+    busy = Said(503, _refusal("shutting_down"), (("retry-after", "600"),))
+    with AnsweringServer(_in_turn(busy)) as server, mainstem.Client(server.url, timeout=60) as client:
         began = time.monotonic()
         with pytest.raises(errors.Unavailable):
             client.health()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
             began = time.monotonic()
             with pytest.raises(errors.Unreachable):
                 client.health()
-            assert time.monotonic() - began < 3.0
+            assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4000", "ftp://x", "http://", "http:///", "nonsense"])
@@ -227,30 +227,7 @@ def test_events_are_whole_however_their_bytes_arrive(step: int) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with cert.pem and key.pem, which signed itself."""
-    directory = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost,IP:127.0.0.1",
-            "-keyout",
-            str(directory / "key.pem"),
-            "-out",
-            str(directory / "cert.pem"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return directory
+    return make_self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_with_an_authority_of_ones_own(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ def test_the_kafka_door_is_counted_on_the_metrics_endpoint(tmp_path: Path) -> No
         producer = Producer({"bootstrap.servers": str(server.address("kafka"))})
         for _ in range(3):
             producer.produce("t", b"v")
-            producer.flush(10)
+            assert producer.flush(60) == 0
         url = f"http://{server.address('http')}/v0/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             text = answer.read().decode()
     counted = re.findall(r'mainstem_kafka_request_seconds_count\{api="produce"\} ([0-9.]+)', text)
     assert [float(count) for count in counted] == [3.0]

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from mainstem.testing.background_server import BackgroundServer
 
-_WAIT_S = 30.0
+_WAIT_S = 90.0
 
 
 @dataclass(frozen=True)

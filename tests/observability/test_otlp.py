@@ -55,7 +55,9 @@ def traced(receiver: TraceReceiver) -> Iterator[None]:
 
 def posted(broker: ThrowAwayBroker, topic: str, data: object) -> None:
     """By a program that knows of traces but not of Mainstem."""
-    answer = httpx.post(f"{broker.url}/v0/topics/{topic}", json={"records": [{"data": data}]}, headers=_GIVEN)
+    answer = httpx.post(
+        f"{broker.url}/v0/topics/{topic}", json={"records": [{"data": data}]}, headers=_GIVEN, timeout=60
+    )
     answer.raise_for_status()
 
 
@@ -112,7 +114,7 @@ def test_a_claim_carries_the_context_and_one_without_any_has_no_field_for_it(bro
     assert job.trace is not None
     assert job.trace.split("-")[1] == _TRACE
     broker.client.produce_batch("claimed", [b"2"])
-    answer = httpx.post(f"{broker.url}/v0/topics/claimed/claim", json={"node": "n"}).json()
+    answer = httpx.post(f"{broker.url}/v0/topics/claimed/claim", json={"node": "n"}, timeout=60).json()
     assert "$trace" not in answer["claimed"][0]
 
 
@@ -120,7 +122,9 @@ def test_watchers_see_the_context_only_if_they_ask(broker: ThrowAwayBroker) -> N
     posted(broker, "asked", 1)
 
     def first_frame(**asked: object) -> dict[str, object]:
-        session = httpx.post(f"{broker.url}/v0/watch", json={"topics": {"asked": {}}, **asked}).json()
+        session = httpx.post(
+            f"{broker.url}/v0/watch", json={"topics": {"asked": {}}, **asked}, timeout=60
+        ).json()
         with httpx.stream("GET", f"{broker.url}{session['stream_url']}", timeout=30) as stream:
             line = next(line for line in stream.iter_lines() if line.startswith('data: {"topic"'))
         found: dict[str, object] = json.loads(line.removeprefix("data: "))["records"][0]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem import limits
@@ -17,6 +17,7 @@ crcs = st.integers(0, (1 << 32) - 1)
 counts = st.integers(0, (1 << 31) - 1)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_joined_is_the_checksum_of_both(first: bytes, second: bytes) -> None:
     assert joined(crc32c(first), crc32c(second), len(second)) == crc32c(first + second)
@@ -36,6 +37,7 @@ def test_long_second_parts_are_exact(size: int) -> None:
     assert joined(crc32c(b"head"), crc32c(second), size) == crc32c(second, crc32c(b"head"))
 
 
+@settings(deadline=None)
 @given(crcs, counts, counts)
 def test_what_zeros_do_adds_up_however_many(crc: int, some: int, more: int) -> None:
     assert joined(joined(crc, 0, some), 0, more) == joined(crc, 0, some + more)

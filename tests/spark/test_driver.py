@@ -17,6 +17,7 @@ from mainstem.lake.broker import LakeBroker
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.spark.driver import Driver, DriverOptions
 from mainstem.spark.jobs import SparkRunner
+from mainstem.testing.cluster import eventually
 from mainstem.testing.server import ServerProcess
 
 from .conftest import Broker
@@ -76,6 +77,11 @@ def _appears(data_dir: Path, process: subprocess.Popen[str] | None = None) -> No
     raise AssertionError("no file was written")
 
 
+def _states(broker: Broker) -> set[str]:
+    """What drivers said that they do."""
+    return {one["report"]["state"] for one in broker.ask("GET", "/v0/lake/status")["drivers"]}
+
+
 def _named_files(broker: Broker, topic: str) -> int:
     status = broker.ask("GET", "/v0/lake/status")
     (found,) = [one for one in status["topics"] if one["topic"] == topic]
@@ -93,8 +99,13 @@ def test_of_a_driver_killed_in_the_middle_and_a_pass_of_another_every_record_is_
     before = [_records(lake, topic, partition) for partition in range(2)]
     with DriverProcess(lake.url, "--once") as killed:
         killed.wait_for("tasks")
-        _appears(tmp_path / "data", killed.process)
-        killed.kill()
+        eventually(lambda: _states(lake), lambda found: "working" in found)
+        lake.process.signal(signal.SIGSTOP)  # however quick it is now, nobody takes what it has done
+        try:
+            _appears(tmp_path / "data", killed.process)
+            killed.kill()
+        finally:
+            lake.process.signal(signal.SIGCONT)
     assert "published" not in {event["event"] for event in killed.events}
     assert [_records(lake, topic, partition) for partition in range(2)] == before
     left = set(_parquet_files(tmp_path / "data"))

@@ -24,7 +24,7 @@ from mainstem.testing.server import ServerProcess
 
 from .conftest import Broker
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Watched:
@@ -206,6 +206,7 @@ def test_a_lease_is_kept_while_the_work_takes_longer(
     lake.create(topic)
     _fill(lake, topic)
     seen: list[Any] = []
+    pace = threading.Event()
 
     def slow(tasks: Sequence[Task]) -> list[Outcome]:
         first = broker_calls.status()
@@ -215,11 +216,12 @@ def test_a_lease_is_kept_while_the_work_takes_longer(
             held = [task for task in now.tasks if task.holder == f"test {topic}"]
             if not held or (now.now_ms > deadline and held[0].deadline_ms > deadline):
                 break
+            pace.wait(0.05)
         seen.append(held)
         seen.append(broker_calls.plan(PlanRequest("another", (topic,))).tasks)
         return done_here(tasks)
 
-    driver, progress = _driver(broker_calls, topic, slow, lease_ms=900)
+    driver, progress = _driver(broker_calls, topic, slow, lease_ms=3_000)
     driver.run_once()
     held, given_to_another = seen
     assert held
@@ -309,8 +311,8 @@ def test_a_broker_killed_between_work_and_publishing_gets_it_when_it_is_back(
             restarted.append(ServerProcess(tmp_path / "data", *flags, "--http", address))
             return outcomes
 
-        with LakeBroker(broker.url, timeout_s=1.0) as calls:
-            driver, progress = _driver(calls, topic, killed, lease_ms=30_000)
+        with LakeBroker(broker.url, timeout_s=10.0) as calls:
+            driver, progress = _driver(calls, topic, killed, lease_ms=120_000)
             driver.round()
             assert len(progress.named("published")) == 1
         assert _read(broker, topic) == before

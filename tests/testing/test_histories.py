@@ -35,6 +35,7 @@ def good_history() -> tuple[ClusterHistory, Final]:
     history.lease_left("l", "one", 4.0)
     history.lease_taken("l", "two", 4.0, 9.0)
     history.lease_taken("l", "one", 9.0, 12.0)
+    history.lease_taken("l", "late", 10.0, 8.5)  # the answer took so long that it was over by then
     history.write("w", "s", b"before the fence")
     history.fenced("w")
     history.write("w", "s", b"after the fence, refused").refused()

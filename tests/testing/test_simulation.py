@@ -34,7 +34,7 @@ def test_an_hour_of_waiting_takes_no_time() -> None:
     started = time.perf_counter()
     world.run(asyncio.sleep(3600))
     assert world.loop.time() == pytest.approx(3600, abs=1)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 60
 
 
 def test_a_wait_for_what_cannot_come_is_told() -> None:

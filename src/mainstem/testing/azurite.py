@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -14,6 +13,7 @@ from types import TracebackType
 from urllib.parse import urlencode
 
 from mainstem.testing.azure import ACCOUNT, VERSION, azure_url, signature
+from mainstem.testing.ports import kept_ports
 
 _START_S = 30.0
 
@@ -31,9 +31,7 @@ class Azurite:
         return shutil.which("azurite-blob")
 
     def __enter__(self) -> Azurite:
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            port = held.getsockname()[1]
+        (port,) = kept_ports(1)
         self.endpoint = f"http://127.0.0.1:{port}"
         flags = ["--blobPort", str(port), "--location", str(self._folder), "--silent", "--disableTelemetry"]
         self._process = subprocess.Popen(

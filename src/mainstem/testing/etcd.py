@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,7 +14,9 @@ from types import TracebackType
 
 import msgspec
 
-_START_S = 60.0
+from mainstem.testing.ports import kept_ports
+
+_START_S = 120.0
 _STOP_S = 20.0
 _POLL_S = 0.02
 
@@ -47,7 +48,7 @@ class EtcdMember:
         self.name = name
         self._flags = flags
         self._directory = directory
-        self._client_port, self._peer_port = _free_ports(2)
+        self._client_port, self._peer_port = kept_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -180,15 +181,3 @@ class EtcdCluster:
         """Idempotent."""
         for member in self.members:
             member.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now, held all at once so that they differ."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()

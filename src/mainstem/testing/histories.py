@@ -186,6 +186,8 @@ class ClusterHistory:
 
     def lease_taken(self, lease: str, holder: str, now: float, until: float) -> None:
         """The holder may act on it up to `until` by the one true clock, unless it gives it back earlier."""
+        if now >= until:  # it was told too late to act on it, and another may have it by now
+            return
         for hold in self._holds:
             shared = hold.lease == lease and hold.holder != holder
             if shared and hold.since <= now < hold.until:

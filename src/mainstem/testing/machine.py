@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from random import Random
+from typing import Literal
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.log.checkpoints import InlineCheckpoints
@@ -53,6 +55,15 @@ class Machine:
         self._prepare_ahead = prepare_ahead
         self._repack = repack or RepackOptions(on=False)
 
+    @staticmethod
+    def of_any_kind(chance: Random) -> Machine:
+        """With files, checkpoints and memory that are small or not."""
+        return Machine(
+            segment_bytes=chance.choice((2048, 1 << 20)),
+            checkpoint_every_bytes=chance.choice((0, 10_000)),
+            tail_cache_bytes=chance.choice((0, 4096)),
+        )
+
     async def open_port(self) -> LocalCommitLog:
         return await LocalCommitLog.open(
             DIRECTORY,
@@ -98,6 +109,20 @@ class Machine:
         """The kernel's memory is gone as well: what was not synced is lost, kept or torn."""
         await self._down(policy, seed)
         self.boots += 1
+
+    async def crash(self, policy: Policy, seed: int) -> None:
+        """Only the process ends if what it wrote is to be kept; else the power goes."""
+        if policy == "kept":
+            await self.kill()
+        else:
+            await self.lose_power(policy, seed)
+
+    async def crash_somehow(self, chance: Random) -> None:
+        how: Literal["kill"] | Policy = chance.choice(("kill", "lost", "kept", "torn"))
+        if how == "kill":
+            await self.kill()
+        else:
+            await self.lose_power(how, chance.randrange(1 << 30))
 
     async def close(self) -> None:
         if self.broker is not None:

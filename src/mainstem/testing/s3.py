@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import sysconfig
 import time
@@ -19,11 +18,12 @@ from urllib.parse import urlencode
 import obstore.exceptions
 from obstore.store import S3Store
 
-_START_S = 60.0
+from mainstem.testing.ports import kept_ports
+
+_START_S = 120.0
 _PORTS = ("master", "volume", "filer", "s3")
 _METRICS = "metricsPort"
 _SERVED = re.compile(r'^SeaweedFS_s3_request_total\{.*type="(\w+)".*\} (\d+)$', re.MULTILINE)
-_ATTEMPTS = 3  # a port found free may be taken a moment later
 
 
 class S3Server:
@@ -39,13 +39,10 @@ class S3Server:
         self._ports: dict[str, int] = {}
 
     def __enter__(self) -> S3Server:
-        for attempt in range(_ATTEMPTS):
-            self._start()
-            if self._came_up():
-                return self
+        self._start()
+        if not self._came_up():
             self.kill()
-            if attempt == _ATTEMPTS - 1:
-                raise RuntimeError(f"the S3 server did not start: {self._log().read_text()[-2000:]}")
+            raise RuntimeError(f"the S3 server did not start: {self._log().read_text()[-2000:]}")
         return self
 
     def __exit__(
@@ -111,13 +108,12 @@ class S3Server:
             self._process.kill()
             self._process.wait(_START_S)
             self._process = None
-        for port in self._ports.values():  # seaweedfs leaves its sockets behind, always in this folder
-            for stale in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
-                stale.unlink(missing_ok=True)
+        self._remove_sockets()
 
     def _start(self) -> None:
         names = [_METRICS, *(f"{part}.port{kind}" for part in _PORTS for kind in ("", ".grpc"))]
-        self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        self._ports = dict(zip(names, kept_ports(len(names)), strict=True))
+        self._remove_sockets()  # of one that was killed together with its test
         data = self._folder / "data"
         data.mkdir(exist_ok=True)
         access = self._folder / "access.json"
@@ -136,6 +132,11 @@ class S3Server:
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
             )
+
+    def _remove_sockets(self) -> None:
+        for port in self._ports.values():  # seaweedfs leaves them behind, always in this folder
+            for stale in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                stale.unlink(missing_ok=True)
 
     def _came_up(self) -> bool:
         until = time.monotonic() + _START_S
@@ -164,11 +165,3 @@ class S3Server:
         key = {"accessKey": self.access_key_id, "secretKey": self.secret_access_key}
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         return {"identities": [{"name": "test", "credentials": [key], "actions": actions}]}
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

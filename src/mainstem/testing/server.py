@@ -8,12 +8,32 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from mainstem.address import Address
+from mainstem.testing.forks import ForkedProcess
+from mainstem.testing.ports import kept_ports
 
-_START_S = 60.0
+_START_S = 120.0
+
+
+def execute(
+    arguments: Sequence[str], environment: dict[str, str], folder: Path
+) -> subprocess.Popen[str] | ForkedProcess:
+    """Start the command line as anybody does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "mainstem", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=folder,
+    )
+
+
+start = execute  # the project's own tests fork instead
 
 
 class ServerProcess:
@@ -22,31 +42,20 @@ class ServerProcess:
     def __init__(self, data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> None:
         data_dir = data_dir.resolve()  # the server runs in another folder than the caller
         self.ports_file = data_dir.parent / f"{data_dir.name}.ports.json"
-        command = [sys.executable, "-m", "mainstem", "serve", "--log-format", "json"]
-        command += [
+        arguments = ["serve", "--log-format", "json"]
+        arguments += [
             "--data-dir",
             str(data_dir),
-            "--http",
-            "127.0.0.1:0",
-            "--text",
-            "127.0.0.1:0",
-            "--kafka",
-            "127.0.0.1:0",
             "--ports-file",
             str(self.ports_file),
         ]
+        for door, port in zip(("--http", "--text", "--kafka"), kept_ports(3), strict=True):
+            arguments += [door, f"127.0.0.1:{port}"]  # one that is started again in its place finds them free
         self.lines: list[dict[str, object]] = []  # what it logged
         self.stray_output = ""  # what it wrote that is no log line
         self._ready = threading.Event()
         # Of the same group as the test, so that a test that is killed takes its server along.
-        self._process = subprocess.Popen(
-            [*command, *flags],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(env or {})},
-            cwd=data_dir.parent,
-        )
+        self._process = start([*arguments, *flags], {**os.environ, **(env or {})}, data_dir.parent)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
 

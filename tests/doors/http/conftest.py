@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvloop
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.app import App
@@ -89,13 +87,6 @@ def code(answer: tuple[int, Any]) -> tuple[int, str]:
     assert {"code", "message"} <= set(body["error"]) <= {"code", "message", "detail"}
     assert body["error"]["message"]
     return status, body["error"]["code"]
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop a server runs on."""
-    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

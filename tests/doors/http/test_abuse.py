@@ -28,7 +28,7 @@ _UPGRADE = (
     b"GET /v0/ws HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -111,17 +111,31 @@ async def test_a_slow_body_that_keeps_the_pace_is_taken(
     door: HttpDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HTTP_STALL_BYTES_MIN", 5)
-    monkeypatch.setattr(limits, "HTTP_STALL_S", 0.2)
     monkeypatch.setattr("mainstem.doors.http.door._SWEEP_S", 0.02)
-    reader, writer = await _connect(door)
+    address = await door.start(Address("127.0.0.1", 0))
+    for stall_s in (0.2, 2.0, 10.0):  # a machine that has more to do may not keep the pace itself
+        monkeypatch.setattr(limits, "HTTP_STALL_S", stall_s)
+        answer = await _answer_to_slow_body(address, stall_s / 7)
+        if answer.startswith(b"HTTP/1.1 201"):
+            return
+    raise AssertionError(answer)
+
+
+async def _answer_to_slow_body(address: Address, pause_s: float) -> bytes:
+    """What comes back until the head of an answer is whole, or the connection is closed."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
     body = b'{"records":[{"data":1}]}' + b" " * 40
     writer.write(_HEAD + b"content-length: %d\r\n\r\n" % len(body))
     answer = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
     for at in range(0, len(body), 4):
         writer.write(body[at : at + 4])
-        await asyncio.wait((answer,), timeout=0.03)
-    assert (await asyncio.wait_for(answer, _PATIENCE_S)).startswith(b"HTTP/1.1 201")
-    writer.close()
+        await asyncio.wait((answer,), timeout=pause_s)
+    try:
+        return await asyncio.wait_for(answer, _PATIENCE_S)
+    except (ConnectionError, asyncio.IncompleteReadError) as dropped:
+        return repr(dropped).encode()
+    finally:
+        writer.close()
 
 
 async def test_bodies_together_are_bounded_while_they_are_received(

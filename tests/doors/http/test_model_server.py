@@ -20,7 +20,7 @@ from .contract_steps import Step, steps
 from .contract_walk import LOGS
 
 _STEPS = 45
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 _LONG_MS = 600_000  # a lease that does not end while a test runs
 
 _QUEUE = Settings(type="queue", lease_ms=_LONG_MS)

@@ -18,7 +18,7 @@ _CHECKS = (
 )
 # They answer for as long as the client stays, or not in HTTP at all: a tool that waits for the end sees none.
 _STREAMS = ("/v0/watch/{wid}", "/v0/topics/{topic}/work", "/v0/ws")
-_BUDGET_S = 25
+_BUDGET_S = 15
 _PATIENCE_S = 200
 
 
@@ -32,6 +32,7 @@ def test_every_answer_is_as_described(serve: Callable[..., Any], chaos: bool, tm
             f"{server.url}/openapi.json",
             f"--checks={','.join(_CHECKS)}",
             "--phases=coverage,fuzzing",
+            "--request-timeout=60",
             f"--seed={_SEED}",
             *(("--max-examples=200",) if chaos else ("--max-examples=5", f"--max-time={_BUDGET_S}")),
             "--generation-database=none",

@@ -538,7 +538,7 @@ def test_a_copy_reads_the_same_through_every_door(serve: Callable[..., Any]) -> 
                 assert dict(message.headers())["node"] == b"x"
             third = page["records"][50]["$ts"]
             first = next(record["$seq"] for record in page["records"] if record["$ts"] >= third)
-            (found_at,) = consumer.offsets_for_times([TopicPartition("b", 0, third)], timeout=10)
+            (found_at,) = consumer.offsets_for_times([TopicPartition("b", 0, third)], timeout=60)
             assert found_at.offset == first - 1
         finally:
             consumer.close()

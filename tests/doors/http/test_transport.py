@@ -20,6 +20,7 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.errors import CannotListen, InvalidConfig
+from mainstem.testing.certificates import make_self_signed
 
 WRITE = {"records": [{"data": 1}]}
 
@@ -49,14 +50,14 @@ async def stage(broker: Broker) -> AsyncIterator[Stage]:
 
 
 async def _until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("http2", [False, True])
 async def test_both_protocols_serve_the_same(stage: Stage, http2: bool) -> None:
-    async with httpx.AsyncClient(base_url=stage.url, http1=not http2, http2=http2) as client:
+    async with httpx.AsyncClient(base_url=stage.url, http1=not http2, http2=http2, timeout=60) as client:
         written = await client.post("/v0/topics/t?return_seqs=false", json=WRITE)
         assert (written.status_code, written.http_version) == (201, "HTTP/2" if http2 else "HTTP/1.1")
         assert "seqs" not in written.json()
@@ -85,7 +86,7 @@ async def test_an_http_2_body_over_the_limit_is_refused(broker: Broker) -> None:
 
     door = HttpDoor(broker, bounds=HttpLimits(body_bytes=1000))
     address = await door.start(Address("127.0.0.1", 0))
-    async with httpx.AsyncClient(base_url=f"http://{address}", http1=False, http2=True) as client:
+    async with httpx.AsyncClient(base_url=f"http://{address}", http1=False, http2=True, timeout=60) as client:
         answer = await client.post(
             "/v0/topics/t", content=b"x" * 200_000, headers={"content-type": "application/json"}
         )
@@ -194,7 +195,7 @@ async def test_a_client_that_takes_its_time_is_cut_off(
     address = await door.start(Address("127.0.0.1", 0))
     reader, writer = await asyncio.open_connection(address.host, address.port)
     writer.write(sent)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with contextlib.suppress(ConnectionResetError):
             await reader.read()
     writer.close()
@@ -219,7 +220,7 @@ async def test_a_head_that_drips_does_not_gain_time(broker: Broker, monkeypatch:
                     await reader.readexactly(1)
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(drip(), 10)
+        await asyncio.wait_for(drip(), 60)
     writer.close()
     await door.stop(1.0)
 
@@ -245,7 +246,7 @@ async def test_a_stop_ends_http_2_politely(stage: Stage) -> None:
 
 
 async def test_a_client_that_leaves_frees_its_place(stage: Stage) -> None:
-    async with httpx.AsyncClient(base_url=stage.url) as client:
+    async with httpx.AsyncClient(base_url=stage.url, timeout=60) as client:
         await client.put("/v0/topics/t")
     key = stage.door.context.keys.everyone()
     _, writer = await stage.connect()
@@ -266,23 +267,7 @@ async def test_an_address_beyond_this_machine_needs_keys(broker: Broker) -> None
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tls")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command += ["-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem")]
-    subprocess.run(command, check=True, capture_output=True)
-    return directory
+    return make_self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_over_both_protocols(serve: Callable[..., Any], certificate: Path) -> None:
@@ -291,17 +276,17 @@ def test_tls_over_both_protocols(serve: Callable[..., Any], certificate: Path) -
         url = f"https://{server.process.address('http')}/v0/health"
         trust = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
         for http2 in (False, True):
-            with httpx.Client(verify=trust, http2=http2, http1=not http2) as client:
+            with httpx.Client(verify=trust, http2=http2, http1=not http2, timeout=60) as client:
                 assert client.get(url).json()["status"] == "ok"
     with serve(*files, "--tls-ca", str(certificate / "cert.pem")) as server:
         url = f"https://{server.process.address('http')}/v0/health"
         with (
-            httpx.Client(verify=trust) as client,
+            httpx.Client(verify=trust, timeout=60) as client,
             pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)),
         ):
             client.get(url)
         trust.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-        with httpx.Client(verify=trust) as client:
+        with httpx.Client(verify=trust, timeout=60) as client:
             assert client.get(url).json()["status"] == "ok"
 
 

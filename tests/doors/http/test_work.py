@@ -33,7 +33,7 @@ class Events:
     async def frame(self) -> dict[str, str]:
         """The next frame's fields; a comment comes under the name ''. Empty at the end."""
         fields: dict[str, str] = {}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for line in self._lines:
                 if not line:
                     return fields
@@ -78,7 +78,7 @@ class Client:
 
     async def settled(self, ready: int, in_flight: int) -> None:
         """Wait until the queue holds so many; a server notices a hang-up when it does."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await self.counts() != (ready, in_flight):
                 continue
 

@@ -12,7 +12,7 @@ from mainstem.doors.http.context import Context
 
 from .conftest import Api
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Event(NamedTuple):

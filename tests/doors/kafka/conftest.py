@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-import uvloop
 
 from mainstem.address import Address
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.door import KafkaDoor
-from mainstem.ledger.config import TopicConfig
 from mainstem.testing.server import ServerProcess
 from mainstem.testing.through import server_process
 
@@ -50,22 +46,6 @@ async def opened(broker: Broker, **options: object) -> AsyncIterator[KafkaStage]
     finally:
         await stage.disconnect()
         await door.stop(1.0)
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop a server runs on."""
-    return {"uvloop": uvloop.new_event_loop}
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    broker = await Broker.open(
-        BrokerOptions(tmp_path / "data", default_config=TopicConfig(durability="disk"), segment_bytes=1 << 20)
-    )
-    yield broker
-    await broker.close()
 
 
 @pytest.fixture

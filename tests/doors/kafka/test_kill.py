@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import random
-import socket
 import threading
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
+from mainstem.testing.ports import kept_ports
 from mainstem.testing.through import server_process
 
 MESSAGES = 20_000
 WITHIN_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[int, bytes]]:
@@ -44,7 +38,7 @@ def test_an_idempotent_producer_survives_kills_without_loss_or_duplicates(
     tmp_path: Path, kill_seed: int
 ) -> None:
     chance = random.Random(kill_seed)
-    port = free_port()
+    (port,) = kept_ports(1)
     flags = ("--kafka", f"127.0.0.1:{port}")
     bootstrap = f"127.0.0.1:{port}"
     acked: dict[int, int] = {}  # message → offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker import Broker
 from mainstem.errors import StoreUnreachable
-from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.testing.batches import batch
+from mainstem.testing.cluster import brokers_here
 
 from .conftest import opened
 from .messages import make
@@ -28,12 +27,7 @@ from .wire import Wire
 async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Broker]]:
     """Two brokers over one bucket, neither of which looks what the other did unless something makes it."""
     monkeypatch.setattr(limits, "BUCKET_POLL_S", 3_600.0)
-    place = SharedPlace((tmp_path / "bucket").as_uri())
-    async with AsyncExitStack() as stack:
-        brokers = []
-        for name in ("ahead", "behind"):
-            brokers.append(await Broker.open(BrokerOptions(tmp_path / name, place=place)))
-            stack.push_async_callback(brokers[-1].close)
+    async with brokers_here(tmp_path, "ahead", "behind") as brokers:
         yield brokers
 
 

@@ -23,14 +23,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from mainstem.testing.certificates import make_certificates
 from mainstem.testing.server import ServerProcess
 from mainstem.testing.through import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up
     from kafka import KafkaConsumer
-
-from .certificates import make_certificates
 
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
@@ -79,7 +78,7 @@ def _consumed(config: dict[str, Any], topic: str, count: int) -> list[bytes]:
     consumer = Consumer({**config, "group.id": f"of-{topic}", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         found: list[bytes] = []
         while len(found) < count and time.monotonic() < until:
             message = consumer.poll(1)
@@ -95,7 +94,7 @@ def _refusal(config: dict[str, Any]) -> str:
     """What a client is told that is not let in."""
     seen: list[str] = []
     admin = AdminClient({**config, "error_cb": lambda error: seen.append(str(error))}, logger=_Silent())
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not seen and time.monotonic() < until:
         admin.poll(0.2)
     with pytest.raises(KafkaException):
@@ -160,7 +159,7 @@ async def test_aiokafka_and_kafka_python_log_in_over_tls(server: ServerProcess, 
             **options,
             sasl_mechanism="SCRAM-SHA-256",
             auto_offset_reset="earliest",
-            consumer_timeout_ms=20_000,
+            consumer_timeout_ms=60_000,
         )
         try:
             return bytes(next(consumer).value)
@@ -235,7 +234,7 @@ def test_a_certificate_is_asked_for_and_names_the_client(tmp_path: Path, certifi
             "ssl.certificate.location": str(certificates / "server.pem"),
             "ssl.key.location": str(certificates / "server.key"),
         }
-        assert not AdminClient(config | other).list_topics(timeout=10).topics
+        assert not AdminClient(config | other).list_topics(timeout=60).topics
 
 
 def _token(head: dict[str, Any], claims: dict[str, Any]) -> str:
@@ -263,8 +262,20 @@ def test_a_token_that_nobody_signed_is_for_development_only(tmp_path: Path) -> N
 
 
 def test_a_login_that_runs_out_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
-    flags = ("--kafka-sasl", "scram-sha-256", "--kafka-acl", "off", "--kafka-reauthenticate-ms", "1500")
-    with server_process(tmp_path / "data", *flags, env=_USERS) as server:
+    """The client does so when a tenth of it is left: on a machine that has more to do, that must be more time."""
+    for lifetime_s in (1.5, 6.0, 30.0):
+        dropped = _dropped_in_two_lifetimes(tmp_path / str(lifetime_s), lifetime_s)
+        if not dropped:
+            return
+    raise AssertionError(dropped)
+
+
+def _dropped_in_two_lifetimes(directory: Path, lifetime_s: float) -> list[object]:
+    """What the client and the server say about it, if the connection was not kept."""
+    directory.mkdir()
+    flags = ("--kafka-sasl", "scram-sha-256", "--kafka-acl", "off")
+    flags += ("--kafka-reauthenticate-ms", str(int(1000 * lifetime_s)))
+    with server_process(directory / "data", *flags, env=_USERS) as server:
         errors: list[str] = []
         producer = Producer(
             {
@@ -276,12 +287,11 @@ def test_a_login_that_runs_out_is_renewed_on_the_same_connection(tmp_path: Path)
                 "error_cb": lambda error: errors.append(str(error)),
             }
         )
-        until = time.monotonic() + 4
+        until = time.monotonic() + 2.5 * lifetime_s
         sent = 0
         while time.monotonic() < until:  # past two lifetimes
             producer.produce("renewed", b"x")
             sent += 1
             assert producer.flush(10) == 0
             producer.poll(0.05)
-        assert not errors
-        assert "connection dropped" not in server.events()
+        return [*errors, *(line for line in server.lines if line["event"] == "connection dropped")]

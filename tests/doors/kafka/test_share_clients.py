@@ -24,7 +24,7 @@ from mainstem.testing.server import ServerProcess
 from .messages import make
 from .wire import Wire
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 90.0
 
 
 def _topic(bootstrap: str, name: str, records: int, partitions: int = 1) -> None:

@@ -26,7 +26,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
 PARTITIONS = 3
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 _numbers = itertools.count()
 
@@ -385,7 +385,7 @@ class MortalClient:
 
     def transact(self, values: list[bytes], *, commit: bool) -> bool:
         """Returns whether it was committed."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         self._producer.begin_transaction()
         write(self._producer, self._topic, values)
         if commit:
@@ -418,7 +418,7 @@ def test_no_kill_loses_repeats_or_shows_what_it_should_not(tmp_path: Path, seed:
         expected: list[bytes] = []
         until = time.monotonic() + 15
         for number in itertools.count():
-            if time.monotonic() > until and server.kills >= 3:
+            if time.monotonic() > until and server.kills >= 3 and len(expected) > 30:
                 break
             values = values_of(f"n{number}", 9)
             if client.transact(values, commit=number % 3 != 2):
@@ -426,7 +426,5 @@ def test_no_kill_loses_repeats_or_shows_what_it_should_not(tmp_path: Path, seed:
         server.stop_killing()
         assert sorted(read_with_confluent(server.address, topic)) == sorted(expected)
         seen = watcher.stop()
-        assert server.kills >= 3
-        assert len(expected) > 30
         assert len(seen) == len(set(seen)), "a record was seen twice"
         assert set(seen) <= set(expected), "a record was seen that was not committed"

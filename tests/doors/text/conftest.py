@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-import uvloop
 
 from mainstem.address import Address
-from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker import Broker
 from mainstem.doors.text.door import TextDoor
-from mainstem.ledger.config import TopicConfig
 
 
 class Wire:
@@ -78,22 +75,6 @@ class TextStage:
         wire = Wire(*await asyncio.open_connection(self.address.host, self.address.port))
         self.wires.append(wire)
         return wire
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop a server runs on."""
-    return {"uvloop": uvloop.new_event_loop}
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    broker = await Broker.open(
-        BrokerOptions(tmp_path / "data", default_config=TopicConfig(durability="disk"), segment_bytes=1 << 20)
-    )
-    yield broker
-    await broker.close()
 
 
 @pytest.fixture

@@ -66,11 +66,13 @@ class QueueWorker(ChaosClient):
 
     def work(self) -> int:
         """Claim some and settle them, or not. Returns how many came."""
+        with self.notes:
+            settled = frozenset(self._jobs.settled)  # before it asks: answers may be late
         status, body = self._ask("claim", {"node": self.name, "max": self.random.randint(1, 4)})
         if status != 200:
             return -1
         for job in body["claimed"]:
-            self._claimed(job)
+            self._claimed(job, settled)
         for job in body["claimed"]:
             if self.random.random() < 0.8:
                 self._settle(job)
@@ -87,7 +89,7 @@ class QueueWorker(ChaosClient):
                 self._jobs.put.add(job)
             self.notes.count("jobs put")
 
-    def _claimed(self, job: dict[str, Any]) -> None:
+    def _claimed(self, job: dict[str, Any], settled: frozenset[int]) -> None:
         number, name = job["$seq"], job["data"]
         now = time.time()
         with self.notes as history:
@@ -98,7 +100,7 @@ class QueueWorker(ChaosClient):
                 wrong.append(f"job {number} was {known} and is {name}")
             if name not in self._jobs.asked:
                 wrong.append(f"job {number} is {name}, which nobody put in")
-            if number in self._jobs.settled:
+            if number in settled:
                 wrong.append(f"job {number} came back after it was settled")
         for one in wrong:
             self.notes.found(one)

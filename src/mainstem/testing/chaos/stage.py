@@ -18,7 +18,7 @@ from mainstem.testing.s3 import S3Server
 NAMES = ("a", "b", "c")
 _BUCKET = "log"
 _ETCD_MEMBERS = 3
-_CALM_S = 60.0
+_CALM_S = 120.0
 _STOPPED_S = 5.0  # longer than a broker may be silent
 
 

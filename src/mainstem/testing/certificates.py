@@ -1,18 +1,40 @@
-"""Certificates for tests: an authority, a server on loopback, a client with a name."""
+"""Certificates for tests, by the system's openssl."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+_LOOPBACK = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+
+
+def make_self_signed(directory: Path) -> Path:
+    """cert.pem and key.pem of a server on loopback in `directory`."""
+    _openssl(
+        *(
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ),
+        *("-subj", "/CN=localhost", "-addext", _LOOPBACK),
+        *("-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem")),
+    )
+    return directory
+
 
 def make_certificates(directory: Path) -> Path:
-    """ca.pem, server.pem/.key, client.pem/.key in `directory`."""
+    """ca.pem of an authority, server.pem/.key for loopback, client.pem/.key with a name, in `directory`."""
     _openssl(
         *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority"),
         *("-keyout", str(directory / "ca.key"), "-out", str(directory / "ca.pem")),
     )
-    _issue(directory, "server", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+    _issue(directory, "server", "/CN=localhost", _LOOPBACK)
     _issue(directory, "client", "/O=Plant, North/CN=pump-7", "extendedKeyUsage=clientAuth")
     return directory
 
