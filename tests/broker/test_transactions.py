@@ -9,6 +9,7 @@ import random
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from mainstem.ledger.config import Durability, TopicConfig
 from mainstem.ledger.transactions import TransactionPhase
 from mainstem.log.views import CONTROL_BATCH_BYTES, View
 from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.port import Placement
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import BatchHeader, crc_matches, walk
@@ -374,19 +376,25 @@ async def test_a_reader_does_not_pass_an_end_that_is_not_durable_yet(stage: Stag
     await writer.write("t", b"x")
     log = broker.log
     held = asyncio.Event()
-    sync = log._port.sync
+    append, sync = log._port.append, log._port.sync
+
+    async def append_alone(*commit: Any) -> tuple[Placement, None]:
+        return await append(*commit), None
 
     async def slow_sync() -> int:
         await held.wait()
         return await sync()
 
+    log._port.append_synced = append_alone  # type: ignore[method-assign]
     log._port.sync = slow_sync  # type: ignore[method-assign]
     ending = asyncio.create_task(writer.end(commit=True))
-    await until(lambda: int(log.ledger.streams.end[0]) == 2)
-    assert log.ledger.streams.stable_end(0) == 2
-    assert log.stable_end(0) == 0
-    assert await seen(broker) == []
-    held.set()
+    try:
+        await until(lambda: int(log.ledger.streams.end[0]) == 2)
+        assert log.ledger.streams.stable_end(0) == 2
+        assert log.stable_end(0) == 0
+        assert await seen(broker) == []
+    finally:
+        held.set()
     await ending
     assert log.stable_end(0) == 2
     assert await seen(broker) == [b"x"]

@@ -133,7 +133,10 @@ class ConsumerGroup:
             self._touch(member.member_id)
         member.session.start(self._settings().session_ms)
         whole = beat.epoch == 0 or stale or (beat.owned is not None and beat.topics is not None)
-        assigned = member.assigned if whole or member.assigned != before else None
+        # It is told until it says so too: an answer that came too late is lost on librdkafka, which then asks on as if
+        # it had heard of nothing new.
+        heard = member.assigned == before and member.assigned == member.owned
+        assigned = member.assigned if whole or not heard else None
         return BeatAnswer(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
 
     def _settings(self) -> ConsumerSettings:

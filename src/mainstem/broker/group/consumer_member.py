@@ -71,6 +71,7 @@ class ConsumerMember:
     state: str = STABLE
     assigned: Partitions = frozenset()
     revoking: Partitions = frozenset()
+    owned: Partitions | None = None  # what it said last that it reads
     sees: Callable[[str], bool] | None = None  # as its last heartbeat said
     rights: int = 0
     found: frozenset[str] = frozenset()  # topics, by its pattern
@@ -107,6 +108,8 @@ class ConsumerMember:
             self.pattern = beat.pattern or None  # an empty one ends the subscription by pattern
         if beat.assignor is not None:
             self.assignor = beat.assignor
+        if beat.owned is not None:
+            self.owned = beat.owned
         return wanted != (self.topics, self.pattern, self.assignor)
 
     def reconcile(

@@ -47,6 +47,7 @@ def restored(state: ConsumerMemberState, session: Timer, revocation: Timer) -> C
         state=UNREVOKED if revoking else at_rest,
         assigned=assigned,
         revoking=revoking,
+        owned=assigned if at_rest == STABLE and not revoking else None,
     )
 
 
