@@ -47,6 +47,7 @@ class Brokers(Cell):
         for number in range(count):
             broker = self.brokers[number % 2]
             await broker.append_values("t", [b"%d" % number + b"." * 300])
+        await self.meet()
 
     async def tidy(self) -> None:
         """Seal and checkpoint, and repack what is sealed."""
