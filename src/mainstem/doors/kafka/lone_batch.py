@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _PRODUCE = 0
 _API = struct.Struct(">hh")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
+_HEAD = struct.Struct(">ii")  # of an answer: its length, which does not count itself, and the correlation id
 _PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, append time, first offset
-_HEAD_BYTES = 8  # of an answer: its length, which does not count itself, and the correlation id
 
 
 class LoneBatches:
@@ -49,13 +49,13 @@ class LoneBatches:
         "_joins",
         "_quotas",
         "_read",
+        "_records_at",
         "_rules",
         "_size_min",
         "_stamped",
         "_tail",
         "_topic",
         "_topics",
-        "records_at",
     )
 
     def __init__(
@@ -91,14 +91,14 @@ class LoneBatches:
         )
         read = struct.Struct(f">4si{len(self._beginning)}si")  # api, correlation id, beginning, partition
         self._read = read.unpack_from
-        self.records_at = read.size
+        self._records_at = read.size
         self._size_min = read.size + UVARINT_BYTES_MAX
         self._end = end
         self._flexible = flexible
         self._head, self._tail = tags + answer[0], answer[1]
         whole = struct.Struct(f">ii{len(self._head)}sihqqq{len(self._tail)}s")
         self._answer = whole.pack
-        self._answer_length = whole.size - 4
+        self._answer_length = whole.size - 4  # which does not count itself
         self._joins = joins
         self._abortable = abortable
 
@@ -117,7 +117,7 @@ class LoneBatches:
             or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
         ):
             return False
-        first, end = span(frame, self.records_at, self._flexible)
+        first, end = span(frame, self._records_at, self._flexible)
         if first < 0 or frame[end:] != self._end:
             return False
         request = LoneRequest(connection, route, correlation, len(frame), self, index)
@@ -147,7 +147,7 @@ class LoneBatches:
         none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
         failure = _PARTITION.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
         body = self._head + failure + none + write_string(str(error), self._flexible) + rest
-        return struct.pack(">ii", len(body) + 4, correlation) + body
+        return _HEAD.pack(len(body) + 4, correlation) + body
 
 
 class LoneRequest(Request):
