@@ -246,6 +246,36 @@ def test_transactions_read_the_same_committed_records_and_aborted_ones_are_left_
         assert topic["partitions"][0]["materialised_to"] == 72
 
 
+@pytest.mark.parametrize("cache", [(), ("--tail-cache-bytes", "64MiB")])
+def test_what_follows_a_part_is_read_though_the_part_ends_with_an_abort(
+    tmp_path: Path, cache: tuple[str, ...]
+) -> None:
+    """The marker that ends the abort is in no part: to a client it must not go on over what was written since."""
+    with ServerProcess(tmp_path / "data", *_FLAGS, *cache) as server, lake(server) as broker:
+        admin = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
+        admin.create_topics([NewTopic("t", 1)])["t"].result(30)
+        producer = Producer({"bootstrap.servers": str(server.address("kafka")), "transactional.id": "x"})
+        producer.init_transactions(30)
+
+        def transaction(number: int, *, commit: bool) -> None:
+            producer.begin_transaction()
+            for record in range(5):
+                producer.produce("t", value=b"%d-%d" % (number, record))
+            producer.flush(30)  # or what is given up is never sent
+            (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+        transaction(0, commit=True)
+        transaction(1, commit=False)
+        work(broker)
+        transaction(2, commit=True)
+        transaction(3, commit=False)
+        transaction(4, commit=True)
+        everything = [*range(5), *range(12, 17), *range(24, 29)]
+        for start in (0, 3, 5, 6, 8, 11, 12, 18):
+            read = consume(server, "t", start, 10**9)
+            assert [one[0] for one in read] == [offset for offset in everything if offset >= start]
+
+
 @pytest.mark.slow
 def test_the_text_door_takes_the_same_records_from_parts(server: ServerProcess) -> None:
     with TextClient(server.address("text")) as text, http(server) as client, lake(server) as broker:

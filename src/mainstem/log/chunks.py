@@ -17,6 +17,7 @@ class Chunk:
 
     batches: tuple[memoryview, ...]
     next_offset: int
+    of_part: bool = False  # made of a part: no markers of transactions, nor what they aborted
 
 
 def part_chunk(
@@ -33,13 +34,13 @@ def part_chunk(
                 continue
             kept = without_ranges(batch, deleted) if deleted else batch
             if taken and size + len(kept) > max_bytes:
-                return Chunk(tuple(taken), next_offset)
+                return Chunk(tuple(taken), next_offset, of_part=True)
             if len(kept):
                 taken.append(kept)
                 size += len(kept)
             next_offset = reach
         next_offset = max(next_offset, chunk.end)
-    return Chunk(tuple(taken), next_offset)
+    return Chunk(tuple(taken), next_offset, of_part=True)
 
 
 def extents_chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> Chunk:

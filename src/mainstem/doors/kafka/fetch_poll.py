@@ -37,6 +37,7 @@ class FetchPart:
         "size",
         "stable_end",
         "start",
+        "stored_from",
         "stream",
     )
 
@@ -49,6 +50,7 @@ class FetchPart:
         self.batches: list[memoryview] = []
         self.size = 0
         self.full = False  # what follows has to go into another answer
+        self.stored_from = -1  # from where on its batches are as they were written, markers among them
         self.code = 0
         self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
         self.start = -1
@@ -214,6 +216,9 @@ class FetchPoll:
             # offset they asked for, so the same batch is right at the start of the next answer.
             part.full = True
             return False
+        if chunk.of_part and self._aborted(part):
+            part.full = True  # the part has no markers
+            return False
         if self._committed_only:
             batches, next_offset = _below(batches, next_offset, self._stable_end(part))
         size = sum(map(len, batches))
@@ -221,6 +226,8 @@ class FetchPoll:
             batches, size, next_offset = _within(batches, room, at_least_one=not self._total)
         moved = next_offset > part.at
         if size:
+            if not chunk.of_part and part.stored_from < 0:
+                part.stored_from = part.at
             part.batches += batches
             part.size += size
             self._total += size
@@ -228,12 +235,23 @@ class FetchPoll:
             part.at = next_offset
         return moved
 
+    def _aborted(self, part: FetchPart) -> Sequence[tuple[int, int]]:
+        """Of what was gathered, what a client has to leave out: all that a producer wrote from there on, until it
+        meets the marker. So that has to be in the same answer."""
+        if part.stored_from < 0 or not self._committed_only:
+            return ()
+        return self._streams.aborted(part.stream, part.stored_from, part.at)
+
     def _stable_end(self, part: FetchPart) -> int:
         return self._streams.stable_end(part.stream, self._streams.bounds(part.stream)[1])
 
     def _passed(self, part: FetchPart, error: MainstemError) -> bool:
         """Whether gathering goes on after an error. Lost records are passed over, but never quietly."""
         if isinstance(error, RecordsLost):
+            if self._aborted(part):
+                part.full = True  # no marker among them is told of
+                return False
+            part.stored_from = -1
             self._call.context.metrics.lost(part.stream, error)
             part.at = error.end
             return True
@@ -323,7 +341,7 @@ class FetchPoll:
             return
         part.stable_end = self._streams.stable_end(part.stream, part.end)
         if self._committed_only and not part.code:
-            part.aborted = self._streams.aborted(part.stream, part.offset, part.at)
+            part.aborted = self._aborted(part)
 
 
 def _in_turn(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
