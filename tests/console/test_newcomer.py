@@ -37,7 +37,9 @@ def test_a_newcomer_produces_sees_it_live_asks_the_table_kills_the_server_and_no
     page = open_page(allow=GONE)
     view = page.page
     view.goto(server.url)
-    by_curl, by_kcat = view.locator(".command pre").all_inner_texts()
+    commands = view.locator(".command pre")
+    expect(commands).to_have_count(2)
+    by_curl, by_kcat = commands.all_inner_texts()
     typed(by_curl, "curl")
     view.goto(f"{server.url}/#/topics/hello/messages")
     view.get_by_label("Begin with").select_option("live")
