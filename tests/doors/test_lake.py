@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -274,6 +274,32 @@ def test_what_follows_a_part_is_read_though_the_part_ends_with_an_abort(
         for start in (0, 3, 5, 6, 8, 11, 12, 18):
             read = consume(server, "t", start, 10**9)
             assert [one[0] for one in read] == [offset for offset in everything if offset >= start]
+        transaction(5, commit=False)
+        work(broker)
+        assert reached(server, "t") == 36  # the end, though nothing of the last transaction is in a part
+
+
+def reached(server: ServerProcess, topic: str) -> int:
+    """Where a client stands that has read all there is, and is told that it is at the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": str(server.address("kafka")),
+            "group.id": "at the end",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            error = message and message.error()
+            if message and error and error.code() == KafkaError._PARTITION_EOF:
+                return int(message.offset())
+        raise AssertionError("a client does not get to the end")
+    finally:
+        consumer.close()
 
 
 @pytest.mark.slow

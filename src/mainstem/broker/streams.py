@@ -12,9 +12,8 @@ from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.chunks import Chunk
-from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.log import Log
-from mainstem.log.views import View, control_batch
+from mainstem.log.views import View
 from mainstem.log.visibility import Watcher
 from mainstem.records.decoding import decode_records
 
@@ -79,11 +78,6 @@ class Streams:
         """Aborted transactions that have records in [first, end): (producer, first offset) of each."""
         found = self._log.ledger.streams.transactions.aborted(stream, first, end)
         return [(one.producer, one.first) for one in found]
-
-    def last_marker(self, stream: int, first: int, end: int) -> memoryview | None:
-        """The control batch of the last transaction that ended in [first, end), if one did."""
-        found = list(self._log.ledger.streams.transactions.markers(stream, first, end))
-        return control_batch(found[-1], LEADER_EPOCH) if found else None
 
     def read_cached(self, stream: int, offset: int, max_bytes: int) -> Chunk | None:
         """Batches from `offset` on as far as memory has them, with the markers of transactions and whatever

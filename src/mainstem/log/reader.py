@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from mainstem.errors import OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
@@ -20,7 +21,7 @@ from mainstem.log.look_ups import LookUps
 from mainstem.log.losses import Losses, missing, unreadable
 from mainstem.log.parts import PartReader
 from mainstem.log.repack.ahead import Place, ReadAhead
-from mainstem.log.views import View, committed_extents, with_markers
+from mainstem.log.views import View, committed_extents, control_batch, with_markers
 from mainstem.log.visibility import Visibility
 
 _MANY_SLICES = 16
@@ -301,8 +302,10 @@ class Reader:
             raise
         deleted = self._deleted_between(stream, chunks[0].base, chunks[-1].end)
         if deleted:
-            return await asyncio.to_thread(part_chunk, chunks, offset, max_bytes, deleted)
-        return part_chunk(chunks, offset, max_bytes, deleted)
+            chunk = await asyncio.to_thread(part_chunk, chunks, offset, max_bytes, deleted)
+        else:
+            chunk = part_chunk(chunks, offset, max_bytes, deleted)
+        return self._passable(stream, offset, chunk, view)
 
     def _cached_part(
         self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
@@ -312,7 +315,15 @@ class Reader:
             return self._still_hot(stream, part, offset, max_bytes, min(end, part.end), view)
         if self._deleted_between(stream, found.base, found.end):
             return None
-        return part_chunk([found], offset, max_bytes, [])
+        return self._passable(stream, offset, part_chunk([found], offset, max_bytes, []), view)
+
+    def _passable(self, stream: int, offset: int, chunk: Chunk, view: View) -> Chunk:
+        """A part has nothing of what was aborted, and a client that sorts that out itself passes only what it is given:
+        where there is nothing but aborts, that is the last of their markers."""
+        if view is not View.STORED or chunk.batches:
+            return chunk
+        *_, last = (None, *self._transactions.markers(stream, offset, chunk.next_offset))
+        return chunk if last is None else replace(chunk, batches=(control_batch(last, LEADER_EPOCH),))
 
     def _still_hot(
         self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View

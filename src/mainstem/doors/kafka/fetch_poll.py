@@ -340,11 +340,6 @@ class FetchPoll:
             part.batches, part.size = [], 0
             return
         part.stable_end = self._streams.stable_end(part.stream, part.end)
-        if not part.code and not part.batches and part.at > part.offset:
-            # A part has nothing of what was aborted at its end, and a client passes only what it is given.
-            marker = self._streams.last_marker(part.stream, part.offset, part.at)
-            if marker is not None:
-                part.batches, part.size = [marker], len(marker)
         if self._committed_only and not part.code:
             part.aborted = self._aborted(part)
 
