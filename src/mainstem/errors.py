@@ -600,6 +600,12 @@ class ObjectMissing(StorageError):
 class LedgerDiverged(StorageError):
     """Replay gave a state other than the one the log recorded."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"{message}. Run `mainstem check --explain-divergence` to see what differs and `mainstem repair` to "
+            "write the checkpoint again from the log"
+        )
+
 
 class InvariantBroken(AssertionError):
     """A bug in Mainstem, not a condition to handle: something that must hold does not."""

@@ -68,6 +68,7 @@ CHECKPOINT_EVERY_BYTES = 512 * MIB  # WAL written between two checkpoints, which
 CHECKPOINT_HURRIED_S = 300.0  # the same of a shared log where objects wait for nothing else to go
 REPLAYED_COMMIT_BYTES = 32 * KIB  # what a commit to a shared log counts for there: each is a request
 CHECKPOINTS_KEPT = 2
+DIVERGENCES_SHOWN = 100  # differences listed when digests disagree
 IOVECS_MAX = 1024  # buffers in one pwritev, the kernel's IOV_MAX
 FRAME_JOINED_BYTES_MAX = 256 * KIB  # a smaller commit is joined into one buffer: cheaper than many iovecs
 SLICE_JOINED_BYTES_MAX = 4 * KIB  # slices this small on average are joined whatever their number
