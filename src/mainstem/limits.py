@@ -466,6 +466,11 @@ KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * KIB  # before a client has logged
 KAFKA_TLS_HANDSHAKE_S = 15.0
 KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client to say goodbye
 KAFKA_TOKEN_BYTES_MAX = 16 * KIB  # of an OAuth bearer
+KAFKA_TOKEN_KEYS_MAX = 100  # in a JWKS: a token without a key id is checked against each key of its algorithm
+KAFKA_TOKEN_TIME_S_MAX = 253_402_300_799  # the end of the year 9999; clients that send milliseconds exceed it
+KAFKA_TOKEN_CHECK_THREADS = 1  # so a flood of tokens takes one core at most
+KAFKA_TOKEN_CHECKS_WAITING_MAX = 1_024  # tokens whose signature is being checked, or waits for that
+KAFKA_TOKENS_REMEMBERED = 10_000  # whose signature need not be checked again
 
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted
