@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.testing.stored import StoredLog, options, write_records
+from tests.support.stored import StoredLog, options, write_records
 
 from .conftest import Shell
 

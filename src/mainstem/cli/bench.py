@@ -27,7 +27,5 @@ def bench(ctx: click.Context, names: tuple[str, ...], directory: Path) -> None:
     if find_spec("psutil") is None or find_spec("confluent_kafka") is None:
         raise InvalidInput("the benchmarks need more packages: pip install 'mainstem[dev]'")
     # A process of its own, so that what this one has loaded does not count.
-    done = subprocess.run(
-        [sys.executable, "-m", "mainstem.bench", *names, "--dir", str(directory)], check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "tools.bench", *names, "--dir", str(directory)], check=False)
     ctx.exit(done.returncode)

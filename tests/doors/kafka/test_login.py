@@ -25,7 +25,7 @@ from mainstem.doors.kafka.security.passwords import hashed, matches, parse_users
 from mainstem.doors.kafka.security.tokens import Key, Tokens, read_keys
 from mainstem.errors import InvalidConfig, Unauthorized
 from mainstem.ports.clock import ManualClock
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened
 from .requests import metadata, produce
