@@ -139,7 +139,9 @@ def test_a_refused_batch_is_named(online: Shell, at: tuple[str, str]) -> None:
     assert online("topic", "create", "small", "-c", "max.message.bytes=1000").code == 0
     outcome = online("bench", "produce", *at, "-t", "small", "-n", "1000")
     assert outcome.code == 1
-    assert outcome.err == "error: partition 0: the broker answers MESSAGE_TOO_LARGE\n"
+    assert outcome.err == (
+        "error: partition 0: the broker answers MESSAGE_TOO_LARGE: try a smaller --record-size or --batch-size\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["produce", "consume", "latency"])

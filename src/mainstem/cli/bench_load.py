@@ -52,7 +52,7 @@ class Latencies:
         self._max_s = 0.0
 
     def add(self, seconds: float) -> None:
-        self._counts[int(math.log(max(seconds, 1e-6)) * _STEPS_PER_E)] += 1
+        self._counts[math.floor(math.log(max(seconds, 1e-6)) * _STEPS_PER_E)] += 1
         self._max_s = max(self._max_s, seconds)
 
     def quantile_ms(self, part: float) -> float:

@@ -173,7 +173,8 @@ def _code(answer: Any) -> ErrorCode:
 
 
 def refusal(about: str, code: ErrorCode) -> Rejected:
-    return Rejected(f"{about}: the broker answers {code.name.upper()}")
+    advice = ": try a smaller --record-size or --batch-size" if code is ErrorCode.message_too_large else ""
+    return Rejected(f"{about}: the broker answers {code.name.upper()}{advice}")
 
 
 def encode_produce(topic: str, partition: int, batch: bytes, timeout_s: float) -> EncodedRequest:
