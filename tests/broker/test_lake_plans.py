@@ -12,8 +12,8 @@ from mainstem.broker.plans import PlanRequest
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.table_commands import CommitTables, CreateTable, PartChange, TableCommit
-from mainstem.testing.lake import Worker
-from mainstem.testing.machine import DIRECTORY, Machine
+from tests.support.lake import Worker
+from tests.support.machine import DIRECTORY, Machine
 
 
 def worker(machine: Machine) -> Worker:

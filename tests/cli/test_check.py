@@ -13,7 +13,7 @@ from mainstem.broker.broker import Broker
 from mainstem.ports.commitlog.checkpoints import Checkpoints
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.files import OsFiles
-from mainstem.testing.stored import StoredLog, options, write_records
+from tests.support.stored import StoredLog, options, write_records
 
 from .conftest import Shell
 

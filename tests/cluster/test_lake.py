@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
 
-from mainstem.testing.cluster import BrokerProcesses, broker_processes
-from mainstem.testing.s3 import S3Server
+from tests.support.cluster import BrokerProcesses, broker_processes
+from tests.support.s3 import S3Server
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from mainstem.ports.commitlog.etcd.owner import own_store
 from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.etcd import EtcdCluster
+from tests.support.etcd import EtcdCluster
 
 
 async def _serve(options: BrokerOptions) -> None:

@@ -15,7 +15,7 @@ from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.lake.outputs import LocalOutputs
 from mainstem.spark.driver import Driver, DriverOptions
 from mainstem.spark.standing import Standing
-from mainstem.testing.driver import done_here
+from tests.support.driver import done_here
 
 from .tabling import Tabling, numbers, tabling
 

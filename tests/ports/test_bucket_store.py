@@ -23,7 +23,7 @@ from mainstem.ports.objectstore.open import open_store, shown
 from mainstem.ports.objectstore.ranges import coalesced
 from mainstem.ports.objectstore.retries import Retries, RetryBudget
 from mainstem.testing.ports import kept_ports
-from mainstem.testing.s3 import S3Server
+from tests.support.s3 import S3Server
 
 
 class SameToken:

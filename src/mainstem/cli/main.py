@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dump": ("mainstem.cli.dump:dump", "Show what is in a log or checkpoint file."),
     "doctor": ("mainstem.cli.doctor:doctor", "Look for what keeps Mainstem from working here."),
     "completion": ("mainstem.cli.completion:completion", "Complete commands in bash, zsh or fish."),
-    "bench": ("mainstem.cli.bench:bench", "Measure this machine."),
+    "bench": ("mainstem.cli.bench:bench", "Load a broker and measure its throughput and latency."),
 }
 
 

@@ -1,6 +1,6 @@
 """The file port: every call the local backends make to the operating system.
 
-Tests replace it with `mainstem.testing.files.SimFiles`, which can crash, tear and run out of space. Errors
+The tests replace it with `SimFiles` of `tests/support/files.py`, which can crash, tear and run out of space. Errors
 that a user can act on are raised as Mainstem's own; the rest stay `OSError`.
 """
 

@@ -18,7 +18,7 @@ from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.passwords import hashed, matches, parse_users
 from mainstem.errors import InvalidConfig
 from mainstem.ports.clock import ManualClock
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened
 from .requests import metadata, produce

@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from mainstem.testing.certificates import make_certificates
 from mainstem.testing.server import ServerProcess
-from mainstem.testing.through import server_process
+from tests.support.certificates import make_certificates
+from tests.support.through import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up
