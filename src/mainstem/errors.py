@@ -609,3 +609,8 @@ def invariant(condition: object, why: str) -> None:
     """State what must hold. Unlike `assert`, it stays under `python -O`."""
     if not condition:
         raise InvariantBroken(why)
+
+
+def described(error: Exception) -> str:
+    """What is wrong, as people read it. Only our own messages and the system's are clear without their type."""
+    return str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"

@@ -124,8 +124,8 @@ async def test_metadata_of_a_deleted_topic_is_swept_and_nobody_elses(inside: Ins
     assert left == {"other", "own"}
 
 
-class Killed(Exception):
-    """The publisher ends here."""
+class Killed(BaseException):
+    """The publisher ends here, as a process does: nothing in it handles that."""
 
 
 async def publish_badly(inside: Inside, rng: random.Random) -> None:
