@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from mainstem import events, limits
 from mainstem.broker.plans import Plan, PlanRequest, Sources, Task, TaskKind
 from mainstem.broker.sourcing import Sourcing
-from mainstem.errors import BrokerFenced, InvalidInput, LimitReached, NotFound, TaskHeld, Unavailable, described
+from mainstem.errors import (
+    BrokerFenced,
+    InvalidInput,
+    LimitReached,
+    NotFound,
+    TaskHeld,
+    Unavailable,
+    described,
+)
 from mainstem.ledger.generations import Generations, task_of
 from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
 from mainstem.ledger.part_checks import prefix_of

@@ -39,4 +39,4 @@ class Backoff:
 
 def delay_s(failures: int) -> float:
     """How long to wait after so many failures in a row."""
-    return min(limits.LAKE_RETRY_S * 2 ** min(failures - 1, 16), limits.LAKE_RETRY_MAX_S)
+    return min(limits.LAKE_RETRY_S * float(1 << min(failures - 1, 16)), limits.LAKE_RETRY_MAX_S)

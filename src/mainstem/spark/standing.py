@@ -33,7 +33,9 @@ class Standing:
     tables_error: str = ""  # of the last round
     _troubles: dict[int, _Trouble] = field(default_factory=dict)  # by stream
     _tables: dict[str, TopicFailure] = field(default_factory=dict)  # by topic: what is wrong with its table
-    _plans: dict[str, TopicFailure] = field(default_factory=dict)  # by topic: why the broker has no plan for it
+    _plans: dict[str, TopicFailure] = field(
+        default_factory=dict
+    )  # by topic: why the broker has no plan for it
 
     def did(self, publication: Publication, seconds: float) -> None:
         """A task is done and published."""
