@@ -613,4 +613,7 @@ def invariant(condition: object, why: str) -> None:
 
 def described(error: Exception) -> str:
     """What is wrong, as people read it. Only our own messages and the system's are clear without their type."""
-    return str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"
+    return text.encode(
+        errors="backslashreplace"
+    ).decode()  # half a surrogate pair would fail whoever tells of it
