@@ -142,3 +142,23 @@ def test_any_exception_is_a_problem_of_its_topic_and_is_tried_again_later(
     now += limits.LAKE_RETRY_S
     assert deliver(lake.broker, works, backoff).problems == {}
     assert values(tmp_path / "outpoisoned") == numbers(0, 1)
+
+
+def test_delivery_that_fails_as_a_whole_hides_nothing_that_was_published(
+    lake: Tabling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic, url in (("outmissing", str(tmp_path / "missing")), ("plain", "")):
+        lake.topic(topic)
+        lake.write(topic, *numbers(0, 1))
+        lake.enable(topic, delta=url)
+    lake.work()
+
+    def missing(*about: object) -> None:
+        raise ImportError("no module named deltalake")
+
+    monkeypatch.setattr(delta, "deliver", missing)
+    done = publish_tables(lake.broker)
+    assert done.commits >= 2
+    assert "no module named deltalake" in done.problems["outmissing"]
+    assert "plain" not in done.problems
+    assert lake.values("outmissing") == lake.values("plain") == numbers(0, 1)

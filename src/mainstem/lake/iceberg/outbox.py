@@ -76,9 +76,17 @@ def publish_tables(broker: LakeBroker, backoff: Backoff | None = None) -> Tables
     report = Publisher(broker, backoff=backoff).run()
     if not report.deliveries:
         return TablesRound(report.commits, report.problems, frozenset(report.waiting))
-    from mainstem.lake.delta import deliver  # another 60 MB, for those who want it
+    try:
+        from mainstem.lake import delta  # another 60 MB, for those who want it
 
-    delivered = deliver(broker, report.deliveries, backoff)
+        delivered = delta.deliver(broker, report.deliveries, backoff)
+    except Unreachable:
+        raise
+    except Exception as error:  # noqa: BLE001 - what was published is told of all the same
+        behind = {
+            work.topic: f"no Delta table is delivered: {described(error)}" for work in report.deliveries
+        }
+        return TablesRound(report.commits, behind | report.problems, frozenset(report.waiting))
     waiting = frozenset(report.waiting | delivered.waiting)
     return TablesRound(report.commits + delivered.commits, report.problems | delivered.problems, waiting)
 
