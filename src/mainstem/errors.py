@@ -612,8 +612,6 @@ def invariant(condition: object, why: str) -> None:
 
 
 def described(error: Exception) -> str:
-    """What is wrong, as people read it. Only our own messages and the system's are clear without their type."""
+    """The message, after the exception's type unless the message is ours or the operating system's."""
     text = str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"
-    return text.encode(
-        errors="backslashreplace"
-    ).decode()  # half a surrogate pair would fail whoever tells of it
+    return text.encode(errors="backslashreplace").decode()  # neither JSON nor Arrow takes lone surrogates

@@ -262,7 +262,7 @@ LAKE_COLLECT_EVERY_S = 60.0
 LAKE_RETRY_S = 5.0  # a stream or table that failed is tried again after this, doubled with each failure …
 LAKE_RETRY_MAX_S = 600.0  # … up to this
 LAKE_FAILURES_REPORTED_MAX = 100  # topics that a driver's report names …
-LAKE_FAILURE_CHARS_MAX = 500  # … each with so much of what is wrong
+LAKE_FAILURE_CHARS_MAX = 300  # … each with so much of what is wrong
 LAKE_DELETED_AT_ONCE = 1_000  # files between two commits that say so
 
 # Groups

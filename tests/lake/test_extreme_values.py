@@ -191,7 +191,9 @@ def by_duckdb(file: DataFile) -> list[Row]:
     physical = {"date": "datediff('day', date '1970-01-01', \"date\")", "timestamp": 'epoch_us("timestamp")'}
     columns = ", ".join(physical.get(kind, f'"{kind}"') for kind in TYPES)
     path = file.file_path.removeprefix("file://")
-    rows = duckdb.execute(f"select {columns} from read_parquet(?) order by _offset", [path]).fetchall()
+    with duckdb.connect() as connection:
+        query = f"select {columns} from read_parquet(?) order by _offset"
+        rows = connection.execute(query, [path]).fetchall()
     return [dict(zip(TYPES, row, strict=True)) for row in rows]
 
 

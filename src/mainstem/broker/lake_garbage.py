@@ -83,7 +83,7 @@ class LakeGarbage:
         return deleted
 
     async def _deleted(self, key: str, failing: set[str]) -> bool:
-        """Delete a file, unless one of its topic could not be deleted just before: the other topics' files go."""
+        """Delete a file. After a failure, skip the other files of its topic and go on with the other topics."""
         folder = key.removeprefix(PARTS).partition("/")[0]
         if folder in failing:
             return False

@@ -203,7 +203,7 @@ class TopicTables:
         return TableWorks(tuple(found), problems)
 
     async def _sweep(self, before_ms: int) -> None:
-        """What is left in the store of tables that are gone holds up none that is there."""
+        """Delete what dropped tables left in the store. A failure does not stop publishing."""
         try:
             await self._broker.catalog.sweep_topics(before_ms)
         except Exception as error:  # noqa: BLE001 - it is done again later

@@ -118,4 +118,4 @@ def _print_work(found: LakeStatus) -> None:
         if report.tables_error:
             click.echo(f"  no table is published: {report.tables_error}")
         for failure in report.failing:
-            click.echo(f"  {failure.topic}: {failure.error} ({failure.failures} failures in a row)")
+            click.echo(f"  {failure.topic}: {failure.error} (attempt {failure.failures})")

@@ -115,7 +115,7 @@ def _news(before: Mapping[str, TopicFailure], now: Mapping[str, TopicFailure]) -
 
 
 def _short(failure: TopicFailure) -> TopicFailure:
-    """A report that names many topics must not become too large to be kept."""
+    """Cut the message, so that a report of many failures stays within `REPORT_BYTES_MAX`."""
     return msgspec.structs.replace(failure, error=failure.error[: limits.LAKE_FAILURE_CHARS_MAX])
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BOUND_CHARS = 16  # of the bounds of texts
 
 _LAST_CHARACTER = chr(0x10FFFF)
-_SURROGATES = range(0xD800, 0xE000)  # no text that can be encoded has them
+_SURROGATES = range(0xD800, 0xE000)  # UTF-8 cannot encode them
 _AFTER_SURROGATES = 0xE000
 
 # Where the partition and the offset of a row stand, in either kind of table.
@@ -34,7 +34,7 @@ class _Facts:
     size: int = 0
     values: int = 0
     nulls: int | None = 0
-    lower: Any = None  # in the file's physical type, as no Python date reaches as far as the column does
+    lower: Any = None  # in the file's physical type: Python's dates end with year 9999
     upper: Any = None
     bounded: bool = True  # every row group says its bounds
 
@@ -79,7 +79,7 @@ def _lower_bound(kind: PrimitiveType, value: Any) -> bytes:
 
 
 def _upper_bound(kind: PrimitiveType, value: Any) -> bytes | None:
-    """None: nothing short is greater than the value."""
+    """As `_lower_bound`; None if no short value is greater."""
     from pyiceberg.conversions import to_bytes
     from pyiceberg.types import BinaryType, StringType
 
@@ -92,13 +92,13 @@ def _upper_bound(kind: PrimitiveType, value: Any) -> bytes | None:
 
 
 def _next_bytes(start: bytes) -> bytes | None:
-    """The shortest that is greater than everything that starts like this."""
+    """The shortest value greater than every value with this prefix."""
     short = start.rstrip(b"\xff")
     return short[:-1] + bytes([short[-1] + 1]) if short else None
 
 
 def _next_text(start: str) -> bytes | None:
-    """The shortest that is greater than everything that starts like this."""
+    """The shortest value greater than every value with this prefix."""
     short = start.rstrip(_LAST_CHARACTER)
     if not short:
         return None

@@ -82,7 +82,7 @@ def publish_tables(broker: LakeBroker, backoff: Backoff | None = None) -> Tables
         delivered = delta.deliver(broker, report.deliveries, backoff)
     except Unreachable:
         raise
-    except Exception as error:  # noqa: BLE001 - what was published is told of all the same
+    except Exception as error:  # noqa: BLE001 - the report still names what was published
         behind = {
             work.topic: f"no Delta table is delivered: {described(error)}" for work in report.deliveries
         }
@@ -126,7 +126,7 @@ class Publisher:
     def _due(self, work: TableWork, report: PublishReport) -> bool:
         """Whether there is something to do for a table, and it did not fail a moment ago."""
         if not (work.changes or work.expire):
-            self._backoff.succeeded(work.table_id)  # maybe another publisher's success
+            self._backoff.succeeded(work.table_id)  # another publisher may have published it
             return False
         known = self._backoff.waiting(work.table_id)
         if known is None:
@@ -137,8 +137,8 @@ class Publisher:
         return False
 
     def _publish(self, work: TableWork, report: PublishReport) -> bool:
-        """One table. True: there is more to do. Whatever is wrong with it does not hold up the others: values are
-        users' own, so no list of exceptions is complete."""
+        """One table. True: there is more to do. No exception stops the other tables: users choose the values, so no
+        list of exceptions is complete."""
         try:
             self._publish_alone(work, report)
         except (TableChanged, NotFound) as refusal:
@@ -176,7 +176,7 @@ class Publisher:
             files.close()
 
     def _overtaken(self, work: TableWork, refusal: Exception) -> bool:
-        """Whether the broker would have something else done by now. If not, a refusal is there to stay."""
+        """Whether the broker asks for something else by now. If not, the same refusal would come again."""
         now = next((each for each in self._broker.tables().tables if each.table_id == work.table_id), None)
         if now is None:
             return True
