@@ -124,7 +124,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabling]:
 
 @pytest.fixture(scope="module")
 def producer(lake: Tabling) -> Producer:
-    return Producer({"bootstrap.servers": str(lake.server.address("kafka")), "linger.ms": 0})
+    # It outlives the server by a moment: nobody wants to read of that.
+    address = str(lake.server.address("kafka"))
+    return Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
 
 
 _numbers = count()
