@@ -34,11 +34,12 @@ $(STAMP): $(RUNS)
 run: $(RUNS)     ## start the server and the lake on this machine, data in ./data
 	@$(BIN)/mainstem serve --data-dir data --lake
 
-check: setup     ## ruff, mypy --strict, import layers
+check: setup     ## ruff, mypy --strict, import layers, names and phrases
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_names.py
 
 test: check      ## checks, then every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
