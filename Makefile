@@ -34,7 +34,7 @@ $(STAMP): $(RUNS)
 run: $(RUNS)     ## start the server and the lake on this machine, data in ./data
 	@$(BIN)/mainstem serve --data-dir data --lake
 
-check: setup     ## ruff, mypy --strict, import layers, names and phrases
+check: setup     ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
