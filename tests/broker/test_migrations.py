@@ -22,8 +22,8 @@ from mainstem.broker.plans import PlanRequest
 from mainstem.errors import DirectoryLocked, InvalidInput
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
-from mainstem.ports.commitlog.layout import LOCK
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.local.layout import LOCK
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import OsFiles
 from mainstem.testing.cluster import broker_processes
 from mainstem.testing.etcd import EtcdCluster

@@ -8,8 +8,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import MainstemError
-from mainstem.ports.commitlog.bucket import writing
-from mainstem.ports.commitlog.bucket.entries import PAYLOAD_APART
+from mainstem.ports.commitlog.shared.bucket import writing
+from mainstem.ports.commitlog.shared.bucket.entries import PAYLOAD_APART
 from mainstem.testing.histories import ClusterHistory
 from mainstem.testing.simulation import Faults, World
 from mainstem.testing.simulation.schedules import FAULTS, Schedules

@@ -20,8 +20,8 @@ from mainstem.broker import migrations
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import InvalidConfig, InvalidInput
 from mainstem.log.migration import MigrationReport, Progress
-from mainstem.ports.commitlog.places import ARRIVING, SharedPlace
 from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.commitlog.shared.open import ARRIVING, SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.testing.azure import AzureDouble
 from mainstem.testing.etcd import EtcdCluster

@@ -15,11 +15,11 @@ from mainstem.errors import NotFound
 from mainstem.lake import places
 from mainstem.lake.access import STORE_ENV, with_own_options
 from mainstem.lake.places import Content, open_pieces
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
-from mainstem.ports.commitlog.etcd.directory import Directory
-from mainstem.ports.commitlog.etcd.keys import StoreKeys
-from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
 from mainstem.ports.commitlog.port import CommitLog, Piece
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.etcd.directory import Directory
+from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
+from mainstem.ports.commitlog.shared.etcd.payloads import Payloads, Upload
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import public
 

@@ -14,7 +14,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.checkpoints import ChildCheckpoints
 from mainstem.log.recovery import recover
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.testing.batches import produced
 from mainstem.testing.history import scan
 from mainstem.testing.machine import DIRECTORY, Machine

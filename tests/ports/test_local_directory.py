@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import DirectoryLocked, DirectoryUnusable, LogDamaged, NewerVersion
-from mainstem.ports.commitlog.local import LocalCommitLog, open_reader
+from mainstem.ports.commitlog.local.log import LocalCommitLog, open_reader
 from mainstem.testing.files import SimFiles, SimulatedCrash
 
 from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content
@@ -18,7 +18,7 @@ from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_cont
 HOLD_THE_LOCK = """
 import asyncio, sys
 from pathlib import Path
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 
 async def hold():
     log = await LocalCommitLog.open(Path(sys.argv[1]))

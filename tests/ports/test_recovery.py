@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.errors import LogDamaged
-from mainstem.ports.commitlog import segments
-from mainstem.ports.commitlog.local import LocalCommitLog, open_reader
+from mainstem.ports.commitlog.local.log import LocalCommitLog, open_reader, segments
 from mainstem.ports.commitlog.port import Checkpoint, Placement
 from mainstem.ports.files import read_up_to, write_all
 from mainstem.testing.files import SimFiles, SimulatedCrash

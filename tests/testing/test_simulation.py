@@ -18,9 +18,9 @@ from mainstem.errors import (
     NotFound,
     Unavailable,
 )
-from mainstem.ports.commitlog.etcd import writing
-from mainstem.ports.commitlog.etcd.keys import EtcdKeys
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken, Placement
+from mainstem.ports.commitlog.shared.etcd import writing
+from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys
 from mainstem.testing.histories import Broken, ClusterHistory
 from mainstem.testing.simulation import Deadlock, Faults, World
 from mainstem.testing.simulation.loop import OutOfTime

@@ -33,7 +33,7 @@ from mainstem.bench.acks import acknowledged_s, percentiles
 from mainstem.bench.librdkafka import BatchProducer, CallbackConsumer
 from mainstem.bench.report import Figure, Report, Span
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.open import open_store
 from mainstem.testing.cluster import BrokerProcesses, broker_processes, eventually
 from mainstem.testing.etcd import EtcdCluster

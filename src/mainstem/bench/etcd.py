@@ -12,8 +12,8 @@ from pathlib import Path
 import uvloop
 
 from mainstem.bench.report import Figure, Report, Span, measured
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.testing.etcd import EtcdCluster
 

@@ -17,8 +17,8 @@ import uvloop
 
 from mainstem import limits
 from mainstem.bench.report import Figure, Report, measured
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject

@@ -26,16 +26,16 @@ from mainstem.log.recovery import Recovered, load_ledger, recover, replay
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import absent_tiers
 from mainstem.ports.clock import SystemClock
-from mainstem.ports.commitlog.adoption import open_adoption
-from mainstem.ports.commitlog.cold import read_notes
-from mainstem.ports.commitlog.identity import read_format
-from mainstem.ports.commitlog.layout import COLD, FORMAT
-from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.commitlog.places import ARRIVING, SharedPlace, open_shared
+from mainstem.ports.commitlog.local.cold import read_notes
+from mainstem.ports.commitlog.local.identity import read_format
+from mainstem.ports.commitlog.local.layout import COLD, FORMAT
+from mainstem.ports.commitlog.local.locking import standstill
+from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.commitlog.local.reader import LogReader, open_reader
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import Buffer, LogObject
-from mainstem.ports.commitlog.reader import LogReader, open_reader
-from mainstem.ports.commitlog.standstill import standstill
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.shared.importing import open_adoption
+from mainstem.ports.commitlog.shared.open import ARRIVING, SharedPlace, open_shared
 from mainstem.ports.files import OsFiles
 from mainstem.ports.host import boot_id
 from mainstem.ports.objectstore.keys import check_key

@@ -21,9 +21,9 @@ from mainstem.log.tiering import (
     missing_notes,
 )
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.commitlog.places import SharedPlace, open_shared
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
+from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.files import Lock, OsFiles, make_directories
 from mainstem.ports.host import boot_id
 from mainstem.ports.objectstore.cache import CachedObjectStore

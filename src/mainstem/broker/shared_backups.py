@@ -22,9 +22,9 @@ from mainstem.log.migration import (
     plan_migration,
 )
 from mainstem.log.recovery import Recovered, recover
-from mainstem.ports.commitlog.adoption import open_adoption
-from mainstem.ports.commitlog.places import SharedPlace, open_shared
 from mainstem.ports.commitlog.port import LogObject, SharedCommitLog
+from mainstem.ports.commitlog.shared.importing import open_adoption
+from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 

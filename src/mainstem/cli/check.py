@@ -41,7 +41,7 @@ def check(ctx: click.Context, resolved: Resolved, quick: bool, as_json: bool) ->
     more are checked.
     """
     from mainstem.log.verification.directory import DirectoryCheck
-    from mainstem.ports.commitlog.standstill import standstill
+    from mainstem.ports.commitlog.local.locking import standstill
 
     directory = resolved.config.data_dir
     if not directory.is_dir():

@@ -69,8 +69,8 @@ def data_directory(directory: Path) -> Iterator[Finding]:
 
 def _owner(directory: Path) -> str | None:
     """The process that has it open; None for none."""
-    from mainstem.ports.commitlog.layout import LOCK
-    from mainstem.ports.commitlog.standstill import standstill
+    from mainstem.ports.commitlog.local.layout import LOCK
+    from mainstem.ports.commitlog.local.locking import standstill
 
     with standstill(directory) as still:
         if still:

@@ -27,7 +27,7 @@ def store(config: Config) -> Iterator[Finding]:
 async def _store(url: str, *, ordering: bool) -> list[Finding]:
     from mainstem.broker.store_clock import clock_off_ms
     from mainstem.ports.clock import SystemClock, SystemRandom
-    from mainstem.ports.commitlog.bucket.identity import check_conditions
+    from mainstem.ports.commitlog.shared.bucket.identity import check_conditions
     from mainstem.ports.objectstore.open import open_store, shown
     from mainstem.ports.objectstore.retries import Retries, RetryBudget
 
@@ -50,7 +50,7 @@ async def _store(url: str, *, ordering: bool) -> list[Finding]:
 
 async def _etcd(members: tuple[str, ...]) -> Finding:
     try:
-        from mainstem.ports.commitlog.etcd.client import EtcdClient, EtcdOptions
+        from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, EtcdOptions
 
         client = EtcdClient(EtcdOptions(members, retry_s=_ANSWER_S, call_s=_ANSWER_S))
         try:

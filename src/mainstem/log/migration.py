@@ -23,9 +23,9 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.tiers import Tiers
 from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
-from mainstem.ports.commitlog.adoption import Adoption
-from mainstem.ports.commitlog.places import ARRIVING
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, LogObject, SharedCommitLog
+from mainstem.ports.commitlog.shared.importing import Adoption
+from mainstem.ports.commitlog.shared.open import ARRIVING
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
 Progress = Callable[[int], None]  # bytes done

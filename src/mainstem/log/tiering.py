@@ -35,10 +35,10 @@ from mainstem.ledger.tiers import TOKEN_BYTES, Tier
 from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.bucket.keys import LOG_FOLDER, Keys
-from mainstem.ports.commitlog.cold import TIERS
+from mainstem.ports.commitlog.local.cold import TIERS
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, LogObject
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, Keys
 from mainstem.ports.objectstore.port import ObjectStore
 
 _log = events.named("tiers")

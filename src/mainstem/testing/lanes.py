@@ -12,7 +12,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import Closed
-from mainstem.ports.commitlog import local
+from mainstem.ports.commitlog.local import log as local
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from mainstem.log.checkpoints import InlineCheckpoints
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.testing.commitlogs import GatedCommitLog
 from mainstem.testing.files import Policy, SimFiles

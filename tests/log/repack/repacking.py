@@ -6,8 +6,8 @@ from mainstem.broker.broker import Broker
 from mainstem.ledger.repacked import REPACKED
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.repack.repacker import Repacker
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import number_of
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segments import number_of
 from mainstem.testing.machine import DIRECTORY, Machine
 from mainstem.testing.turns import finished
 

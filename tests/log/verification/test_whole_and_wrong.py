@@ -12,8 +12,8 @@ from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import SealedExtents
 from mainstem.log.verification.problems import Severity
-from mainstem.ports.commitlog import frames, segments
-from mainstem.ports.commitlog.checkpoints import Checkpoints
+from mainstem.ports.commitlog.local import frames, segments
+from mainstem.ports.commitlog.local.checkpoints import Checkpoints
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.files import OsFiles
 from mainstem.testing.stored import StoredLog, write_records

@@ -12,9 +12,9 @@ import pytest
 from mainstem import limits
 from mainstem.errors import Unavailable
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.bucket.keys import wal_in
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Committed, Overtaken
+from mainstem.ports.commitlog.shared.bucket.keys import wal_in
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore

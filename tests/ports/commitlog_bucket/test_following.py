@@ -8,8 +8,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
-from mainstem.ports.commitlog.bucket.entries import HEAD
-from mainstem.ports.commitlog.bucket.keys import Keys
+from mainstem.ports.commitlog.shared.bucket.entries import HEAD
+from mainstem.ports.commitlog.shared.bucket.keys import Keys
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import append_samples, commits, contents, sample_content

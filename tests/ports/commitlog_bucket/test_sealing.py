@@ -9,9 +9,9 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import InvariantBroken, LogDamaged
-from mainstem.ports.commitlog.bucket.keys import Keys
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
+from mainstem.ports.commitlog.shared.bucket.keys import Keys
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 

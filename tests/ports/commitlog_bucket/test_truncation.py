@@ -7,9 +7,9 @@ import pytest
 from mainstem import limits
 from mainstem.errors import BehindCheckpoint, Stale, StoreUnreachable
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.bucket.keys import Keys
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.shared.bucket.keys import Keys
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import append_samples, contents, sample_content

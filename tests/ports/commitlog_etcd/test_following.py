@@ -8,8 +8,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import Closed, LogDamaged
-from mainstem.ports.commitlog.etcd.client import EtcdClient
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from mainstem.testing.turns import until
 
 from ..logs import append_samples, contents, sample

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import NoSpace, Unavailable
-from mainstem.ports.commitlog.etcd.log import EtcdOptions
+from mainstem.ports.commitlog.shared.etcd.log import EtcdOptions
 from mainstem.testing.etcd import EtcdCluster
 from mainstem.testing.proxy import LossyProxy
 

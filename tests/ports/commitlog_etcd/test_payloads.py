@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mainstem.ports.commitlog.etcd.directory import Directory
-from mainstem.ports.commitlog.etcd.keys import StoreKeys
-from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
+from mainstem.ports.commitlog.shared.etcd.directory import Directory
+from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
+from mainstem.ports.commitlog.shared.etcd.payloads import Payloads, Upload
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 COMMITS = 5

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import LogDamaged, NewerVersion
-from mainstem.ports.commitlog.etcd.client import EtcdClient
-from mainstem.ports.commitlog.etcd.directory import Directory
-from mainstem.ports.commitlog.etcd.keys import EtcdKeys, number_in
-from mainstem.ports.commitlog.etcd.records import (
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
+from mainstem.ports.commitlog.shared.etcd.directory import Directory
+from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, number_in
+from mainstem.ports.commitlog.shared.etcd.records import (
     COMMIT,
     ENTRY_APART,
     CommitRecord,

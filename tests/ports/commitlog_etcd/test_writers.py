@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from mainstem.errors import BrokerFenced, InvariantBroken, ReadOnly
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
 from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import contents

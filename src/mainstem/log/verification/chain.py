@@ -1,6 +1,6 @@
 """Whether the log's positions go on from file to file, and what stands after its last commit.
 
-The verdicts are those of the next start (ports/commitlog/recovery.py), told beforehand.
+The verdicts are those of the next start (ports/commitlog/local/recovery.py), told beforehand.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mainstem.log.verification.problems import Problem, Problems, Severity
-from mainstem.ports.commitlog import searches
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import FOOTER_BYTES, HEADER_BYTES, file_name, segment_path
-from mainstem.ports.commitlog.surveys import SegmentSurvey
+from mainstem.ports.commitlog.local import frame_scan as searches
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segment_scan import SegmentSurvey
+from mainstem.ports.commitlog.local.segments import FOOTER_BYTES, HEADER_BYTES, file_name, segment_path
 from mainstem.ports.files import Files
 
 RESTORE = "restore the file from a backup"

@@ -17,11 +17,11 @@ from mainstem.log.verification.repacked import RepackedCheck
 from mainstem.log.verification.segment import SegmentCheck
 from mainstem.log.verification.state import StateCheck, StoredStates
 from mainstem.log.verification.windows import WindowedFile
-from mainstem.ports.commitlog import identity, segments
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import FORMAT, QUARANTINE, WAL
-from mainstem.ports.commitlog.segments import segment_path
-from mainstem.ports.commitlog.surveys import SegmentSurvey, survey_file
+from mainstem.ports.commitlog.local import identity, segments
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import FORMAT, QUARANTINE, WAL
+from mainstem.ports.commitlog.local.segment_scan import SegmentSurvey, survey_file
+from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.ports.files import Files, OsFiles
 
 

@@ -10,10 +10,10 @@ from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.verification.chain import RESTORE, name_of
 from mainstem.log.verification.problems import Lost, Problem, Problems, Severity
 from mainstem.log.verification.scan import Gap
-from mainstem.ports.commitlog import segments
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.segments import FOOTER_BYTES
-from mainstem.ports.commitlog.surveys import SegmentSurvey
+from mainstem.ports.commitlog.local import segments
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.segment_scan import SegmentSurvey
+from mainstem.ports.commitlog.local.segments import FOOTER_BYTES
 from mainstem.ports.files import File
 
 

@@ -13,8 +13,8 @@ from mainstem.log.extents import Rows, extents_of
 from mainstem.log.recovery import apply_commits
 from mainstem.log.verification.problems import Problem, Problems, Severity
 from mainstem.log.verification.scan import Found
-from mainstem.ports.commitlog.checkpoints import Checkpoints
-from mainstem.ports.commitlog.layout import CHECKPOINTS
+from mainstem.ports.commitlog.local.checkpoints import Checkpoints
+from mainstem.ports.commitlog.local.layout import CHECKPOINTS
 from mainstem.ports.commitlog.port import Committed, Placement
 from mainstem.ports.files import Files
 

@@ -7,9 +7,9 @@ import random
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from mainstem.ports.commitlog.blocking import BlockingCalls
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
+from mainstem.ports.blocking import BlockingCalls
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.testing.simulation.etcd_calls import connect_to
 from mainstem.testing.simulation.etcd_state import EtcdState
 from mainstem.testing.simulation.faults import Faults

@@ -1,0 +1,35 @@
+"""Keeping a directory from being opened while it is looked at, without writing to it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mainstem.errors import DirectoryUnusable
+from mainstem.ports.commitlog.local.layout import LOCK
+
+
+@contextlib.contextmanager
+def standstill(directory: Path) -> Iterator[bool]:
+    """Within the block no process can take the directory. False: one owns it already, and goes on."""
+    try:
+        fd = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # never opened, or a copy: there is no owner to keep out
+        yield True
+        return
+    except PermissionError as error:
+        raise DirectoryUnusable(f"cannot read {directory / LOCK}: run this as its owner") from error
+    try:
+        # Shared, so that several may look at once; the owner's lock excludes it.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(fd)

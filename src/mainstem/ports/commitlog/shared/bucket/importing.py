@@ -1,0 +1,70 @@
+"""A log in a bucket that begins with what another log holds: see keys.py for what stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainstem.errors import InvalidInput, NotFound
+from mainstem.ports.clock import Random, SystemRandom
+from mainstem.ports.commitlog.port import Checkpoint, LogObject
+from mainstem.ports.commitlog.shared.bucket import identity
+from mainstem.ports.commitlog.shared.bucket.checkpoints import BucketCheckpoints
+from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, TOKEN_BYTES, Floor, Keys, SealName
+from mainstem.ports.commitlog.shared.bucket.parts import Parts
+from mainstem.ports.commitlog.shared.bucket.seals import packed_seal
+from mainstem.ports.commitlog.shared.importing import Read
+from mainstem.ports.objectstore.port import ObjectStore
+
+
+class BucketAdoption:
+    def __init__(self, store: ObjectStore, *, folder: str = LOG_FOLDER, random: Random | None = None) -> None:
+        self._store = store
+        self._keys = Keys(folder)
+        self._parts = Parts(store)
+        self._random = random or SystemRandom()
+
+    async def check_free(self) -> None:
+        try:
+            await self._store.get(self._keys.id)
+        except NotFound:
+            return
+        raise InvalidInput("the store is not empty, there is a log in it already: name another place")
+
+    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
+        names = {str(_name(one)): one.number for one in wanted}
+        whole = set()
+        async for found in self._store.list(f"{self._keys.folder}/"):
+            kind, _, rest = found.key.removeprefix(f"{self._keys.folder}/").partition("/")
+            name = rest.partition("/")[0]
+            if kind not in ("seals", "objects") or name not in names:
+                await self._store.delete(found.key)
+            elif kind == "seals":  # put when the rest of it is there
+                whole.add(names[name])
+        return whole
+
+    async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
+        name = _name(adopted)
+        for part, start, length in self._parts.spans(name.size):
+            content = await read(start, length)
+            await self._parts.put_one(lambda number: self._keys.object_part(name, number), part, content)
+        await self._store.put(self._keys.seal(name), packed_seal(index))
+
+    async def finish(self, identity_bytes: bytes, checkpoint: Checkpoint, last_object: int) -> None:
+        await identity.check_conditions(self._store, self._keys.probe(self._random.token(TOKEN_BYTES)))
+        floor = Floor(checkpoint.position, last_object)
+        await self._store.put(self._keys.floor(floor), b"")
+        checkpoints = BucketCheckpoints(self._store, self._keys, 1, _stands)
+        await checkpoints.save(checkpoint, self._random.token(TOKEN_BYTES))
+        if not await self._store.put(self._keys.id, identity.pack(identity_bytes), if_absent=True):
+            raise InvalidInput("somebody else made a log there meanwhile: name another place")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _name(adopted: LogObject) -> SealName:
+    return SealName(adopted.number, adopted.first_position, adopted.end_position, adopted.size_bytes)
+
+
+async def _stands(position: int) -> bool:
+    return True  # nobody else has written yet

@@ -1,0 +1,103 @@
+"""A log in etcd that begins with what another log holds: see keys.py for what stands where."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import zstandard
+from crc32c import crc32c
+
+from mainstem import limits
+from mainstem.errors import InvalidInput, NotFound
+from mainstem.ports.clock import SystemClock, SystemRandom
+from mainstem.ports.commitlog.port import Checkpoint, LogObject
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, EtcdOptions, absent, put
+from mainstem.ports.commitlog.shared.etcd.directory import Directory
+from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, StoreKeys
+from mainstem.ports.commitlog.shared.etcd.payloads import Payloads, Upload
+from mainstem.ports.commitlog.shared.etcd.records import Floor, Pointer, Seal
+from mainstem.ports.commitlog.shared.etcd.writing import Tokens
+from mainstem.ports.commitlog.shared.importing import Read
+from mainstem.ports.objectstore.port import ObjectStore
+
+
+class EtcdAdoption:
+    def __init__(
+        self, client: EtcdClient, store: ObjectStore, *, prefix: str = "mainstem/", folder: str = "log"
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._keys = EtcdKeys.under(prefix)
+        self._names = StoreKeys(folder)
+        self._payloads = Payloads(store, self._names)
+        self._tokens = Tokens(SystemClock(), SystemRandom())
+
+    @classmethod
+    def connect(cls, members: tuple[str, ...], store: ObjectStore) -> EtcdAdoption:
+        return cls(EtcdClient(EtcdOptions(members), None), store)
+
+    async def check_free(self) -> None:
+        if (await self._client.range(self._keys.id)).kvs:
+            raise InvalidInput("there is a log in this etcd already: name another one")
+
+    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
+        expected = {(one.number, one.first_position, one.end_position, one.size_bytes) for one in wanted}
+        whole = set()
+        named: set[str] = set()  # keys of what is whole
+        for held in (await self._client.range(self._keys.object(0), self._keys.objects_end)).kvs:
+            seal = Seal.unpack(held.value)
+            if (seal.number, seal.first, seal.end, seal.size) in expected:
+                try:
+                    directory = await self._payloads.directory(seal)
+                except NotFound:
+                    pass  # of another store
+                else:
+                    whole.add(seal.number)
+                    named |= {self._names.payload(id) for id in directory.ids}
+                    named.add(self._names.seal(seal.number, seal.token))
+                    continue
+            await self._client.delete(held.key)
+        async for found in self._store.list(f"{self._names.folder}/"):
+            if found.key not in named:
+                await self._store.delete(found.key)
+        return whole
+
+    async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
+        directory = Directory()
+        for start in range(0, adopted.size_bytes, limits.STORE_OBJECT_BYTES_MAX):
+            content = await read(start, min(limits.STORE_OBJECT_BYTES_MAX, adopted.size_bytes - start))
+            id = self._tokens.new()
+            await self._payloads.put(Upload(id, (content,), len(content), crc32c(content), None))
+            directory.add(start, len(content), id)
+        seal = Seal(
+            0,
+            adopted.number,
+            adopted.first_position,
+            adopted.end_position,
+            adopted.size_bytes,
+            len(index),
+            self._tokens.now_ms(),
+            crc32c(index, crc32c(directory.pack())),
+            self._tokens.new(),
+        )
+        await self._payloads.put_seal(seal, directory, index)
+        await self._client.txn([], [put(self._keys.object(seal.number), seal.pack())])
+
+    async def finish(self, identity: bytes, checkpoint: Checkpoint, last_object: int) -> None:
+        stored = await asyncio.to_thread(zstandard.ZstdCompressor(level=1).compress, checkpoint.state)
+        pointer = Pointer(0, checkpoint.position, len(checkpoint.state), crc32c(stored), self._tokens.new())
+        await self._store.put(self._names.checkpoint(checkpoint.position, pointer.token), stored)
+        made = await self._client.txn(
+            [absent(self._keys.id)],
+            [
+                put(self._keys.id, identity),
+                put(self._keys.floor, Floor(checkpoint.position, last_object).pack()),
+                put(self._keys.checkpoint(checkpoint.position), pointer.pack()),
+            ],
+        )
+        if not made.succeeded:
+            raise InvalidInput("somebody else made a log there meanwhile: name another etcd")
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,87 @@
+"""Where a log that several brokers share stands, and how it is opened there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mainstem.errors import InvalidConfig, InvalidInput, NotFound
+from mainstem.ports.commitlog.local.cold import TIERS
+from mainstem.ports.commitlog.port import SharedCommitLog
+from mainstem.ports.objectstore.forgiving import ForgivingObjectStore
+from mainstem.ports.objectstore.open import open_store, shown
+from mainstem.ports.objectstore.port import ObjectStore
+
+ARRIVING = "migrating"  # key in the store: the id, in hex, of a log that is being moved there
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    store: str  # URL of the object store
+    etcd: tuple[str, ...] = ()  # host:port of its members; none: the log is in the store alone
+    linger_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        """The place as it may be shown, without secrets."""
+        return f"etcd://{','.join(self.etcd)} {shown(self.store)}" if self.etcd else shown(self.store)
+
+
+async def open_shared(
+    place: SharedPlace, *, broker: str | None, cache: Path | None = None
+) -> SharedCommitLog:
+    """Join the log as `broker`; None: only to read. `cache`: a folder for what is read of a bucket.
+
+    Raises InvalidConfig if a library is missing, if a log that was moved there has not arrived, or if the place is
+    another log's."""
+    try:
+        store = open_store(place.store)
+        # A store that refuses from the start is a mistake, and told at once.
+        await _check_arrived(place, store)
+        await _check_no_tiers(place, store)
+        store = ForgivingObjectStore(store)
+        if not place.etcd:
+            from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+
+            return await BucketCommitLog.open(store, cache=cache)
+        from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
+        from mainstem.ports.commitlog.shared.etcd.owner import own_store
+
+        log = await EtcdCommitLog.open(EtcdOptions(place.etcd), store, broker=broker)
+        try:
+            await own_store(store, log.identity)
+        except BaseException:
+            await log.close()
+            raise
+        return log
+    except ImportError as missing:
+        raise InvalidConfig(
+            f"a log in {place.name} needs {missing.name!r}: pip install 'mainstem[cluster]'"
+        ) from missing
+
+
+async def _check_arrived(place: SharedPlace, store: ObjectStore) -> None:
+    """Else whoever opens a place that holds half of a log would begin an empty one there."""
+    try:
+        await store.get(ARRIVING)
+    except NotFound:
+        return
+    from mainstem.ports.commitlog.shared.importing import open_adoption
+
+    adoption = await open_adoption(place, store)
+    try:
+        await adoption.check_free()
+    except InvalidInput:
+        return  # the log is there, and only the note stayed
+    finally:
+        await adoption.close()
+    raise InvalidConfig(
+        f"a log is being moved to {place.name}, and not all of it is there: let `mainstem migrate` end, or run it again"
+    )
+
+
+async def _check_no_tiers(place: SharedPlace, store: ObjectStore) -> None:
+    async for found in store.list(f"{TIERS}/"):
+        raise InvalidConfig(
+            f"{place.name} has older files of a server's own log ({found.key}): each log needs a prefix of its own"
+        )
