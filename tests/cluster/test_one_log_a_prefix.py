@@ -9,7 +9,7 @@ import pytest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import InvalidConfig
 from mainstem.log.tiering import HotRetention
-from mainstem.ports.commitlog.shared.etcd.owner import own_store
+from mainstem.ports.commitlog.shared.etcd.log import own_store
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore

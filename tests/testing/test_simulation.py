@@ -19,7 +19,7 @@ from mainstem.errors import (
     Unavailable,
 )
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken, Placement
-from mainstem.ports.commitlog.shared.etcd import writing
+from mainstem.ports.commitlog.shared.etcd import commits
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys
 from mainstem.testing.histories import Broken, ClusterHistory
 from mainstem.testing.simulation import Deadlock, Faults, World
@@ -289,7 +289,7 @@ def always(key: bytes, *_: object) -> object:
 def test_a_log_that_leaves_out_a_condition_is_found_out(
     condition: str, broken: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, condition, always)
+    monkeypatch.setattr(commits, condition, always)
     said = ""
     for seed in range(100):
         world = World(seed)

@@ -38,9 +38,8 @@ from mainstem.ports.commitlog.shared.importing import open_adoption
 from mainstem.ports.commitlog.shared.open import ARRIVING, SharedPlace, open_shared
 from mainstem.ports.files import OsFiles
 from mainstem.ports.host import boot_id
-from mainstem.ports.objectstore.keys import check_key
 from mainstem.ports.objectstore.open import open_store
-from mainstem.ports.objectstore.port import ObjectStore, StoredObject
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject, check_key
 
 RESERVED = ("log/", ARRIVING)  # what keys of users' files must not begin with in the new place
 

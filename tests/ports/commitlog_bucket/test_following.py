@@ -242,7 +242,7 @@ async def test_an_entry_missing_in_the_middle_is_damage_and_not_the_tail() -> No
     await store.delete(KEYS.entry(2))
     fresh = await open_bucket_log(store)
     assert fresh.end == 2  # nothing tells a new reader that there was more …
-    other._reader._recent._entries.clear()
+    other._commits._reader.recent.forget(2)
     with pytest.raises(LogDamaged, match="position 2"):
         await contents(other)  # … but who knows it says so
     for one in (log, other, fresh):

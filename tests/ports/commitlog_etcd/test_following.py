@@ -131,5 +131,5 @@ async def test_a_commit_missing_in_the_middle_is_damage(ground: Ground, client: 
     log = await ground.open()
     await append_samples(log, 5)
     await client.delete(ground.keys.commit(2))
-    with pytest.raises(LogDamaged, match="at 2"):
+    with pytest.raises(LogDamaged, match="at position 2"):
         await contents(log)

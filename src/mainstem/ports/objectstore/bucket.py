@@ -19,9 +19,8 @@ from mainstem import limits
 from mainstem.errors import NotFound, StoreUnreachable
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.objectstore.failures import explained, out_of_range
-from mainstem.ports.objectstore.keys import check_key
 from mainstem.ports.objectstore.leaving import wait_at_exit
-from mainstem.ports.objectstore.port import StoredObject
+from mainstem.ports.objectstore.port import StoredObject, check_key
 from mainstem.ports.objectstore.ranges import Span, coalesced
 from mainstem.ports.objectstore.retries import Retries
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from mainstem.errors import DirectoryUnusable, InvalidName, NotFound
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.files import Files, OsFiles, make_directories, read_up_to, write_temporary
-from mainstem.ports.objectstore.keys import check_key
-from mainstem.ports.objectstore.port import StoredObject
+from mainstem.ports.objectstore.port import StoredObject, check_key
 
 STAGING = ".staging"
 

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from mainstem.errors import NotFound
 from mainstem.ports.clock import Clock, SystemClock
 from mainstem.ports.commitlog.port import Buffer
-from mainstem.ports.objectstore.keys import check_key
-from mainstem.ports.objectstore.port import StoredObject
+from mainstem.ports.objectstore.port import StoredObject, check_key
 
 Hook = Callable[[str, str], Awaitable[None]]
 

@@ -44,8 +44,7 @@ async def open_shared(
             from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 
             return await BucketCommitLog.open(store, cache=cache)
-        from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
-        from mainstem.ports.commitlog.shared.etcd.owner import own_store
+        from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions, own_store
 
         log = await EtcdCommitLog.open(EtcdOptions(place.etcd), store, broker=broker)
         try:

@@ -36,7 +36,6 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.commitlog.port import Buffer, Placement
 
@@ -48,7 +47,7 @@ ENTRY_APART = 2
 _COVERED = 12  # the crc covers what comes after it
 
 
-class Commit(NamedTuple):
+class EntryHead(NamedTuple):
     """What an entry's head says."""
 
     flags: int
@@ -68,8 +67,9 @@ class Commit(NamedTuple):
         return Placement(self.position, self.object, self.start)
 
     @property
-    def weight_end(self) -> int:
-        return self.weight + HEAD.size + self.entry_length + self.payload_length
+    def stored_bytes(self) -> int:
+        """What the commit counts towards the size of its object."""
+        return HEAD.size + self.entry_length + self.payload_length
 
     @property
     def payload_apart(self) -> bool:
@@ -95,23 +95,13 @@ class Commit(NamedTuple):
         return HEAD.size + self.entry_length * (not self.entry_apart)
 
 
-def apart_flags(entry_length: int, payload_length: int) -> int:
-    """What of a commit goes to WAL objects: a large payload, and an entry that is large itself."""
-    flags = 0
-    if entry_length > limits.BUCKET_INLINE_BYTES_MAX:
-        flags |= ENTRY_APART
-    if payload_length > limits.BUCKET_INLINE_BYTES_MAX:
-        flags |= PAYLOAD_APART
-    return flags
-
-
-def pack_head(commit: Commit, entry: Buffer) -> bytes:
+def pack_head(commit: EntryHead, entry: Buffer) -> bytes:
     head = HEAD.pack(MAGIC, 0, VERSION, *commit)
     crc = crc32c(entry, crc32c(head[_COVERED:]))
     return HEAD.pack(MAGIC, crc, VERSION, *commit)
 
 
-def unpack_head(stored: Buffer, position: int, log: int) -> Commit:
+def unpack_head(stored: Buffer, position: int, log: int) -> EntryHead:
     """The head of the entry object at `position`. Its checksum is for `check_entry`. Raises LogDamaged."""
     if len(stored) < HEAD.size:
         raise damaged(position)
@@ -122,7 +112,7 @@ def unpack_head(stored: Buffer, position: int, log: int) -> Commit:
         raise NewerVersion(
             f"the entry at {position} is of version {version}: upgrade this Mainstem to read it"
         )
-    commit = Commit(*fields)
+    commit = EntryHead(*fields)
     if commit.position != position or commit.log != log:
         raise damaged(position)
     return commit

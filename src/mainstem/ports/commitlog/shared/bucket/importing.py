@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from mainstem.errors import InvalidInput, NotFound
 from mainstem.ports.clock import Random, SystemRandom
 from mainstem.ports.commitlog.port import Checkpoint, LogObject
 from mainstem.ports.commitlog.shared.bucket import identity
 from mainstem.ports.commitlog.shared.bucket.checkpoints import BucketCheckpoints
-from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, TOKEN_BYTES, Floor, Keys, SealName
+from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, TOKEN_BYTES, Keys, SealName
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.commitlog.shared.bucket.seals import packed_seal
+from mainstem.ports.commitlog.shared.core.backend import CheckpointName, Floor
+from mainstem.ports.commitlog.shared.core.checkpoints import compressed
 from mainstem.ports.commitlog.shared.importing import Read
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -46,15 +50,16 @@ class BucketAdoption:
         name = _name(adopted)
         for part, start, length in self._parts.spans(name.size):
             content = await read(start, length)
-            await self._parts.put_one(lambda number: self._keys.object_part(name, number), part, content)
+            await self._parts.put_one(partial(self._keys.object_part, name), part, content)
         await self._store.put(self._keys.seal(name), packed_seal(index))
 
     async def finish(self, identity_bytes: bytes, checkpoint: Checkpoint, last_object: int) -> None:
         await identity.check_conditions(self._store, self._keys.probe(self._random.token(TOKEN_BYTES)))
         floor = Floor(checkpoint.position, last_object)
         await self._store.put(self._keys.floor(floor), b"")
-        checkpoints = BucketCheckpoints(self._store, self._keys, 1, _stands)
-        await checkpoints.save(checkpoint, self._random.token(TOKEN_BYTES))
+        name = CheckpointName(checkpoint.position, self._random.token(TOKEN_BYTES))
+        state = await asyncio.to_thread(compressed, checkpoint.state)
+        await BucketCheckpoints(self._store, self._keys).put(name, state)
         if not await self._store.put(self._keys.id, identity.pack(identity_bytes), if_absent=True):
             raise InvalidInput("somebody else made a log there meanwhile: name another place")
 
@@ -64,7 +69,3 @@ class BucketAdoption:
 
 def _name(adopted: LogObject) -> SealName:
     return SealName(adopted.number, adopted.first_position, adopted.end_position, adopted.size_bytes)
-
-
-async def _stands(position: int) -> bool:
-    return True  # nobody else has written yet

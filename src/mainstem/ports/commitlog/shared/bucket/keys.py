@@ -24,12 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.errors import LogDamaged
-from mainstem.ports.commitlog.port import LogObject
+from mainstem.ports.commitlog.shared.core.backend import CheckpointName, Floor
 
 LOG_FOLDER = "log"  # of a log that brokers share, in its store
 DIGITS = 20
 TOKEN_BYTES = 16
-_GONE = ".gone"
+_DROPPED = ".gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,6 @@ class SealName:
     def packed(self) -> int:
         """Bytes of payload that were copied."""
         return self.size - self.referenced
-
-    def described(self) -> LogObject:
-        return LogObject(self.number, self.first, self.end, self.size, sealed=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """Where the log starts."""
-
-    position: int = 0
-    object: int = 0  # the last one that ended there; objects are counted from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +87,8 @@ class Keys:
     def seal(self, name: SealName) -> str:
         return f"{self.seals}{name}"
 
-    def gone(self, name: SealName) -> str:
-        return f"{self.seals}{name}{_GONE}"
+    def dropped(self, name: SealName) -> str:
+        return f"{self.seals}{name}{_DROPPED}"
 
     def object_part(self, name: SealName, part: int) -> str:
         return f"{self.folder}/objects/{name}/{part}"
@@ -108,8 +97,8 @@ class Keys:
     def checkpoints(self) -> str:
         return f"{self.folder}/checkpoints/"
 
-    def checkpoint(self, position: int, token: bytes) -> str:
-        return f"{self.checkpoints}{position:0{DIGITS}d}-{token.hex()}"
+    def checkpoint(self, name: CheckpointName) -> str:
+        return f"{self.checkpoints}{name.position:0{DIGITS}d}-{name.token.hex()}"
 
     def state_part(self, token: bytes, part: int) -> str:
         return f"{self.folder}/states/{token.hex()}-{part}"
@@ -146,18 +135,17 @@ def wal_in(key: str) -> bytes:
 def seal_in(key: str) -> tuple[SealName, bool]:
     """Of a seal's key, and whether it says that the object is gone."""
     name = last_part(key)
-    return SealName(*_numbers(key, name.removesuffix(_GONE), 4, 5)), name.endswith(_GONE)
+    return SealName(*_numbers(key, name.removesuffix(_DROPPED), 4, 5)), name.endswith(_DROPPED)
 
 
 def floor_in(key: str) -> Floor:
     return Floor(*_numbers(key, last_part(key), 2))
 
 
-def checkpoint_in(key: str) -> tuple[int, bytes]:
-    """Position and token in a checkpoint's key."""
+def checkpoint_in(key: str) -> CheckpointName:
     number, _, token = last_part(key).partition("-")
     (position,) = _numbers(key, number, 1)
-    return position, _token(key, token)
+    return CheckpointName(position, _token(key, token))
 
 
 def _numbers(key: str, text: str, *counts: int) -> list[int]:

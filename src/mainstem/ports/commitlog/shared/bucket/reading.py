@@ -1,79 +1,95 @@
-"""Reading commits: entry objects by position, many at once, and the payloads that go with them."""
+"""Reading entry objects by position, many at once, and the payloads of their commits."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
 from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, NotFound
 from mainstem.ports.commitlog.port import Buffer, Committed, Piece
-from mainstem.ports.commitlog.shared.bucket.entries import HEAD, Commit, check_entry, unpack_head
-from mainstem.ports.commitlog.shared.bucket.keys import Floor, Keys, floor_in
-from mainstem.ports.commitlog.shared.bucket.objects import Run
-from mainstem.ports.commitlog.shared.bucket.parts import Parts, whole
-from mainstem.ports.commitlog.shared.bucket.recent import RecentEntries
+from mainstem.ports.commitlog.shared.bucket.entries import HEAD, EntryHead, check_entry, unpack_head
+from mainstem.ports.commitlog.shared.bucket.keys import Keys, floor_in
+from mainstem.ports.commitlog.shared.bucket.parts import Parts
+from mainstem.ports.commitlog.shared.core.backend import DecodedCommit, Floor
+from mainstem.ports.commitlog.shared.core.objects import OpenObject
 from mainstem.ports.objectstore.port import ObjectStore
 
 
-class Known(NamedTuple):
-    """A commit with what its head says."""
+class RecentEntries:
+    """The newest entry objects by position, for followers and readers close to the tail. Thread-safe."""
 
-    head: Commit
-    commit: Committed
+    def __init__(self, bytes_max: int = limits.BUCKET_RECENT_BYTES) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[int, Buffer] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, position: int, stored: Buffer) -> None:
+        with self._lock:
+            if position in self._entries or len(stored) > self._bytes_max:
+                return
+            self._entries[position] = stored
+            self._bytes += len(stored)
+            while self._bytes > self._bytes_max:
+                _, old = self._entries.popitem(last=False)
+                self._bytes -= len(old)
+
+    def forget(self, position: int) -> None:
+        with self._lock:
+            self._bytes -= len(self._entries.pop(position, b""))
+
+    def get(self, position: int) -> Buffer | None:
+        with self._lock:
+            return self._entries.get(position)
 
 
 class EntryReader:
     """The entries of one log. Any event loop may use it."""
 
-    def __init__(
-        self, store: ObjectStore, reads: ObjectStore, keys: Keys, log: int, recent: RecentEntries
-    ) -> None:
+    def __init__(self, store: ObjectStore, reads: ObjectStore, keys: Keys, log: int) -> None:
+        self.recent = RecentEntries()
         self._store = store
-        self._reads = reads  # the same store, maybe with a cache in front: for what surely is there
+        self._reads = reads  # the same store, maybe behind a cache: for objects that are known to be there
         self._keys = keys
         self._log = log
-        self._recent = recent
         self._wal = Parts(store)
         self._cached_wal = Parts(reads)
 
-    async def window(self, position: int, count: int) -> list[Known]:
-        """The commits from the position on, at most so many; fewer, or none, at the tail."""
+    async def window(self, position: int, count: int) -> list[DecodedCommit[EntryHead]]:
+        """At most `count` commits from the position on; fewer, or none, at the tail."""
         asked = range(position, position + count)
-        found: list[Known] = []
+        found: list[DecodedCommit[EntryHead]] = []
         for stored in await asyncio.gather(*map(self._stored, asked)):
             if stored is None:
-                # What was put after we looked may stand behind it: the next look goes on here.
+                # An entry after the gap was put after we looked: the next call starts here.
                 break
             found.append(await self._decode(position + len(found), stored))
         return found
 
-    async def one(self, position: int) -> Known | None:
-        """The commit at the position, if there is one."""
-        found = await self.window(position, 1)
-        return found[0] if found else None
-
-    async def head(self, position: int) -> Commit | None:
-        """What the entry at the position says about itself, if there is one. Its entry is not checked."""
+    async def head(self, position: int) -> EntryHead | None:
+        """The head of the entry at the position, if there is one. Its checksum is not checked."""
         try:
             (stored,) = await self._store.get_ranges(self._keys.entry(position), [(0, HEAD.size)])
         except NotFound:
             return None
         return unpack_head(stored, position, self._log)
 
-    async def heads(self, positions: Sequence[int]) -> list[Commit]:
-        """Those of many, without the ones that are gone."""
-        found: list[Commit] = []
+    async def heads(self, positions: Sequence[int]) -> list[EntryHead]:
+        """Those of many entries, without the ones that are gone."""
+        found: list[EntryHead] = []
         for at in range(0, len(positions), limits.BUCKET_READS_MAX):
             some = await asyncio.gather(*map(self.head, positions[at : at + limits.BUCKET_READS_MAX]))
             found += [head for head in some if head is not None]
         return found
 
     async def tail(self, position: int) -> int:
-        """One past the last commit, from one that is there or the end before: leaps ahead, then halves."""
+        """One past the last commit, at or after a known end: doubles the step, then bisects."""
         if await self.head(position) is None:
             return position
         there, step = position, 1
@@ -90,66 +106,69 @@ class EntryReader:
         return missing
 
     async def floor(self) -> Floor:
-        """Where the log starts now."""
         floors = [floor_in(one.key) async for one in self._store.list(self._keys.floors)]
         return floors[-1] if floors else Floor()
 
-    async def payload(self, run: Run, start: int, length: int, *, once: bool = False) -> bytes:
-        """Payload bytes of an object whose commits are known one by one. `once`: nobody will ask for them again soon,
-        so they come in large pieces and past the cache. Raises NotFound."""
-        asked = list(run.pieces(start, length))
-        found: list[bytes] = []
+    async def payload(
+        self, source: OpenObject[EntryHead], start: int, length: int, *, once: bool = False
+    ) -> bytearray:
+        """Payload bytes of an object whose commits are known. Raises NotFound.
+
+        `once`: they are not read again soon, so they come in large pieces and bypass the cache."""
+        asked = list(source.payloads.pieces(start, length))
+        found = bytearray()
         for at in range(0, len(asked), limits.BUCKET_READS_MAX):
             some = asked[at : at + limits.BUCKET_READS_MAX]
-            found += await asyncio.gather(*(self._piece(*piece, once=once) for piece in some))
-        return b"".join(found)
+            for piece in await asyncio.gather(*(self._piece(*one, once=once) for one in some)):
+                found += piece
+        return found
 
-    def pieces(self, run: Run, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
-        """The objects that hold these ranges of it: entries, or what was put apart from them."""
+    def pieces(self, source: OpenObject[EntryHead], ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+        """The objects of the store that hold these ranges: entries, or WAL objects."""
         found: set[Piece] = set()
         for start, length in ranges:
-            for commit, skipped, taken in run.pieces(start, length):
-                if commit.payload_apart:
-                    parts = self._wal.covering(commit.payload_length, skipped, taken)
+            for head, skipped, taken in source.payloads.pieces(start, length):
+                if head.payload_apart:
+                    parts = self._wal.covering(head.payload_length, skipped, taken)
                     found.update(
-                        Piece(commit.start + first, size, self._keys.wal_part(commit.id, part), 0)
+                        Piece(head.start + first, size, self._keys.wal_part(head.id, part), 0)
                         for part, first, size in parts
                     )
                 else:
-                    key = self._keys.entry(commit.position)
-                    found.add(Piece(commit.start, commit.payload_length, key, commit.payload_in_object))
+                    key = self._keys.entry(head.position)
+                    found.add(Piece(head.start, head.payload_length, key, head.payload_in_object))
         return sorted(found)
 
-    async def _piece(self, commit: Commit, skipped: int, taken: int, *, once: bool) -> bytes:
-        if commit.payload_apart:
+    async def _piece(self, head: EntryHead, skipped: int, taken: int, *, once: bool) -> Buffer:
+        if head.payload_apart:
             wal = self._wal if once else self._cached_wal
-            return await wal.read(lambda part: self._keys.wal_part(commit.id, part), skipped, taken)
-        start = commit.payload_in_object + skipped
-        recent = self._recent.get(commit.position)
+            return await wal.read(partial(self._keys.wal_part, head.id), skipped, taken)
+        start = head.payload_in_object + skipped
+        recent = self.recent.get(head.position)
         if recent is not None:
-            return bytes(memoryview(recent)[start : start + taken])
+            return memoryview(recent)[start : start + taken]
         store = self._store if once else self._reads
-        (found,) = await store.get_ranges(self._keys.entry(commit.position), [(start, taken)])
+        (found,) = await store.get_ranges(self._keys.entry(head.position), [(start, taken)])
         return found
 
     async def _stored(self, position: int) -> Buffer | None:
-        recent = self._recent.get(position)
+        recent = self.recent.get(position)
         if recent is not None:
             return recent
         try:
             stored = await self._store.get(self._keys.entry(position))
         except NotFound:
             return None
-        self._recent.add(position, stored)
+        self.recent.add(position, stored)
         return stored
 
-    async def _decode(self, position: int, stored: Buffer) -> Known:
-        """Raises LogDamaged or NewerVersion. A payload apart is checked by whoever reads its slices."""
+    async def _decode(self, position: int, stored: Buffer) -> DecodedCommit[EntryHead]:
+        """Raises LogDamaged or NewerVersion. An uploaded payload is checked when its slices are read."""
         head = unpack_head(stored, position, self._log)
         view = memoryview(stored)
         entry: Buffer
         if head.entry_apart:
-            entry = await self._entry_apart(head)
+            entry = await self._uploaded_entry(head)
         else:
             entry = bytes(view[HEAD.size : HEAD.size + head.entry_length])
         check_entry(stored, entry, position)
@@ -158,14 +177,21 @@ class EntryReader:
             payload = view[head.payload_in_object :]
             intact = len(payload) == head.payload_length and crc32c(payload) == head.payload_crc
             if not intact:
-                self._recent.forget(position)  # who wants to be sure reads it again
-        return Known(head, Committed(head.placement, entry, head.payload_length, intact))
+                self.recent.forget(position)  # the next read asks the store again
+        return DecodedCommit(head, Committed(head.placement, entry, head.payload_length, intact))
 
-    async def _entry_apart(self, head: Commit) -> bytes:
+    async def _uploaded_entry(self, head: EntryHead) -> bytes:
         try:
             found = await self._wal.read(
-                lambda part: self._keys.wal_part(head.id, part), head.entry_in_wal, head.entry_length
+                partial(self._keys.wal_part, head.id), head.entry_in_wal, head.entry_length
             )
         except NotFound as error:
-            raise LogDamaged(f"the commit at {head.position} has lost its entry: {error}") from error
-        return whole(found, head.entry_length, f"the entry of the commit at {head.position}")
+            raise LogDamaged(
+                f"the entry of the commit at position {head.position} is lost: {error}"
+            ) from error
+        if len(found) != head.entry_length:
+            raise LogDamaged(
+                f"the entry of the commit at position {head.position} has {len(found)} bytes of "
+                f"{head.entry_length}: restore it from the bucket's versions"
+            )
+        return found

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from mainstem import limits
-from mainstem.ports.commitlog.shared.bucket.entries import Commit
+from mainstem.ports.commitlog.shared.bucket.entries import EntryHead
 
 REFERENCE_ROW = struct.Struct("<QI16s")
 
@@ -56,7 +56,7 @@ class References:
             self._before.append(self._before[-1] + length)
 
     @classmethod
-    def among(cls, size: int, commits: Iterable[Commit]) -> References:
+    def among(cls, size: int, commits: Iterable[EntryHead]) -> References:
         """Those that an object of these commits shall have. Every writer finds the same ones.
 
         Not what has its entry in the WAL objects as well: who replays the log needs that for as long as the commit

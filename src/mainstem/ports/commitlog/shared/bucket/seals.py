@@ -34,14 +34,15 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import LogDamaged, NewerVersion, NotFound, invariant
+from mainstem.errors import LogDamaged, NewerVersion, NotFound
 from mainstem.ports.commitlog.port import Piece
-from mainstem.ports.commitlog.shared.bucket.entries import Commit
+from mainstem.ports.commitlog.shared.bucket.entries import EntryHead
 from mainstem.ports.commitlog.shared.bucket.keys import Keys, SealName, seal_in
-from mainstem.ports.commitlog.shared.bucket.objects import ObjectTable
 from mainstem.ports.commitlog.shared.bucket.parts import Names, Parts
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.bucket.references import REFERENCE_ROW, References, Stretch
+from mainstem.ports.commitlog.shared.core.backend import Floor, SealedListing
+from mainstem.ports.commitlog.shared.core.objects import ObjectTable, OpenObject
 from mainstem.ports.objectstore.port import ObjectStore
 
 HEAD = struct.Struct("<8sII")
@@ -51,19 +52,24 @@ PACKED, REFERRING = 1, 2  # versions
 _FIRST_BYTES = 4096  # read of a seal to learn its references: an object seldom has more of them
 
 
-class Listing(NamedTuple):
-    """What the store says of sealed objects."""
+class SealNames(NamedTuple):
+    """The seals that the store lists."""
 
     sealed: dict[int, SealName]  # by object: the seal that counts
-    gone: dict[int, SealName]
-    all: dict[int, list[SealName]]  # with those that another one outdid
+    dropped: dict[int, SealName]
+    all: dict[int, list[SealName]]  # with those that a later seal replaced
 
 
-class Seals:
-    """The sealed objects of one log. `reads` is the same store, maybe with a cache in front."""
+class BucketObjects:
+    """The sealed objects of one log. `reads` is the same store, maybe behind a cache."""
 
     def __init__(
-        self, store: ObjectStore, reads: ObjectStore, keys: Keys, reader: EntryReader, table: ObjectTable
+        self,
+        store: ObjectStore,
+        reads: ObjectStore,
+        keys: Keys,
+        reader: EntryReader,
+        table: ObjectTable[EntryHead, SealName],
     ) -> None:
         self._store = store
         self._keys = keys
@@ -73,36 +79,34 @@ class Seals:
         self._cached_parts = Parts(reads)
         self._references: OrderedDict[SealName, References] = OrderedDict()
 
-    async def listed(self) -> Listing:
-        """Every object that is sealed, and every one that is gone."""
-        all: dict[int, list[SealName]] = {}
-        all_gone: dict[int, list[SealName]] = {}
-        async for one in self._store.list(self._keys.seals):
-            name, is_gone = seal_in(one.key)
-            (all_gone if is_gone else all).setdefault(name.number, []).append(name)
-        gone = {number: max(names, key=_knowing) for number, names in all_gone.items()}
-        sealed = {number: max(names, key=_knowing) for number, names in all.items()}
-        for number in gone.keys() & sealed.keys():
-            if sealed[number].end <= gone[number].end:  # else it grew after it was dropped
-                del sealed[number]
-        return Listing(sealed, gone, all)
+    async def refresh(self) -> SealedListing[SealName]:
+        found = await self.listed()
+        return SealedListing(found.sealed, found.dropped, await self._reader.floor())
 
-    async def seal(self, number: int, index: bytes) -> None:
-        """Copy what is small of the payload, then put the index: from then on the object is sealed."""
-        name = self._table.seal(number)
-        if name is None or not await self._is_sealed(name):
-            run = self._table.run(number)
-            if run is None:
-                raise FileNotFoundError(f"object {number} was dropped or never was")
-            name, references = run.sealed()
-            if not await self._is_sealed(name):
-                for part, start, length in self._parts.spans(name.packed):
-                    await self._copy(name, references, part, start, length)
-                await self._store.put(self._keys.seal(name), packed_seal(index, references), if_absent=True)
-        invariant(await self.index(name) == index, "a sealed object keeps its index")
-        run = self._table.run(number)
-        if run is None or run.end == name.end:  # else it grew meanwhile
-            self._table.learn_seal(name)
+    async def listed(self) -> SealNames:
+        all: dict[int, list[SealName]] = {}
+        all_dropped: dict[int, list[SealName]] = {}
+        async for one in self._store.list(self._keys.seals):
+            name, is_dropped = seal_in(one.key)
+            (all_dropped if is_dropped else all).setdefault(name.number, []).append(name)
+        dropped = {number: max(names, key=_coverage) for number, names in all_dropped.items()}
+        sealed = {number: max(names, key=_coverage) for number, names in all.items()}
+        for number in dropped.keys() & sealed.keys():
+            if sealed[number].end <= dropped[number].end:  # else it grew after it was dropped
+                del sealed[number]
+        return SealNames(sealed, dropped, all)
+
+    async def seal(self, unsealed: OpenObject[EntryHead], index: bytes) -> tuple[SealName, bool]:
+        """Pack the small payloads, then put the index: from then on the object is sealed."""
+        references = References.among(unsealed.size, unsealed.payloads.holders)
+        name = SealName(unsealed.number, unsealed.first, unsealed.end, unsealed.size, references.bytes)
+        if await self._is_sealed(name):
+            return name, False
+        for part, start, length in self._parts.spans(name.packed):
+            await self._pack(name, references, part, start, length)
+        return name, await self._store.put(
+            self._keys.seal(name), packed_seal(index, references), if_absent=True
+        )
 
     async def _is_sealed(self, name: SealName) -> bool:
         try:
@@ -111,17 +115,18 @@ class Seals:
             return False
         return True
 
-    async def _copy(self, name: SealName, references: References, part: int, start: int, length: int) -> None:
-        """One part of what is packed."""
-        run = self._table.run(name.number)
-        if run is None:
+    async def _pack(self, name: SealName, references: References, part: int, start: int, length: int) -> None:
+        """Copy one part of the packed payload."""
+        source = self._table.open_object(name.number)
+        if source is None:
             raise FileNotFoundError(f"object {name.number} was dropped while it was being sealed")
         content = b"".join(
-            [await self._reader.payload(run, *one, once=True) for one in references.packed(start, length)]
+            [await self._reader.payload(source, *one, once=True) for one in references.packed(start, length)]
         )
         if len(content) != length:
             raise LogDamaged(
-                f"object {name.number} has lost payload before it was sealed: restore its WAL objects"
+                f"object {name.number} lost payload before it was sealed: restore its WAL objects from the "
+                "bucket's versions"
             )
         await self._parts.put_one(partial(self._keys.object_part, name), part, content)
 
@@ -137,7 +142,7 @@ class Seals:
         return stored[at:]
 
     async def references(self, name: SealName) -> References:
-        """Which WAL objects are the object's own. Raises NotFound if it is dropped, LogDamaged or NewerVersion."""
+        """Which WAL objects belong to the object. Raises NotFound if it is dropped, LogDamaged or NewerVersion."""
         if not name.referenced:
             return References(name.size)
         known = self._references.get(name)
@@ -168,40 +173,50 @@ class Seals:
             raise _damaged(name)
         return found
 
-    async def payload(self, name: SealName, start: int, length: int) -> bytes:
-        """Raises NotFound if the object is dropped."""
-        references = await self.references(name)
-        end = min(start + length, name.size)
+    async def read(self, source: OpenObject[EntryHead] | SealName, start: int, length: int) -> bytearray:
+        if isinstance(source, OpenObject):
+            return await self._reader.payload(source, start, length)
+        references = await self.references(source)
+        end = min(start + length, source.size)
         found = await asyncio.gather(
-            *(self._read(name, one, start, end) for one in references.stretches(start, length))
+            *(self._read(source, one, start, end) for one in references.stretches(start, length))
         )
-        return b"".join(found)
+        return bytearray().join(found)
+
+    async def is_lost(self, source: OpenObject[EntryHead] | SealName) -> bool:
+        """A source that is an open object has no seal: if there is one now, the payload was packed meanwhile."""
+        expected = source if isinstance(source, SealName) else None
+        listing = await self.listed()
+        return source.number not in listing.dropped and listing.sealed.get(source.number) == expected
 
     async def _read(self, name: SealName, stretch: Stretch, start: int, end: int) -> bytes:
-        """What a stretch has of a range of the object."""
+        """The bytes of a range of the object that a stretch holds."""
         skipped = max(0, start - stretch.start)
         taken = min(end - stretch.start, stretch.length) - skipped
         return await self._cached_parts.read(self._names(name, stretch), stretch.packed_at + skipped, taken)
 
     def _names(self, name: SealName, stretch: Stretch) -> Names:
-        """Of the parts that hold a stretch, among others if it is packed."""
+        """Keys of the parts that hold a stretch; parts of the packed payload hold others too."""
         if stretch.commit is None:
             return partial(self._keys.object_part, name)
         return partial(self._keys.wal_part, stretch.commit)
 
-    async def pieces(self, name: SealName, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
-        """What holds these ranges of it. Raises NotFound if the object is dropped."""
-        references = await self.references(name)
+    async def pieces(
+        self, source: OpenObject[EntryHead] | SealName, ranges: Sequence[tuple[int, int]]
+    ) -> list[Piece]:
+        if isinstance(source, OpenObject):
+            return self._reader.pieces(source, ranges)
+        references = await self.references(source)
         found: set[Piece] = set()
         for start, length in ranges:
-            end = min(start + length, name.size)
+            end = min(start + length, source.size)
             for one in references.stretches(start, length):
                 first = max(start, one.start)
-                found.update(self._pieces(name, one, first, min(end, one.start + one.length) - first))
+                found.update(self._pieces(source, one, first, min(end, one.start + one.length) - first))
         return sorted(found)
 
     def _pieces(self, name: SealName, stretch: Stretch, start: int, length: int) -> Iterator[Piece]:
-        """Of a range of a stretch: what each part that it touches has of the stretch."""
+        """For a range of a stretch: what each part that it touches holds of the stretch."""
         key = self._names(name, stretch)
         parts_bytes = name.packed if stretch.commit is None else stretch.length
         base = stretch.packed_at
@@ -209,15 +224,15 @@ class Seals:
             begin, end = max(first, base), min(first + size, base + stretch.length)
             yield Piece(stretch.start + begin - base, end - begin, key(part), begin - first)
 
-    async def spent(self, heads: Sequence[Commit], listing: Listing) -> list[Commit]:
-        """Which of these truncated commits have WAL objects that may go with them: their object was packed or dropped.
+    async def unneeded_uploads(self, heads: Sequence[EntryHead], listing: SealNames) -> list[EntryHead]:
+        """Which of these truncated commits have WAL objects that may go: their object was packed or dropped.
 
-        `listing` was made once the floor was past them, so it has their objects. What it does not tell is left to the
-        collection of orphans: an object may have been dropped and forgotten since they were read."""
-        found: list[Commit] = []
+        `listing` was made once the floor was past them, so it has their objects. If it does not tell, the collection of
+        orphans decides: the object may have been dropped and forgotten since the heads were read."""
+        found: list[EntryHead] = []
         for head in heads:
             sealed = listing.sealed.get(head.object)
-            name = sealed or listing.gone.get(head.object)
+            name = sealed or listing.dropped.get(head.object)
             if not head.apart_bytes or name is None or not name.first <= head.position < name.end:
                 continue
             if sealed is None or head.id not in await self.references(sealed):
@@ -230,43 +245,35 @@ class Seals:
             try:
                 references = await self.references(name)
             except NotFound:
-                continue  # it was dropped since
+                continue  # dropped since
             for id, _ in references.items():
                 yield id
 
-    async def drop(self, number: int) -> None:
-        """Say that it is gone, then delete it. What is left then, or by a drop that was cut short, goes by `forget`.
+    async def drop(self, sealed: SealName) -> None:
+        """`forget` deletes what this leaves, or what a call that was cut short leaves.
 
-        Until its commits are truncated it may turn out to have grown under another writer, and a seal of all of it to
-        refer to the same WAL objects: those wait for that."""
-        name = self._table.seal(number)
-        if name is None:
-            invariant(self._table.run(number) is None, "only a sealed object is dropped")
-            return
-        await self._store.put(self._keys.gone(name), b"")
-        if not name.referenced or name.end <= (await self._reader.floor()).position <= self._table.end:
-            await self._delete(name, needed=())
-        self._table.learn_drop(name)
+        Until its commits are truncated, the object may turn out to have grown under another writer, and a seal of all
+        of it may refer to the same WAL objects. Those stay until then."""
+        await self._store.put(self._keys.dropped(sealed), b"")
+        floor = await self._reader.floor() if sealed.referenced else Floor()
+        if not sealed.referenced or sealed.end <= floor.position <= self._table.end:
+            await self._delete(sealed, needed=())
 
-    async def forget(self, names: Sequence[SealName]) -> None:
-        """Dropped objects whose commits are truncated: nobody asks what became of them."""
-        if not names:
-            return
+    async def forget(self, dropped: Sequence[SealName]) -> None:
         listing = await self.listed()
-        for gone in names:
-            again = listing.sealed.get(gone.number)  # it grew after it was dropped
+        for one in dropped:
+            again = listing.sealed.get(one.number)  # it grew after it was dropped
             needed = () if again is None else await self.references(again)
-            for name in listing.all.get(gone.number, ()):
-                if name.end <= gone.end:
+            for name in listing.all.get(one.number, ()):
+                if name.end <= one.end:
                     await self._delete(name, needed)
-            await self._store.delete(self._keys.gone(gone))
-            self._table.forget_drop(gone)
+            await self._store.delete(self._keys.dropped(one))
 
     async def _delete(self, name: SealName, needed: Container[bytes]) -> None:
-        """All that is stored under a seal. Idempotent. It goes last: it alone tells which WAL objects there are."""
+        """Delete the payload, then the seal, which alone tells which WAL objects there are. Idempotent."""
         try:
             references = await self.references(name)
-        except (NotFound, LogDamaged):  # gone already; or they are nobody's, which makes orphans of them
+        except (NotFound, LogDamaged):  # already deleted; or damaged, then the WAL objects become orphans
             references = References(name.size)
         for id, length in references.items():
             if id not in needed:
@@ -284,8 +291,8 @@ def packed_seal(index: bytes, references: References | None = None) -> list[byte
     return [HEAD.pack(MAGIC, REFERRING, crc32c(index)), ROWS.pack(len(references), crc32c(rows)), rows, index]
 
 
-def _knowing(name: SealName) -> tuple[int, int]:
-    """Of two seals of one object, the later one counts, which was made knowing more of its commits."""
+def _coverage(name: SealName) -> tuple[int, int]:
+    """Of two seals of one object, the one that covers more commits counts."""
     return name.end, name.referenced
 
 
@@ -295,7 +302,7 @@ def _head(name: SealName, stored: bytes) -> tuple[int, int]:
         raise _damaged(name)
     _, version, crc = HEAD.unpack_from(stored)
     if version > REFERRING:
-        raise NewerVersion(f"object {name.number} is of version {version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"object {name.number} has version {version}: upgrade this Mainstem to read it")
     return version, crc
 
 

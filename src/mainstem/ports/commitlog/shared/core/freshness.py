@@ -1,58 +1,65 @@
 """Whether this process may trust what it knows of the log's tail.
 
-An entry is truncated an hour after it was written, and its key is then free again. Whoever slept that long and put
-an entry where the tail was would be told "yes", and the commit would be lost. So a writer without news of the tail
-for a minute writes nothing until it has caught up, and a put that took that long is checked against the floor.
+Where the store cannot check the floor as it takes a commit, a truncated position is free again. A writer that slept
+through the truncation would get "yes" for a commit that nobody will read. So a writer without news of the tail for
+`stale_s` writes nothing until it has caught up, and checks the floor after a put that took as long.
 """
 
 from __future__ import annotations
 
-from mainstem import limits
+from typing import NamedTuple
+
 from mainstem.errors import Stale
 from mainstem.ports.clock import Clock
 
 
-class Freshness:
-    """When the tail was seen last. A clock that was set, or a machine that slept, counts as time that passed."""
+class Mark(NamedTuple):
+    """A moment by both clocks. The monotonic one stands still while a machine sleeps; the other one can be set."""
 
-    def __init__(self, clock: Clock, stale_s: float = limits.BUCKET_STALE_S) -> None:
+    monotonic_s: float
+    wall_s: float
+
+
+class Freshness:
+    """When the tail was last seen. A machine that slept, or a clock that was set forward, counts as time passed."""
+
+    def __init__(self, clock: Clock, stale_s: float) -> None:
         self._clock = clock
         self._stale_s = stale_s
-        self._seen = self._now()
+        self._seen = self.mark()
         self._stale = False
 
     def seen(self) -> None:
-        """The tail was just read. Does not make good for a time without."""
-        self.look()
-        self._seen = self._now()
+        """The tail was just read. Does not end staleness: only `renew` does."""
+        self.is_stale()
+        self._seen = self.mark()
 
-    def look(self) -> bool:
-        """Whether too much time has passed since the tail was seen; from then on until `renew`."""
-        self._stale = self._stale or self.passed(self._seen)
+    def is_stale(self) -> bool:
+        """Whether the tail was not seen for too long; stays true until `renew`."""
+        self._stale = self._stale or self.passed(self._seen, self._stale_s)
         return self._stale
 
     def check(self) -> None:
         """Raises Stale."""
-        if self.look():
+        if self.is_stale():
             raise Stale(
                 f"this writer had no news of the log's tail for over {self._stale_s:g} s: "
                 "rejoin with a new epoch, then append again"
             )
 
     def renew(self) -> None:
+        """This process has caught up with the tail."""
         self._stale = False
-        self._seen = self._now()
-
-    def mark(self) -> tuple[float, float]:
-        return self._now()
-
-    def passed(self, mark: tuple[float, float]) -> bool:
-        """Whether it was too long ago, by either clock: the monotonic one stands still while a machine sleeps."""
-        return any(now - then > self._stale_s for now, then in zip(self._now(), mark, strict=True))
+        self._seen = self.mark()
 
     def spoil(self) -> None:
-        """What happened shows that the tail is not where it was thought to be."""
+        """The tail turned out not to be where this process believed."""
         self._stale = True
 
-    def _now(self) -> tuple[float, float]:
-        return self._clock.monotonic(), self._clock.now_ms() / 1000
+    def mark(self) -> Mark:
+        return Mark(self._clock.monotonic(), self._clock.now_ms() / 1000)
+
+    def passed(self, mark: Mark, limit_s: float | None = None) -> bool:
+        """Whether more than the limit has passed since, by either clock. Default: what makes a writer stale."""
+        limit_s = self._stale_s if limit_s is None else limit_s
+        return any(now - then > limit_s for now, then in zip(self.mark(), mark, strict=True))

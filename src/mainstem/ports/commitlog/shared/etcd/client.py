@@ -7,7 +7,7 @@ log must outlive the member it talks to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,7 +140,7 @@ class EtcdClient:
         request = rpc.CompactionRequest(revision=revision)
         await self._call(lambda stub: stub.Compact(request, timeout=self._options.call_s))
 
-    async def watch(self, start: bytes, end: bytes, revision: int) -> AsyncIterator[list[Any]]:
+    async def watch(self, start: bytes, end: bytes, revision: int) -> AsyncGenerator[list[Any], None]:
         """Changes from `revision` on. Raises Compacted, or Unavailable once the watch is lost.
 
         Ends when nothing came for a while: range again, for a member that stalls shows it in no other way."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import zstandard
 from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, NotFound
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.port import Checkpoint, LogObject
+from mainstem.ports.commitlog.shared.core.backend import CheckpointName, Floor
+from mainstem.ports.commitlog.shared.core.checkpoints import compressed
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, EtcdOptions, absent, put
+from mainstem.ports.commitlog.shared.etcd.commits import Tokens
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, StoreKeys
-from mainstem.ports.commitlog.shared.etcd.payloads import Payloads, Upload
-from mainstem.ports.commitlog.shared.etcd.records import Floor, Pointer, Seal
-from mainstem.ports.commitlog.shared.etcd.writing import Tokens
+from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
+from mainstem.ports.commitlog.shared.etcd.records import Pointer, Seal, pack_floor
 from mainstem.ports.commitlog.shared.importing import Read
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -68,7 +69,7 @@ class EtcdAdoption:
         for start in range(0, adopted.size_bytes, limits.STORE_OBJECT_BYTES_MAX):
             content = await read(start, min(limits.STORE_OBJECT_BYTES_MAX, adopted.size_bytes - start))
             id = self._tokens.new()
-            await self._payloads.put(Upload(id, (content,), len(content), crc32c(content), None))
+            await self._payloads.put(id, [content])
             directory.add(start, len(content), id)
         seal = Seal(
             0,
@@ -85,14 +86,15 @@ class EtcdAdoption:
         await self._client.txn([], [put(self._keys.object(seal.number), seal.pack())])
 
     async def finish(self, identity: bytes, checkpoint: Checkpoint, last_object: int) -> None:
-        stored = await asyncio.to_thread(zstandard.ZstdCompressor(level=1).compress, checkpoint.state)
-        pointer = Pointer(0, checkpoint.position, len(checkpoint.state), crc32c(stored), self._tokens.new())
-        await self._store.put(self._names.checkpoint(checkpoint.position, pointer.token), stored)
+        state = await asyncio.to_thread(compressed, checkpoint.state)
+        name = CheckpointName(checkpoint.position, self._tokens.new())
+        pointer = Pointer(0, name.position, state.size, crc32c(state.content), name.token)
+        await self._store.put(self._names.checkpoint(name), state.content)
         made = await self._client.txn(
             [absent(self._keys.id)],
             [
                 put(self._keys.id, identity),
-                put(self._keys.floor, Floor(checkpoint.position, last_object).pack()),
+                put(self._keys.floor, pack_floor(Floor(checkpoint.position, last_object))),
                 put(self._keys.checkpoint(checkpoint.position), pointer.pack()),
             ],
         )

@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.errors import invariant
+from mainstem.ports.commitlog.shared.core.backend import CheckpointName
 
 DIGITS = 20
 TOKEN_BYTES = 16
@@ -100,8 +101,8 @@ class StoreKeys:
     def seal(self, number: int, token: bytes) -> str:
         return f"{self.folder}/seals/{number:0{DIGITS}d}-{token.hex()}"
 
-    def checkpoint(self, position: int, token: bytes) -> str:
-        return f"{self.folder}/checkpoints/{position:0{DIGITS}d}-{token.hex()}"
+    def checkpoint(self, name: CheckpointName) -> str:
+        return f"{self.folder}/checkpoints/{name.position:0{DIGITS}d}-{name.token.hex()}"
 
     def clock(self, token: bytes) -> str:
         return f"{self.folder}/clock/{token.hex()}"

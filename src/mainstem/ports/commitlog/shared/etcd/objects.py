@@ -1,139 +1,215 @@
-"""The objects of the log as this process knows them.
-
-An object is a run of commits whose payloads are numbered through as one. Which commits those are is said by the
-commits themselves; once it is sealed, by its seal.
-"""
+"""Sealing, reading, dropping and truncating objects, so that every broker sees the same."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+
+from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import LogDamaged, invariant
-from mainstem.ports.commitlog.port import LogObject
+from mainstem.errors import NotFound
+from mainstem.ports.commitlog.port import Overtaken, Piece
+from mainstem.ports.commitlog.shared.core.backend import Floor, SealedListing
+from mainstem.ports.commitlog.shared.core.objects import ObjectTable, OpenObject
+from mainstem.ports.commitlog.shared.etcd.checkpoints import EtcdCheckpoints
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, absent, get, holds, put, unchanged
+from mainstem.ports.commitlog.shared.etcd.commits import EtcdCommits, Tokens
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
-from mainstem.ports.commitlog.shared.etcd.records import CommitRecord, Floor, Seal
-
-_NEWEST = 256  # commits whose ids are kept, for courtesy.py
-
-
-@dataclass(slots=True)
-class OpenObject:
-    """An object that is not sealed, so its commits are known here only."""
-
-    number: int
-    first: int
-    end: int
-    size: int = 0  # bytes of payload
-    weight: int = 0  # the same with entries and headers
-    directory: Directory = field(default_factory=Directory)
+from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, number_in
+from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
+from mainstem.ports.commitlog.shared.etcd.records import (
+    DROPPED,
+    CommitRecord,
+    Seal,
+    pack_floor,
+    unpack_floor,
+)
 
 
-class ObjectTable:
-    """Which objects there are, and where the next commit goes. The event loop changes it, any thread may look."""
+class EtcdObjects:
+    """The objects of one log."""
 
-    def __init__(self, floor: Floor, object_bytes: int) -> None:
-        self.end = floor.position  # the position of the next commit, as far as is known here
-        self._object_bytes = object_bytes
-        self._last_number = floor.object  # of all objects there ever were
-        self._rolled = False
-        self._open: dict[int, OpenObject] = {}
-        self._seals: dict[int, Seal] = {}
-        self.newest: deque[bytes] = deque(maxlen=_NEWEST)  # ids of the last commits
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: EtcdKeys,
+        payloads: Payloads,
+        commits: EtcdCommits,
+        checkpoints: EtcdCheckpoints,
+        table: ObjectTable[CommitRecord, Seal],
+        tokens: Tokens,
+        retention_ms: int,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._payloads = payloads
+        self._commits = commits
+        self._checkpoints = checkpoints
+        self._table = table
+        self._tokens = tokens
+        self._retention_ms = retention_ms
+        self._refreshes = 0
+        self._absent: dict[int, int] = {}  # objects of which bytes were not found, and after which refresh
 
-    def learn_seal(self, seal: Seal) -> None:
-        """Sealed or dropped, by whomever; maybe before its commits were learnt."""
-        self._seals[seal.number] = seal
-        self._open.pop(seal.number, None)
-        self._last_number = max(self._last_number, seal.number)
+    async def refresh(self) -> SealedListing[Seal]:
+        """Also learns which checkpoints there are: `load` cannot ask etcd."""
+        seals = await self._seals()
+        await self._checkpoints.names()
+        self._refreshes += 1
+        return SealedListing(
+            {seal.number: seal for seal in seals if not seal.dropped},
+            {seal.number: seal for seal in seals if seal.dropped},
+            await self._commits.floor(),
+        )
 
-    def forget(self, number: int) -> None:
-        """Its record is gone."""
-        self._seals.pop(number, None)
+    async def _seals(self) -> list[Seal]:
+        found = await self._client.range(self._keys.object(0), self._keys.objects_end)
+        return [Seal.unpack(pair.value) for pair in found.kvs]
 
-    def skip_to(self, position: int, number: int) -> None:
-        """What is before the position, up to that object, is known by its seals, or truncated."""
-        self.end = max(self.end, position)
-        self._last_number = max(self._last_number, number)
-        for one in [one for one in self._open if one <= number]:
-            del self._open[one]
+    async def seal(self, unsealed: OpenObject[CommitRecord], index: bytes) -> tuple[Seal, bool]:
+        directory = Directory.of(unsealed)
+        seal = Seal(
+            0,
+            unsealed.number,
+            unsealed.first,
+            unsealed.end,
+            unsealed.size,
+            len(index),
+            self._tokens.now_ms(),
+            crc32c(index, crc32c(directory.pack())),
+            self._tokens.new(),
+        )
+        await self._payloads.put_seal(seal, directory, index)
+        while (stands := await self._publish(seal)) is None:
+            pass
+        if stands == seal:
+            return seal, True
+        await self._payloads.drop_seal(seal)
+        if stands.dropped:
+            self._table.learn_drop(stands)
+            raise FileNotFoundError(f"object {seal.number} was dropped")
+        return stands, False
 
-    def learn_commit(self, record: CommitRecord) -> None:
-        """The next commit, or one that is known already."""
-        if record.position < self.end:
+    async def _publish(self, seal: Seal) -> Seal | None:
+        """The seal that stands now. None: try again. Raises Overtaken."""
+        key, next_commit = self._keys.object(seal.number), self._keys.commit(seal.end)
+        conditions = [absent(key)]
+        if self._table.end == seal.end:
+            conditions.append(absent(next_commit))  # else another broker could have continued the object
+        else:
+            known = self._table.open_object(seal.number)
+            if known is not None and known.end != seal.end:  # it grew while the seal was uploaded
+                await self._payloads.drop_seal(seal)
+                raise Overtaken([])
+        otherwise = [get(key), get(next_commit, self._keys.commits_end, limit=limits.ETCD_RANGE_COMMITS)]
+        done = await self._client.txn(conditions, [put(key, seal.pack())], otherwise)
+        if done.succeeded:
+            return seal
+        seals, commits = (response.response_range.kvs for response in done.responses)
+        if seals:
+            return Seal.unpack(seals[0].value)
+        newer = await self._commits.decode(commits)
+        grown = newer[0].head.object == seal.number
+        if grown:
+            await self._payloads.drop_seal(seal)
+        # No await from here on: an append that runs now takes what the table knows as delivered.
+        for one in newer:
+            self._table.learn_commit(one.head)
+        if grown:
+            raise Overtaken([one.commit for one in newer])
+        self._table.undelivered += [one.commit for one in newer]
+        return None
+
+    async def drop(self, sealed: Seal) -> None:
+        """The mark first: a reader must not take the object for whole while its payloads go."""
+        key = self._keys.object(sealed.number)
+        dropped = sealed._replace(flags=sealed.flags | DROPPED)
+        await self._client.txn([holds(key, sealed.pack())], [put(key, dropped.pack())])
+        await self._payloads.drop(sealed)
+
+    async def forget(self, dropped: Sequence[Seal]) -> None:
+        for seal in dropped:
+            await self._payloads.drop(seal)  # a crash may have left some
+            await self._client.delete(self._keys.object(seal.number))
+
+    async def read(self, source: OpenObject[CommitRecord] | Seal, start: int, length: int) -> bytearray:
+        content = await self._payloads.read((await self._pieces_of(source))(start, length))
+        self._absent.pop(source.number, None)
+        return content
+
+    async def is_lost(self, source: OpenObject[CommitRecord] | Seal) -> bool:
+        """Etcd marks an object as dropped before its payloads go. So an object is lost if a refresh that began after
+        the first failed read does not show it as dropped."""
+        return self._absent.setdefault(source.number, self._refreshes) < self._refreshes - 1
+
+    async def index(self, sealed: Seal) -> bytes:
+        return await self._payloads.index(sealed)
+
+    async def pieces(
+        self, source: OpenObject[CommitRecord] | Seal, ranges: Sequence[tuple[int, int]]
+    ) -> list[Piece]:
+        pieces = await self._pieces_of(source)
+        return self._payloads.pieces([(start, pieces(start, length)) for start, length in ranges])
+
+    async def _pieces_of(
+        self, source: OpenObject[CommitRecord] | Seal
+    ) -> Callable[[int, int], Iterator[tuple[bytes, int, int]]]:
+        if not isinstance(source, OpenObject):
+            return (await self._payloads.directory(source)).pieces
+        payloads = source.payloads
+        return lambda start, length: (
+            (record.id, skipped, taken) for record, skipped, taken in payloads.pieces(start, length)
+        )
+
+    async def old_enough(self, settled: Sequence[Seal]) -> int:
+        sealed_before_ms = self._tokens.now_ms() - self._retention_ms
+        count = 0
+        while count < len(settled) and settled[count].sealed_ms <= sealed_before_ms:
+            count += 1
+        return count
+
+    async def truncate(self, old: Floor, new: Floor) -> Floor:
+        """The floor first, so that no late writer can take a position twice."""
+        if new != old:
+            found = (await self._client.range(self._keys.floor)).kvs[0]
+            if unpack_floor(found.value) != old:
+                return old  # another broker truncates: the next call continues from there
+            moved = await self._client.txn(
+                [unchanged(self._keys.floor, found.mod_revision)], [put(self._keys.floor, pack_floor(new))]
+            )
+            if not moved.succeeded:
+                return old
+        await self._delete_below(new.position)
+        return new
+
+    async def _delete_below(self, position: int) -> None:
+        """In steps that are short for etcd. Also deletes what a crash left."""
+        start, end = self._keys.commit(0), self._keys.commit(position)
+        oldest = (await self._client.range(start, end, limit=1, keys_only=True)).kvs
+        if not oldest:
             return
-        invariant(record.position == self.end, "commits are learnt in order")
-        if record.object not in self._seals:
-            self._extend(record)
-        self.newest.append(record.id)
-        self.end += 1
+        at = number_in(oldest[0].key)
+        while at < position:
+            step = min(position, at + limits.ETCD_TRUNCATED_AT_ONCE)
+            await self._client.delete(self._keys.commit(at), self._keys.commit(step))
+            at = step
 
-    def _extend(self, record: CommitRecord) -> None:
-        found = self._open.get(record.object)
-        if found is None:
-            found = OpenObject(record.object, record.position, record.position)
-            if record.object > self._last_number:
-                self._last_number = record.object
-                self._rolled = False
-            self._open[record.object] = found
-        if record.position != found.end or record.start != found.size:
-            raise LogDamaged(f"the commit at {record.position} does not go on where its object ends")
-        found.directory.add(record.start, record.payload_length, record.id)
-        found.end += 1
-        found.size += record.payload_length
-        found.weight += record.weight
-
-    def next_place(self) -> tuple[int, int]:
-        """Object and start of the next commit."""
-        current = self.current
-        return (current.number, current.size) if current else (self._last_number + 1, 0)
-
-    @property
-    def current(self) -> OpenObject | None:
-        """The object that takes the next commit, None if a new one will."""
-        last = self._open.get(self._last_number)
-        if last is None or self._rolled or last.weight >= self._object_bytes:
-            return None
-        return last if last.end - last.first < limits.ETCD_OBJECT_COMMITS_MAX else None
-
-    def roll(self) -> None:
-        self._rolled = True
-
-    def open_object(self, number: int) -> OpenObject | None:
-        return self._open.get(number)
-
-    def seal_of(self, number: int) -> Seal | None:
-        return self._seals.get(number)
-
-    def seals(self) -> list[Seal]:
-        """By number, dropped ones too."""
-        return [seal for _, seal in sorted(self._seals.copy().items())]
-
-    def is_last(self, number: int) -> bool:
-        return number == self._last_number
-
-    def settled(self, floor: Floor) -> list[Seal]:
-        """The sealed and dropped objects that follow each other from the floor on, without one that is open."""
-        found: list[Seal] = []
-        at = floor.position
-        for seal in self.seals():
-            if seal.end <= at:
-                continue
-            if seal.first != at:
-                break
-            found.append(seal)
-            at = seal.end
-        return found
-
-    def described(self) -> list[LogObject]:
-        listed = [
-            LogObject(seal.number, seal.first, seal.end, seal.size, sealed=True)
-            for seal in self.seals()
-            if not seal.dropped
-        ]
-        listed += [
-            LogObject(one.number, one.first, one.end, one.size, sealed=False)
-            for one in self._open.copy().values()
-        ]
-        return sorted(listed, key=lambda one: one.number)
+    async def collect_orphans(self, older_than_ms: int = limits.PAYLOAD_ORPHAN_MS) -> int:
+        """The store's clock tells the age of an upload; its id tells only what its writer's clock said."""
+        before_ms = await self._payloads.now_ms(self._tokens.new()) - older_than_ms
+        old = await self._payloads.uploads_before(before_ms)
+        if not old:
+            return 0
+        at = self._table.end
+        for one in self._table.open_objects():
+            old.difference_update(Directory.of(one).ids)
+        while newer := await self._commits.newer(at):
+            old.difference_update(one.head.id for one in newer)
+            at = newer[-1].head.position + 1
+        for seal in await self._seals():
+            try:
+                old.difference_update((await self._payloads.directory(seal)).ids)
+            except NotFound:
+                continue  # dropped
+        await self._payloads.delete(sorted(old))
+        return len(old)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from crc32c import crc32c
 
@@ -15,24 +14,9 @@ from mainstem.ports.commitlog.port import Buffer, Piece
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
 from mainstem.ports.commitlog.shared.etcd.records import CommitRecord, Seal
-from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.ports.objectstore.store_time import store_now_ms
+from mainstem.ports.objectstore.port import ObjectStore, store_now_ms
 
 _AT_ONCE = 16  # requests to the store side by side
-
-
-class Upload(NamedTuple):
-    """What was put before the transaction that names it."""
-
-    id: bytes
-    slices: tuple[Buffer, ...]
-    length: int
-    crc: int
-    entry: bytes | None  # what stands behind the payload
-
-    def holds(self, slices: Sequence[Buffer], crc: int, entry: bytes | None) -> bool:
-        """Whether it is just what shall be put now."""
-        return crc == self.crc and entry == self.entry and self.slices == tuple(slices)
 
 
 class Payloads:
@@ -43,9 +27,9 @@ class Payloads:
         self._keys = keys
         self._directories: OrderedDict[bytes, Directory] = OrderedDict()
 
-    async def put(self, upload: Upload) -> None:
-        parts = [*upload.slices, upload.entry or b""]
-        await self._store.put(self._keys.payload(upload.id), [part for part in parts if len(part)])
+    async def put(self, id: bytes, content: Sequence[Buffer]) -> None:
+        """A payload, then the entry if that is too large for etcd."""
+        await self._store.put(self._keys.payload(id), [part for part in content if len(part)])
 
     async def entry(self, record: CommitRecord) -> bytes:
         """An entry that was too large for etcd. Raises LogDamaged."""
@@ -58,9 +42,9 @@ class Payloads:
             ) from error
         return entry
 
-    async def read(self, directory: Directory, start: int, length: int) -> bytearray:
-        """Raises NotFound."""
-        asked = list(directory.pieces(start, length))
+    async def read(self, pieces: Iterable[tuple[bytes, int, int]]) -> bytearray:
+        """Bytes of payloads, each as (commit id, start, length), joined. Raises NotFound."""
+        asked = list(pieces)
         found = bytearray()
         for at in range(0, len(asked), _AT_ONCE):
             for piece in await asyncio.gather(*(self._piece(*one) for one in asked[at : at + _AT_ONCE])):
@@ -71,12 +55,12 @@ class Payloads:
         (found,) = await self._store.get_ranges(self._keys.payload(id), [(skipped, taken)])
         return found
 
-    def pieces(self, directory: Directory, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
-        """The payloads that hold these ranges of an object."""
+    def pieces(self, ranges: Iterable[tuple[int, Iterable[tuple[bytes, int, int]]]]) -> list[Piece]:
+        """The payloads that hold ranges of an object: each its start, and the pieces as `read` takes them."""
         found: dict[bytes, Piece] = {}
-        for start, length in ranges:
+        for start, pieces in ranges:
             at = start
-            for id, skipped, taken in directory.pieces(start, length):
+            for id, skipped, taken in pieces:
                 before = found.get(id)
                 reach = max(skipped + taken, before.length if before else 0)
                 found[id] = Piece(at - skipped, reach, self._keys.payload(id), 0)
@@ -118,14 +102,13 @@ class Payloads:
         """The store's time. What ids tell is that of whoever made them, right or wrong."""
         return await store_now_ms(self._store, self._keys.clock(token))
 
-    async def orphans(self, named: set[bytes], before_ms: int) -> list[bytes]:
-        """Uploads older than that, by the store's clock, which no commit names."""
-        found = []
-        async for stored in self._store.list(self._keys.payloads):
-            id = bytes.fromhex(stored.key.rpartition("/")[2])
-            if stored.modified_ms < before_ms and id not in named:
-                found.append(id)
-        return found
+    async def uploads_before(self, before_ms: int) -> set[bytes]:
+        """Uploads older than that by the store's clock."""
+        return {
+            bytes.fromhex(stored.key.rpartition("/")[2])
+            async for stored in self._store.list(self._keys.payloads)
+            if stored.modified_ms < before_ms
+        }
 
     async def delete(self, ids: Sequence[bytes]) -> None:
         await self._delete([self._keys.payload(id) for id in ids])

@@ -68,6 +68,7 @@ from crc32c import crc32c
 
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.commitlog.shared.core.backend import Floor
 
 COMMIT = struct.Struct("<IHHIIIQQQQ16s")
 SEAL = struct.Struct("<IHHQQQQQQI16s")
@@ -94,7 +95,12 @@ class CommitRecord(NamedTuple):
     id: bytes
 
     @property
-    def weight(self) -> int:
+    def first(self) -> None:
+        """Not recorded."""
+        return
+
+    @property
+    def stored_bytes(self) -> int:
         """What the commit counts towards the size of its object."""
         return COMMIT.size + self.entry_length + self.payload_length
 
@@ -155,16 +161,12 @@ class Seal(NamedTuple):
         return cls(*fields)
 
 
-class Floor(NamedTuple):
-    position: int
-    object: int
+def pack_floor(floor: Floor) -> bytes:
+    return FLOOR.pack(*floor)
 
-    def pack(self) -> bytes:
-        return FLOOR.pack(*self)
 
-    @classmethod
-    def unpack(cls, value: bytes) -> Floor:
-        return cls(*FLOOR.unpack(value))
+def unpack_floor(value: bytes) -> Floor:
+    return Floor(*FLOOR.unpack(value))
 
 
 def floor_bound(position: int) -> bytes:
