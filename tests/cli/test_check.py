@@ -107,9 +107,9 @@ async def test_beside_an_owner_it_says_what_it_left_out(shell: Shell, tmp_path: 
 
 async def test_nobody_takes_the_directory_while_it_is_checked(stored: StoredLog) -> None:
     from mainstem.errors import DirectoryLocked
-    from mainstem.ports.commitlog.local.locking import standstill
+    from mainstem.ports.commitlog.local.locking import block_owner
 
-    with standstill(stored.directory) as still, standstill(stored.directory) as still_too:
+    with block_owner(stored.directory) as still, block_owner(stored.directory) as still_too:
         assert still
         assert still_too
         with pytest.raises(DirectoryLocked):

@@ -41,12 +41,12 @@ def check(ctx: click.Context, resolved: Resolved, quick: bool, as_json: bool) ->
     more are checked.
     """
     from mainstem.log.verification.directory import DirectoryCheck
-    from mainstem.ports.commitlog.local.locking import standstill
+    from mainstem.ports.commitlog.local.locking import block_owner
 
     directory = resolved.config.data_dir
     if not directory.is_dir():
         raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
-    with standstill(directory) as still, _progress() as progress:
+    with block_owner(directory) as still, _progress() as progress:
         report = DirectoryCheck(directory, owned=not still, quick=quick).run(progress)
     if as_json:
         click.echo(json.dumps(_as_json(report), indent=2))

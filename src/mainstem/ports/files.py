@@ -31,7 +31,7 @@ _UNUSABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileStatus:
     """What the file system says about a path."""
 
     size_bytes: int
@@ -105,7 +105,7 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
-    def facts(self, path: Path) -> FileFacts:
+    def facts(self, path: Path) -> FileStatus:
         """Raises FileNotFoundError."""
         ...
 
@@ -229,10 +229,10 @@ class OsFiles:
             return False
         return True
 
-    def facts(self, path: Path) -> FileFacts:
+    def facts(self, path: Path) -> FileStatus:
         with _explained(path):
             found = os.stat(path)
-        return FileFacts(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+        return FileStatus(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
 
     def lock(self, path: Path) -> Lock:
         with _explained(path):

@@ -13,7 +13,7 @@ from mainstem import limits
 from mainstem.errors import Unavailable
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Committed, Overtaken
-from mainstem.ports.commitlog.shared.bucket.keys import Keys, wal_in
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, wal_in
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.bucket.seals import BucketObjects
@@ -60,11 +60,12 @@ async def check_nothing_stray(store: MemoryObjectStore, clock: ManualClock) -> N
     log = await open_bucket_log(store)
     await log.truncate()
     await log.collect_orphans()
-    reader = EntryReader(store, store, Keys("log"), int.from_bytes(log.identity[:8], "little"))
+    reader = EntryReader(store, store, BucketKeys("log"), int.from_bytes(log.identity[:8], "little"))
     heads = await reader.heads(range((await reader.floor()).position, await log.tail()))
     needed = {head.id for head in heads if head.apart_bytes}
     needed |= {
-        id async for id in BucketObjects(store, store, Keys("log"), reader, ObjectTable(0, 0)).referenced()
+        id
+        async for id in BucketObjects(store, store, BucketKeys("log"), reader, ObjectTable(0, 0)).referenced()
     }
     found = {wal_in(one.key) async for one in store.list("log/wal/")}
     assert found == needed

@@ -9,13 +9,13 @@ import pytest
 from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.commitlog.shared.bucket.entries import HEAD
-from mainstem.ports.commitlog.shared.bucket.keys import Keys
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import open_bucket_log
 
-KEYS = Keys("log")
+KEYS = BucketKeys("log")
 
 
 async def test_a_follower_sees_what_others_commit_and_ends_when_its_log_is_closed() -> None:

@@ -11,7 +11,7 @@ from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint
-from mainstem.ports.commitlog.shared.bucket.keys import Keys, SealName
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, SealName
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.bucket.references import References
 from mainstem.ports.commitlog.shared.bucket.seals import packed_seal
@@ -20,7 +20,7 @@ from mainstem.ports.objectstore.memory import MemoryObjectStore
 from ..logs import commits
 from .logs import check_nothing_stray, open_bucket_log, refer_to_all_over, s3_store
 
-KEYS = Keys("log")
+KEYS = BucketKeys("log")
 HOUR_MS = 3_600_000
 LARGE, APART, SMALL = 100, 80, 10  # bytes: referred to, apart from its entry but packed, in its entry
 

@@ -10,7 +10,7 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvariantBroken, LogDamaged
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
-from mainstem.ports.commitlog.shared.bucket.keys import Keys
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
@@ -18,7 +18,7 @@ from mainstem.ports.objectstore.memory import MemoryObjectStore
 from ..logs import append_samples, contents, sample_content
 from .logs import open_bucket_log
 
-KEYS = Keys("log")
+KEYS = BucketKeys("log")
 
 
 async def followed(log: BucketCommitLog) -> None:

@@ -8,14 +8,14 @@ from mainstem import limits
 from mainstem.errors import BehindCheckpoint, Stale, StoreUnreachable
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint
-from mainstem.ports.commitlog.shared.bucket.keys import Keys
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import append_samples, contents, sample_content
 from .logs import open_bucket_log, s3_store
 
-KEYS = Keys("log")
+KEYS = BucketKeys("log")
 HOUR_MS = 3_600_000
 
 

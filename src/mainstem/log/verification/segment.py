@@ -22,7 +22,7 @@ from mainstem.log.verification.state import StateCheck
 from mainstem.ports.commitlog.local import segments
 from mainstem.ports.commitlog.local.frames import Frame
 from mainstem.ports.commitlog.local.identity import LogId
-from mainstem.ports.commitlog.local.segment_scan import SegmentSurvey
+from mainstem.ports.commitlog.local.segment_scan import SegmentScan
 from mainstem.ports.commitlog.local.segments import HEADER_BYTES
 from mainstem.ports.files import File, read_up_to
 
@@ -62,7 +62,7 @@ class SegmentCheck:
     def __init__(
         self,
         file: File,
-        survey: SegmentSurvey,
+        survey: SegmentScan,
         log: LogId,
         state: StateCheck,
         problems: Problems,

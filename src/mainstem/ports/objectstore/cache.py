@@ -65,7 +65,7 @@ class CachedObjectStore:
         invariant(block_bytes > 0, "blocks hold something")
         self._inner = inner
         self._block_bytes = block_bytes
-        self._memory = _Memory(memory_bytes)
+        self._memory = _MemoryBlocks(memory_bytes)
         self._disk = BlockFolder(files or OsFiles(), folder, disk_bytes, block_bytes) if folder else None
         self._origin = f"{origin.hex()}/" if origin else ""  # before every key, in the folder
         self._lock = threading.Lock()
@@ -207,7 +207,7 @@ class _GaveUp(Exception):
     """Whoever fetched the block no longer does."""
 
 
-class _Memory:
+class _MemoryBlocks:
     """Blocks in memory, those used longest ago giving way. The caller holds a lock."""
 
     def __init__(self, bytes_max: int) -> None:

@@ -37,7 +37,7 @@ _COMPRESSED_FROM_BYTES = 4096  # below this it saves nothing worth the call
 _LEVEL = 1  # the state is mostly arrays: level 1 takes nearly all there is to gain
 
 
-class Checkpoints:
+class LocalCheckpoints:
     """The checkpoints of one log."""
 
     def __init__(self, files: Files, directory: Path, keep: int) -> None:

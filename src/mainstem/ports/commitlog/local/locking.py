@@ -13,7 +13,7 @@ from mainstem.ports.commitlog.local.layout import LOCK
 
 
 @contextlib.contextmanager
-def standstill(directory: Path) -> Iterator[bool]:
+def block_owner(directory: Path) -> Iterator[bool]:
     """Within the block no process can take the directory. False: one owns it already, and goes on."""
     try:
         fd = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)

@@ -10,7 +10,7 @@
 | SUSPECT                           | an fsync failed: what was written may be missing, same boot or not |
 | quarantine/                       | copies of bytes that recovery had to cut; never read again     |
 
-Three threads: commits are written on one (small ones on the loop itself, see shortcut.py), fsyncs run on
+Three threads: commits are written on one (small ones on the loop itself, see `Shortcut`), fsyncs run on
 another beside it, and the third does what nobody waits for (seals, drops, checkpoints).
 """
 
@@ -21,24 +21,49 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, MainstemError, NoSpace, invariant
 from mainstem.ports.commitlog.local import identity, segments
-from mainstem.ports.commitlog.local.checkpoints import Checkpoints
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import CHECKPOINTS, FORMAT, LOCK, SUSPECT, TEMPORARY_SUFFIX, WAL
 from mainstem.ports.commitlog.local.reader import LogReader, open_reader
-from mainstem.ports.commitlog.local.recovery import Recovered, Recovery, RecoveryReport
+from mainstem.ports.commitlog.local.recovery import RecoveredSegments, Recovery, RecoveryReport
 from mainstem.ports.commitlog.local.segments import Segment, segment_path
-from mainstem.ports.commitlog.local.serial_executor import Lane
-from mainstem.ports.commitlog.local.shortcut import Shortcut
+from mainstem.ports.commitlog.local.serial_executor import SerialExecutor
 from mainstem.ports.commitlog.local.writer import SegmentWriter
 from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Piece, Placement
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
+
+
+class Shortcut:
+    """Small commits are written on the event loop, while that is fast.
+
+    Handing a write to a thread and back costs two switches, about 100 µs: more than a small write into the kernel's
+    memory takes. But a kernel short of clean pages makes the writer wait, and that must not be the loop: one slow write
+    closes the shortcut for a while. Ask `open`, then put `with` around the write, which is timed."""
+
+    def __init__(self) -> None:
+        self._closed_until = 0.0
+        self._began = 0.0
+
+    def open(self, size: int) -> bool:
+        return size <= limits.SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ended = time.perf_counter()
+        if ended - self._began > limits.SHORTCUT_SLOW_S:
+            self._closed_until = ended + limits.SHORTCUT_CLOSED_S
 
 
 class LocalCommitLog:
@@ -50,9 +75,9 @@ class LocalCommitLog:
         directory: Path,
         lock: Lock,
         log: LogId,
-        found: Recovered,
+        found: RecoveredSegments,
         writer: SegmentWriter,
-        checkpoints: Checkpoints,
+        checkpoints: LocalCheckpoints,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -66,9 +91,9 @@ class LocalCommitLog:
         self._writer = writer
         self._synced = found.end
         self._shortcut = Shortcut()
-        self._write_lane = Lane("mainstem-write")
-        self._sync_lane = Lane("mainstem-sync")
-        self._chore_lane = Lane("mainstem-chores")
+        self._write_lane = SerialExecutor("mainstem-write")
+        self._sync_lane = SerialExecutor("mainstem-sync")
+        self._chore_lane = SerialExecutor("mainstem-chores")
         self._syncing = threading.Lock()  # on the sync lane, or behind a write on the other one
         self._closed = False
 
@@ -100,7 +125,7 @@ class LocalCommitLog:
                 make_directories(files, directory / folder)
             log = _identify(files, directory)
             _remove_temporaries(files, directory / CHECKPOINTS)
-            checkpoints = Checkpoints(files, directory / CHECKPOINTS, checkpoints_kept)
+            checkpoints = LocalCheckpoints(files, directory / CHECKPOINTS, checkpoints_kept)
             found = Recovery(files, directory, log, checkpoints.newest_position()).run()
             writer = SegmentWriter(
                 files,

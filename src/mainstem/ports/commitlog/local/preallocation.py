@@ -14,7 +14,7 @@ from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.files import File, Files, write_all
 
 
-class Preparation:
+class Preallocation:
     """Creates a segment file, allocates and zeroes it, and makes that durable.
 
     Zeroed blocks keep a later fdatasync from having to write file metadata. They are zeroed at a pace, since

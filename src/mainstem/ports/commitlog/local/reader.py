@@ -9,11 +9,11 @@ from pathlib import Path
 from mainstem import limits
 from mainstem.errors import DirectoryUnusable, LogDamaged
 from mainstem.ports.commitlog.local import identity, segments
-from mainstem.ports.commitlog.local.checkpoints import Checkpoints
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import CHECKPOINTS, FORMAT, WAL
 from mainstem.ports.commitlog.local.open_files import OpenFiles
-from mainstem.ports.commitlog.local.segment_cursor import SegmentWalk
+from mainstem.ports.commitlog.local.segment_cursor import SegmentCursor
 from mainstem.ports.commitlog.local.segments import HEADER_BYTES, Segment
 from mainstem.ports.commitlog.port import Checkpoint, Committed, LogObject
 from mainstem.ports.files import Files, OsFiles, read_up_to
@@ -28,7 +28,7 @@ class LogReader:
         directory: Path,
         log: LogId,
         found: dict[int, Segment],
-        checkpoints: Checkpoints,
+        checkpoints: LocalCheckpoints,
     ) -> None:
         self._directory = directory
         self._log = log
@@ -46,7 +46,7 @@ class LogReader:
         while (segment := self._segment_of(position)) is not None:
             end = segment.end
             with self._open.reading(segment.number) as file:
-                walk = SegmentWalk(
+                walk = SegmentCursor(
                     file,
                     segment.number,
                     self._log.low,
@@ -120,7 +120,7 @@ class LogReader:
             )
         return segment
 
-    def _chunk(self, segment: Segment, walk: SegmentWalk, position: int, end: int) -> list[Committed]:
+    def _chunk(self, segment: Segment, walk: SegmentCursor, position: int, end: int) -> list[Committed]:
         """The next commits at or past `position`. Empty while the walk is still below it."""
         found = walk.run(position if walk.position < position else end)
         if not found:
@@ -156,7 +156,7 @@ def open_reader(directory: Path, *, files: Files | None = None) -> LogReader:
         if segment is None:
             break
         found[number] = segment
-    checkpoints = Checkpoints(files, directory / CHECKPOINTS, limits.CHECKPOINTS_KEPT)
+    checkpoints = LocalCheckpoints(files, directory / CHECKPOINTS, limits.CHECKPOINTS_KEPT)
     return LogReader(files, directory, log, found, checkpoints)
 
 

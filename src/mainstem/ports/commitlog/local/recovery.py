@@ -15,7 +15,7 @@ from mainstem.ports.commitlog.local import segments
 from mainstem.ports.commitlog.local.frames import Frame
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import QUARANTINE, WAL
-from mainstem.ports.commitlog.local.segment_scan import SegmentSurvey, survey
+from mainstem.ports.commitlog.local.segment_scan import SegmentScan, survey
 from mainstem.ports.commitlog.local.segments import FIRST_NUMBER, HEADER_BYTES, Segment, segment_path
 from mainstem.ports.commitlog.local.writer import WritableSegment
 from mainstem.ports.files import File, Files, read_up_to, write_all, write_temporary
@@ -34,7 +34,7 @@ class RecoveryReport:
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredSegments:
     segments: dict[int, Segment]
     current: WritableSegment | None  # takes the next commit; None: a new segment will
     end: int
@@ -60,7 +60,7 @@ class Recovery:
         self._checkpoint_position = checkpoint_position  # all before it was durable
         self._report = RecoveryReport()
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveredSegments:
         """Raises LogDamaged, before anything is changed, if something durable is gone."""
         found = survey(self._files, self._wal, self._log)
         gap = self._link(found)
@@ -78,12 +78,12 @@ class Recovery:
         known = {one.number: one.segment() for one in kept}
         if current is not None:
             known[current.segment.number] = current.segment
-        return Recovered(known, current, end, self._report)
+        return RecoveredSegments(known, current, end, self._report)
 
-    def _link(self, found: list[SegmentSurvey]) -> _Break | None:
+    def _link(self, found: list[SegmentScan]) -> _Break | None:
         """Check that positions go on from file to file; settle frames that only their followers decide."""
         present = {one.number for one in found}
-        previous: SegmentSurvey | None = None
+        previous: SegmentScan | None = None
         previous_index = 0
         for index, one in enumerate(found):
             if one.empty:
@@ -106,7 +106,7 @@ class Recovery:
             previous, previous_index = one, index
         return None
 
-    def _start_of(self, one: SegmentSurvey, previous: SegmentSurvey | None) -> int:
+    def _start_of(self, one: SegmentScan, previous: SegmentScan | None) -> int:
         if previous is None and one.number == FIRST_NUMBER:
             return 0
         if previous is None:
@@ -116,7 +116,7 @@ class Recovery:
             )
         return previous.end
 
-    def _settle(self, one: SegmentSurvey, frame: Frame, *, followed: bool) -> None:
+    def _settle(self, one: SegmentScan, frame: Frame, *, followed: bool) -> None:
         """A whole entry, a damaged payload and no second copy: torn if it was written last, else damaged."""
         one.doubtful = None
         if not followed and self._checkpoint_position <= frame.position:
@@ -125,7 +125,7 @@ class Recovery:
         one.end = frame.position + 1
         one.data_end = frame.end
 
-    def _refuse_if_durable(self, found: list[SegmentSurvey], gap: _Break) -> None:
+    def _refuse_if_durable(self, found: list[SegmentScan], gap: _Break) -> None:
         """A gap below what was once synced is damage, and starting would hide it."""
         durable = self._checkpoint_position
         for frame in found[gap.index].beyond:
@@ -142,7 +142,7 @@ class Recovery:
                 f"{gap.position} to {lost_end - 1} were durable and cannot be read. {self._advice()}"
             )
 
-    def _highest_synced(self, one: SegmentSurvey) -> int:
+    def _highest_synced(self, one: SegmentScan) -> int:
         file = self._files.open(self._path(one))
         try:
             whole = searches.find_frames(file, HEADER_BYTES, one.size, self._log.low, -1)
@@ -150,7 +150,7 @@ class Recovery:
         finally:
             file.close()
 
-    def _cut(self, found: list[SegmentSurvey], gap: _Break) -> list[SegmentSurvey]:
+    def _cut(self, found: list[SegmentScan], gap: _Break) -> list[SegmentScan]:
         """End the log at the gap. What lies after it is copied to quarantine first, then removed durably."""
         broken, later = found[gap.index], found[gap.index + 1 :]
         if broken.beyond:
@@ -169,7 +169,7 @@ class Recovery:
             broken.end = max(broken.end, broken.first)
         return found[: gap.index + 1]
 
-    def _set_aside(self, one: SegmentSurvey, start: int, end: int) -> None:
+    def _set_aside(self, one: SegmentScan, start: int, end: int) -> None:
         """Copy bytes of a segment to a quarantine file, durably."""
         file = self._files.open(self._path(one))
         try:
@@ -191,7 +191,7 @@ class Recovery:
             copy += 1
         return self._quarantine / f"{stem}-{copy}.wal"
 
-    def _end_of(self, found: list[SegmentSurvey]) -> int:
+    def _end_of(self, found: list[SegmentScan]) -> int:
         """The position after the last commit. Raises LogDamaged if a checkpoint is ahead of it."""
         kept = [one for one in found if not one.empty]
         named = [one.first for one in found if one.empty and one.first is not None]
@@ -211,7 +211,7 @@ class Recovery:
             )
         return end
 
-    def _repair(self, one: SegmentSurvey) -> None:
+    def _repair(self, one: SegmentScan) -> None:
         """Write damaged copies again from their whole twins, and make the file durable as it now is."""
         if one.sealed:
             return
@@ -235,14 +235,12 @@ class Recovery:
         finally:
             file.close()
 
-    def _clear_after(self, file: File, one: SegmentSurvey) -> None:
+    def _clear_after(self, file: File, one: SegmentScan) -> None:
         """Nothing may stand after the last frame that could be taken for one later."""
         if one.litter_bytes:
             file.ftruncate(one.data_end)
 
-    def _current(
-        self, found: list[SegmentSurvey], kept: list[SegmentSurvey], end: int
-    ) -> WritableSegment | None:
+    def _current(self, found: list[SegmentScan], kept: list[SegmentScan], end: int) -> WritableSegment | None:
         """The segment that takes the next commit. Files without any commit are removed or become it."""
         empty = [one for one in found if one.empty]
         spare = empty.pop() if empty and not kept and end > 0 else None
@@ -255,7 +253,7 @@ class Recovery:
         newest = kept[-1]
         return WritableSegment(newest.segment(), self._files.open(self._path(newest), write=True), named=True)
 
-    def _restart(self, spare: SegmentSurvey, end: int) -> WritableSegment:
+    def _restart(self, spare: SegmentScan, end: int) -> WritableSegment:
         """The only file there is holds no commit, but it alone tells the position: keep it."""
         file = self._files.open(self._path(spare), write=True)
         if not spare.header_whole or spare.first != end:
@@ -265,7 +263,7 @@ class Recovery:
         file.fdatasync()
         return WritableSegment(Segment(spare.number, end, end, HEADER_BYTES), file, named=True)
 
-    def _path(self, one: SegmentSurvey) -> Path:
+    def _path(self, one: SegmentScan) -> Path:
         return segment_path(self._wal, one.number)
 
     def _advice(self) -> str:

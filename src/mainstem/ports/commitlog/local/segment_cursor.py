@@ -12,7 +12,7 @@ from mainstem.ports.commitlog.port import Committed, Placement
 from mainstem.ports.files import File, read_up_to
 
 
-class SegmentWalk:
+class SegmentCursor:
     """A place in a segment that moves from frame to frame.
 
     `at` and `position` name the next frame; both only move past frames that were found valid."""

@@ -10,7 +10,7 @@ from mainstem.ports.commitlog.local import frame_scan as searches
 from mainstem.ports.commitlog.local import frames, segments
 from mainstem.ports.commitlog.local.frames import HEAD_BYTES, Frame
 from mainstem.ports.commitlog.local.identity import LogId
-from mainstem.ports.commitlog.local.segment_cursor import SegmentWalk
+from mainstem.ports.commitlog.local.segment_cursor import SegmentCursor
 from mainstem.ports.commitlog.local.segments import HEADER_BYTES, INDEX_MAGIC, UNUSED, Segment
 from mainstem.ports.commitlog.port import Committed
 from mainstem.ports.files import File, Files, read_up_to
@@ -19,7 +19,7 @@ _POSITION_MAX = (1 << 64) - 1
 
 
 @dataclass(slots=True)
-class SegmentSurvey:
+class SegmentScan:
     """One WAL file as found."""
 
     number: int
@@ -59,14 +59,14 @@ class SegmentSurvey:
         )
 
 
-def survey(files: Files, wal: Path, log: LogId) -> list[SegmentSurvey]:
+def survey(files: Files, wal: Path, log: LogId) -> list[SegmentScan]:
     """Every WAL file, by number."""
     named = map(segments.number_of, files.listdir(wal))
     numbers = sorted(number for number in named if number is not None)
-    return [survey_file(files, wal, log, number) for number in numbers]
+    return [scan_segment(files, wal, log, number) for number in numbers]
 
 
-def survey_file(files: Files, wal: Path, log: LogId, number: int) -> SegmentSurvey:
+def scan_segment(files: Files, wal: Path, log: LogId, number: int) -> SegmentScan:
     """Sealed files are taken at their footer's word; the others are read through."""
     file = files.open(segments.segment_path(wal, number))
     try:
@@ -75,7 +75,7 @@ def survey_file(files: Files, wal: Path, log: LogId, number: int) -> SegmentSurv
             header = None
         footer = segments.read_footer(file, log, number)
         if footer is not None:
-            return SegmentSurvey(
+            return SegmentScan(
                 number,
                 file.size(),
                 footer.first,
@@ -85,7 +85,7 @@ def survey_file(files: Files, wal: Path, log: LogId, number: int) -> SegmentSurv
                 sealed=True,
             )
         first = header.first if header and header.first != UNUSED else _first_position(file, log)
-        found = SegmentSurvey(number, file.size(), first, header is not None and header.first == first)
+        found = SegmentScan(number, file.size(), first, header is not None and header.first == first)
         if first is None:
             found.beyond = _beyond(file, HEADER_BYTES, found.size, log, -1)
             found.litter_end = _litter_end(file, HEADER_BYTES, found.size)
@@ -108,9 +108,9 @@ def _first_position(file: File, log: LogId) -> int | None:
     return None
 
 
-def _read_through(file: File, log: LogId, found: SegmentSurvey, first: int) -> None:
+def _read_through(file: File, log: LogId, found: SegmentScan, first: int) -> None:
     """Follow the frames from the start until neither copy of the next one is whole."""
-    walk = SegmentWalk(file, found.number, log.low, at=HEADER_BYTES, position=first, limit=found.size)
+    walk = SegmentCursor(file, found.number, log.low, at=HEADER_BYTES, position=first, limit=found.size)
     last: Committed | None = None
     while True:
         run = walk.run(_POSITION_MAX)
@@ -147,7 +147,7 @@ def _beyond(file: File, start: int, size: int, log: LogId, above: int) -> list[F
     return list(searches.find_frames(file, start, size, log.low, above))
 
 
-def _check_last_tail(file: File, log: LogId, found: SegmentSurvey, last: Committed) -> None:
+def _check_last_tail(file: File, log: LogId, found: SegmentScan, last: Committed) -> None:
     """The write of the last frame may have been cut off in its second copy, which nothing after it shows."""
     start = last.placement.start - len(last.entry) - HEAD_BYTES
     leading = frames.read_leading(file, start, found.size, log.low)
@@ -158,7 +158,7 @@ def _check_last_tail(file: File, log: LogId, found: SegmentSurvey, last: Committ
         found.repairs.append((frame.payload_end, frames.trailing_copy(frame, entry, log.low)))
 
 
-def _index_after(file: File, log: LogId, found: SegmentSurvey) -> bytes | None:
+def _index_after(file: File, log: LogId, found: SegmentScan) -> bytes | None:
     """An index that was attached to exactly these frames: the file was sealed and its footer is damaged."""
     tail = read_up_to(file, found.data_end, min(found.size - found.data_end, limits.ENTRY_BYTES_MAX))
     at = tail.find(INDEX_MAGIC)

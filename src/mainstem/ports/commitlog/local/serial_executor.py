@@ -19,7 +19,7 @@ T = TypeVar("T")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
-class Lane:
+class SerialExecutor:
     """Blocking calls, one at a time, awaited from an event loop."""
 
     def __init__(self, name: str) -> None:

@@ -15,7 +15,7 @@ from mainstem.errors import MainstemError, NoSpace, ReadOnly
 from mainstem.ports.commitlog.local import frames, segments
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import SUSPECT
-from mainstem.ports.commitlog.local.preallocation import Preparation
+from mainstem.ports.commitlog.local.preallocation import Preallocation
 from mainstem.ports.commitlog.local.segments import FIRST_NUMBER, HEADER_BYTES, Segment
 from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.ports.files import File, Files, write_all, write_whole
@@ -28,7 +28,7 @@ class WritableSegment:
     segment: Segment
     file: File
     named: bool  # its directory entry is durable
-    preparation: Preparation | None = None  # what made the file, and may still be syncing it
+    preparation: Preallocation | None = None  # what made the file, and may still be syncing it
 
     def close(self) -> None:
         if self.preparation is not None:
@@ -60,7 +60,7 @@ class SegmentWriter:
         self._current = current
         self._unsynced = [current] if current else []
         self._lock = threading.Lock()
-        self._next: Preparation | None = None
+        self._next: Preallocation | None = None
         self._last_number = max(known, default=FIRST_NUMBER - 1)
 
     @property
@@ -195,8 +195,8 @@ class SegmentWriter:
             raise self.fail(second) from second
         raise error
 
-    def _prepare(self) -> Preparation:
-        return Preparation(
+    def _prepare(self) -> Preallocation:
+        return Preallocation(
             self._files, self._wal, self._log, self._last_number + 1, self._segment_bytes, self._sync_failed
         )
 

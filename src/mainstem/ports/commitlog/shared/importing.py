@@ -1,7 +1,7 @@
-"""Adoption: a new shared log that begins with what another log holds, as if it had been written there.
+"""LogImporter: a new shared log that begins with what another log holds, as if it had been written there.
 
 Objects come first, the state last, and only with the state does the log exist: before that nobody can join it. What an
-adoption that was cut off left there is of use to the next one of the same log, and to nobody else.
+importer that was cut off left there is of use to the next one of the same log, and to nobody else.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Read = Callable[[int, int], Awaitable[bytes]]
 """Bytes of an object: start, length."""
 
 
-class Adoption(Protocol):
+class LogImporter(Protocol):
     async def check_free(self) -> None:
         """Raises InvalidInput if there is a log already."""
         ...
 
-    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
-        """After an adoption that was cut off: which of these objects are there whole. All else of it is deleted."""
+    async def resume(self, wanted: Sequence[LogObject]) -> set[int]:
+        """After an importer that was cut off: which of these objects are there whole. All else of it is deleted."""
         ...
 
     async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
@@ -38,16 +38,16 @@ class Adoption(Protocol):
     async def close(self) -> None: ...
 
 
-async def open_adoption(place: SharedPlace, store: ObjectStore) -> Adoption:
+async def open_importer(place: SharedPlace, store: ObjectStore) -> LogImporter:
     """Raises InvalidConfig if a library is missing, Unavailable."""
     try:
         if place.etcd:
-            from mainstem.ports.commitlog.shared.etcd.importing import EtcdAdoption
+            from mainstem.ports.commitlog.shared.etcd.importing import EtcdImporter
 
-            return EtcdAdoption.connect(place.etcd, store)
-        from mainstem.ports.commitlog.shared.bucket.importing import BucketAdoption
+            return EtcdImporter.connect(place.etcd, store)
+        from mainstem.ports.commitlog.shared.bucket.importing import BucketImporter
 
-        return BucketAdoption(store)
+        return BucketImporter(store)
     except ImportError as missing:
         raise InvalidConfig(
             f"a log in {place.name} needs {missing.name!r}: pip install 'mainstem[cluster]'"

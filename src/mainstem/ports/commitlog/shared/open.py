@@ -8,11 +8,11 @@ from pathlib import Path
 from mainstem.errors import InvalidConfig, InvalidInput, NotFound
 from mainstem.ports.commitlog.local.cold import TIERS
 from mainstem.ports.commitlog.port import SharedCommitLog
-from mainstem.ports.objectstore.forgiving import ForgivingObjectStore
-from mainstem.ports.objectstore.open import open_store, shown
+from mainstem.ports.objectstore.open import open_store, redacted_url
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.refusals import RefusalsAsOutages
 
-ARRIVING = "migrating"  # key in the store: the id, in hex, of a log that is being moved there
+MIGRATION_KEY = "migrating"  # key in the store: the id, in hex, of a log that is being moved there
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,11 @@ class SharedPlace:
     @property
     def name(self) -> str:
         """The place as it may be shown, without secrets."""
-        return f"etcd://{','.join(self.etcd)} {shown(self.store)}" if self.etcd else shown(self.store)
+        return (
+            f"etcd://{','.join(self.etcd)} {redacted_url(self.store)}"
+            if self.etcd
+            else redacted_url(self.store)
+        )
 
 
 async def open_shared(
@@ -39,7 +43,7 @@ async def open_shared(
         # A store that refuses from the start is a mistake, and told at once.
         await _check_arrived(place, store)
         await _check_no_tiers(place, store)
-        store = ForgivingObjectStore(store)
+        store = RefusalsAsOutages(store)
         if not place.etcd:
             from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 
@@ -62,18 +66,18 @@ async def open_shared(
 async def _check_arrived(place: SharedPlace, store: ObjectStore) -> None:
     """Else whoever opens a place that holds half of a log would begin an empty one there."""
     try:
-        await store.get(ARRIVING)
+        await store.get(MIGRATION_KEY)
     except NotFound:
         return
-    from mainstem.ports.commitlog.shared.importing import open_adoption
+    from mainstem.ports.commitlog.shared.importing import open_importer
 
-    adoption = await open_adoption(place, store)
+    importer = await open_importer(place, store)
     try:
-        await adoption.check_free()
+        await importer.check_free()
     except InvalidInput:
         return  # the log is there, and only the note stayed
     finally:
-        await adoption.close()
+        await importer.close()
     raise InvalidConfig(
         f"a log is being moved to {place.name}, and not all of it is there: let `mainstem migrate` end, or run it again"
     )

@@ -19,7 +19,7 @@ from functools import partial
 from crc32c import crc32c
 
 from mainstem.errors import NewerVersion, NotFound
-from mainstem.ports.commitlog.shared.bucket.keys import Keys, checkpoint_in
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, checkpoint_in
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.commitlog.shared.core.backend import CheckpointName, StoredState
 from mainstem.ports.objectstore.port import ObjectStore
@@ -34,7 +34,7 @@ class BucketCheckpoints:
 
     newest_position = 0  # not tracked
 
-    def __init__(self, store: ObjectStore, keys: Keys) -> None:
+    def __init__(self, store: ObjectStore, keys: BucketKeys) -> None:
         self._store = store
         self._keys = keys
         self._parts = Parts(store)

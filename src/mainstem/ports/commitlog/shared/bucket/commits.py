@@ -17,7 +17,7 @@ from mainstem.ports.commitlog.shared.bucket.entries import (
     EntryHead,
     pack_head,
 )
-from mainstem.ports.commitlog.shared.bucket.keys import TOKEN_BYTES, Keys, SealName
+from mainstem.ports.commitlog.shared.bucket.keys import TOKEN_BYTES, BucketKeys, SealName
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.core.backend import (
@@ -46,7 +46,7 @@ class BucketCommits:
     def __init__(
         self,
         store: ObjectStore,
-        keys: Keys,
+        keys: BucketKeys,
         reader: EntryReader,
         table: ObjectTable[EntryHead, SealName],
         freshness: Freshness,

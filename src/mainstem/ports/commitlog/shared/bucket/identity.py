@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from mainstem.errors import InvalidConfig, LogDamaged, NewerVersion, NotFound, StoreRefused
 from mainstem.ports.clock import Random
-from mainstem.ports.commitlog.shared.bucket.keys import TOKEN_BYTES, Keys
+from mainstem.ports.commitlog.shared.bucket.keys import TOKEN_BYTES, BucketKeys
 from mainstem.ports.objectstore.port import ObjectStore
 
 ID = struct.Struct("<8sI16sI")
@@ -26,7 +26,7 @@ OF_ETCD = b"MNSTMETC"
 VERSION = 1
 
 
-async def identify(store: ObjectStore, keys: Keys, random: Random) -> bytes:
+async def identify(store: ObjectStore, keys: BucketKeys, random: Random) -> bytes:
     """The log's id, made by whoever comes first. Raises StoreRefused where two could be first, InvalidConfig where the
     store has a log's payloads alone."""
     try:

@@ -11,7 +11,7 @@ from mainstem.ports.clock import Random, SystemRandom
 from mainstem.ports.commitlog.port import Checkpoint, LogObject
 from mainstem.ports.commitlog.shared.bucket import identity
 from mainstem.ports.commitlog.shared.bucket.checkpoints import BucketCheckpoints
-from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, TOKEN_BYTES, Keys, SealName
+from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, TOKEN_BYTES, BucketKeys, SealName
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.commitlog.shared.bucket.seals import packed_seal
 from mainstem.ports.commitlog.shared.core.backend import CheckpointName, Floor
@@ -20,10 +20,10 @@ from mainstem.ports.commitlog.shared.importing import Read
 from mainstem.ports.objectstore.port import ObjectStore
 
 
-class BucketAdoption:
+class BucketImporter:
     def __init__(self, store: ObjectStore, *, folder: str = LOG_FOLDER, random: Random | None = None) -> None:
         self._store = store
-        self._keys = Keys(folder)
+        self._keys = BucketKeys(folder)
         self._parts = Parts(store)
         self._random = random or SystemRandom()
 
@@ -34,7 +34,7 @@ class BucketAdoption:
             return
         raise InvalidInput("the store is not empty, there is a log in it already: name another place")
 
-    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
+    async def resume(self, wanted: Sequence[LogObject]) -> set[int]:
         names = {str(_name(one)): one.number for one in wanted}
         whole = set()
         async for found in self._store.list(f"{self._keys.folder}/"):

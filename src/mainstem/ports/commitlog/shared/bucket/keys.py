@@ -53,7 +53,7 @@ class SealName:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class BucketKeys:
     """The keys of one log."""
 
     folder: str

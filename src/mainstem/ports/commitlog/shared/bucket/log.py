@@ -15,7 +15,7 @@ from mainstem.ports.commitlog.shared.bucket.checkpoints import BucketCheckpoints
 from mainstem.ports.commitlog.shared.bucket.commits import BucketCommits, Wait
 from mainstem.ports.commitlog.shared.bucket.entries import EntryHead
 from mainstem.ports.commitlog.shared.bucket.identity import identify
-from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, Keys, SealName
+from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, BucketKeys, SealName
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.bucket.seals import BucketObjects
 from mainstem.ports.commitlog.shared.bucket.truncation import BucketTruncation
@@ -50,7 +50,7 @@ class BucketCommitLog(SharedLog[EntryHead, SealName]):
         `reads`, the same store behind something else, `wait` and `blocking` are for tests.
 
         Raises Unavailable, StoreRefused, LogDamaged or NewerVersion."""
-        keys = Keys(folder)
+        keys = BucketKeys(folder)
         random = random or SystemRandom()
         identity = await identify(store, keys, random)
         if cache is not None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from mainstem import limits
-from mainstem.errors import LogDamaged
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -80,12 +79,3 @@ class Parts:
                 at += taken
                 room -= taken
         return parts
-
-
-def whole(content: bytes, length: int, what: str) -> bytes:
-    """Raises LogDamaged if it is shorter than it was written."""
-    if len(content) != length:
-        raise LogDamaged(
-            f"{what} has {len(content)} bytes of {length}: restore it from the bucket's versions"
-        )
-    return content

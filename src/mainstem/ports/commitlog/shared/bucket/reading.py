@@ -14,7 +14,7 @@ from mainstem import limits
 from mainstem.errors import LogDamaged, NotFound
 from mainstem.ports.commitlog.port import Buffer, Committed, Piece
 from mainstem.ports.commitlog.shared.bucket.entries import HEAD, EntryHead, check_entry, unpack_head
-from mainstem.ports.commitlog.shared.bucket.keys import Keys, floor_in
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, floor_in
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.commitlog.shared.core.backend import DecodedCommit, Floor
 from mainstem.ports.commitlog.shared.core.objects import OpenObject
@@ -52,7 +52,7 @@ class RecentEntries:
 class EntryReader:
     """The entries of one log. Any event loop may use it."""
 
-    def __init__(self, store: ObjectStore, reads: ObjectStore, keys: Keys, log: int) -> None:
+    def __init__(self, store: ObjectStore, reads: ObjectStore, keys: BucketKeys, log: int) -> None:
         self.recent = RecentEntries()
         self._store = store
         self._reads = reads  # the same store, maybe behind a cache: for objects that are known to be there

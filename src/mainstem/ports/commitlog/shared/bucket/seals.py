@@ -37,7 +37,7 @@ from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion, NotFound
 from mainstem.ports.commitlog.port import Piece
 from mainstem.ports.commitlog.shared.bucket.entries import EntryHead
-from mainstem.ports.commitlog.shared.bucket.keys import Keys, SealName, seal_in
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, SealName, seal_in
 from mainstem.ports.commitlog.shared.bucket.parts import Names, Parts
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.bucket.references import REFERENCE_ROW, References, Stretch
@@ -67,7 +67,7 @@ class BucketObjects:
         self,
         store: ObjectStore,
         reads: ObjectStore,
-        keys: Keys,
+        keys: BucketKeys,
         reader: EntryReader,
         table: ObjectTable[EntryHead, SealName],
     ) -> None:

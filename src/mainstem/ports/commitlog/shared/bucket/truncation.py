@@ -12,7 +12,7 @@ from functools import partial
 
 from mainstem import limits
 from mainstem.ports.commitlog.shared.bucket.commits import BucketCommits
-from mainstem.ports.commitlog.shared.bucket.keys import Keys, SealName, floor_in, position_in, wal_in
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, SealName, floor_in, position_in, wal_in
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.bucket.seals import BucketObjects
@@ -24,7 +24,7 @@ class BucketTruncation:
     def __init__(
         self,
         store: ObjectStore,
-        keys: Keys,
+        keys: BucketKeys,
         reader: EntryReader,
         commits: BucketCommits,
         objects: BucketObjects,

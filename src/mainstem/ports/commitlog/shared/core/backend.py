@@ -5,8 +5,9 @@ what a follower sees, when an object counts as sealed, which checkpoints are kep
 A backend stores: it puts uploads and records, claims a position so that only one writer gets it, lists what is there,
 and says when more has come. The four protocols below are all that the core calls.
 
-A backend is bound to one event loop, except for what `SharedLog` runs on its blocking thread: `Objects.read`, `is_lost`
-and `index`, `CheckpointStore.known_names` and `get`, `Commits.starts_object`. Those may use the object store only.
+A backend is bound to one event loop, except for what `SharedLog` runs on its blocking thread: `ObjectBackend.read`,
+`is_lost` and `index`, `CheckpointBackend.known_names` and `get`, `CommitBackend.starts_object`. Those may use only the
+object store.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class Truncated(BehindCheckpoint):
         self.floor = floor
 
 
-class Commits(Protocol[H]):
+class CommitBackend(Protocol[H]):
     """Writing and reading commits: put, compare-and-swap, list, watch."""
 
     @property
@@ -203,8 +204,8 @@ class Commits(Protocol[H]):
         ...
 
     def follow(self, position: int) -> AsyncGenerator[Sequence[DecodedCommit[H]], None]:
-        """Commits from the position on, without end. An empty chunk says that the tail is reached: whoever asks for the
-        next one waits. Raises Truncated, LogDamaged, NewerVersion or Unavailable."""
+        """Commits from the position on, without end. An empty chunk says that the tail is reached; asking for the next
+        one waits. Raises Truncated, LogDamaged, NewerVersion or Unavailable."""
         ...
 
     async def tail(self) -> int:
@@ -220,7 +221,7 @@ class Commits(Protocol[H]):
     async def close(self) -> None: ...
 
 
-class Objects(Protocol[H, S]):
+class ObjectBackend(Protocol[H, S]):
     """Sealing, reading and dropping objects."""
 
     async def refresh(self) -> SealedListing[S]:
@@ -256,7 +257,7 @@ class Objects(Protocol[H, S]):
         ...
 
 
-class CheckpointStore(Protocol):
+class CheckpointBackend(Protocol):
     """Storing checkpoints."""
 
     @property
@@ -285,7 +286,7 @@ class CheckpointStore(Protocol):
         ...
 
 
-class Truncation(Protocol[S_contra]):
+class TruncationBackend(Protocol[S_contra]):
     """Deleting what is not needed any more."""
 
     async def old_enough(self, settled: Sequence[S_contra]) -> int:

@@ -12,9 +12,9 @@ import zstandard
 
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.commitlog.shared.core.backend import (
+    CheckpointBackend,
     CheckpointName,
-    CheckpointStore,
-    Commits,
+    CommitBackend,
     H,
     StoredState,
 )
@@ -29,7 +29,7 @@ def compressed(state: bytes) -> StoredState:
 class SharedCheckpoints:
     """The checkpoints of one log."""
 
-    def __init__(self, store: CheckpointStore, commits: Commits[H], keep: int) -> None:
+    def __init__(self, store: CheckpointBackend, commits: CommitBackend[H], keep: int) -> None:
         self._store = store
         self._starts_object = commits.starts_object
         self._keep = keep

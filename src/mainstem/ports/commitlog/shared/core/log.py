@@ -23,14 +23,14 @@ from mainstem.ports.commitlog.port import (
     Placement,
 )
 from mainstem.ports.commitlog.shared.core.backend import (
-    CheckpointStore,
-    Commits,
+    CheckpointBackend,
+    CommitBackend,
     Floor,
     H,
-    Objects,
+    ObjectBackend,
     S,
     Truncated,
-    Truncation,
+    TruncationBackend,
 )
 from mainstem.ports.commitlog.shared.core.checkpoints import SharedCheckpoints
 from mainstem.ports.commitlog.shared.core.freshness import Freshness
@@ -49,10 +49,10 @@ class SharedLog(Generic[H, S]):
         self,
         identity: bytes,
         table: ObjectTable[H, S],
-        commits: Commits[H],
-        objects: Objects[H, S],
-        checkpoints: CheckpointStore,
-        truncation: Truncation[S],
+        commits: CommitBackend[H],
+        objects: ObjectBackend[H, S],
+        checkpoints: CheckpointBackend,
+        truncation: TruncationBackend[S],
         freshness: Freshness,
         *,
         checkpoints_kept: int,

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.errors import TooLarge
 from mainstem.ports.commitlog.port import Buffer, Overtaken, Placement
-from mainstem.ports.commitlog.shared.core.backend import Commits, DecodedCommit, H, S, Upload
+from mainstem.ports.commitlog.shared.core.backend import CommitBackend, DecodedCommit, H, S, Upload
 from mainstem.ports.commitlog.shared.core.fairness import Fairness
 from mainstem.ports.commitlog.shared.core.freshness import Freshness
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
@@ -21,7 +21,7 @@ _U4_MAX = (1 << 32) - 1
 class CommitWriter(Generic[H, S]):
     """One process's writer. Calls of `append` do not overlap."""
 
-    def __init__(self, commits: Commits[H], table: ObjectTable[H, S], freshness: Freshness) -> None:
+    def __init__(self, commits: CommitBackend[H], table: ObjectTable[H, S], freshness: Freshness) -> None:
         self._commits = commits
         self._table = table
         self._freshness = freshness
@@ -33,7 +33,7 @@ class CommitWriter(Generic[H, S]):
     async def append(
         self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
     ) -> Placement:
-        """Raises Overtaken, and what `Commits.claim` does."""
+        """Raises Overtaken, and what `CommitBackend.claim` does."""
         self._commits.check_writable()
         self._freshness.check()
         if not isinstance(prepared, Upload) or self._is_old(prepared):

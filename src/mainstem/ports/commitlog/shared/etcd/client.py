@@ -69,7 +69,7 @@ class Connection(NamedTuple):
 Connect = Callable[[str, EtcdOptions], Connection]  # the first is the member's endpoint
 
 
-class Done(NamedTuple):
+class TxnResult(NamedTuple):
     """What a transaction came to."""
 
     succeeded: bool
@@ -97,7 +97,7 @@ class EtcdClient:
         conditions: Sequence[Condition],
         success: Sequence[Operation],
         failure: Sequence[Operation] = (),
-    ) -> Done:
+    ) -> TxnResult:
         """One atomic step. May be sent more than once: it must come to the same if it is applied again.
 
         It has to write something: etcd before 3.5.5 dies of a read-only one whose caller goes away.
@@ -111,7 +111,7 @@ class EtcdClient:
             return await stub.Txn(request, timeout=self._options.call_s)
 
         found = await self._call(attempt)
-        return Done(found.succeeded, found.responses, sent > 1)
+        return TxnResult(found.succeeded, found.responses, sent > 1)
 
     async def range(self, start: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> Any:
         """What the keys hold, as of now for the whole cluster. Without `end`: one key."""

@@ -35,8 +35,8 @@ from mainstem.ports.commitlog.shared.core.fairness import Fairness
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.commitlog.shared.etcd.client import (
     Compacted,
-    Done,
     EtcdClient,
+    TxnResult,
     absent,
     below,
     get,
@@ -50,7 +50,7 @@ from mainstem.ports.commitlog.shared.etcd.records import (
     COMMIT,
     ENTRY_APART,
     CommitRecord,
-    Guard,
+    EpochGuard,
     Seal,
     check_entry,
     floor_bound,
@@ -60,7 +60,7 @@ from mainstem.ports.commitlog.shared.etcd.records import (
 )
 
 
-class Tokens:
+class TokenSource:
     """Unique ids that tell when they were made."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
@@ -74,15 +74,15 @@ class Tokens:
         return self._clock.now_ms()
 
 
-async def take_epoch(client: EtcdClient, keys: EtcdKeys, broker: str, token: bytes) -> Guard:
+async def take_epoch(client: EtcdClient, keys: EtcdKeys, broker: str, token: bytes) -> EpochGuard:
     """Raise the broker's epoch by one: a process with an older epoch can write no more."""
     key = keys.broker(broker)
     while True:
         found = (await client.range(key)).kvs
-        held = Guard.unpack(found[0].value) if found else Guard(0, b"")
+        held = EpochGuard.unpack(found[0].value) if found else EpochGuard(0, b"")
         if held.token == token:
             return held  # an earlier attempt went through and its answer was lost
-        mine = Guard(held.epoch + 1, token)
+        mine = EpochGuard(held.epoch + 1, token)
         revision = found[0].mod_revision if found else 0
         done = await client.txn([unchanged(key, revision)], [put(key, mine.pack())])
         if done.succeeded:
@@ -98,10 +98,10 @@ class EtcdCommits:
         keys: EtcdKeys,
         payloads: Payloads,
         table: ObjectTable[CommitRecord, Seal],
-        tokens: Tokens,
+        tokens: TokenSource,
         *,
         broker: str | None,
-        guard: Guard | None,
+        guard: EpochGuard | None,
         log: int,
         retry_s: float,
     ) -> None:
@@ -180,7 +180,9 @@ class EtcdCommits:
             fairness.heard(one.value)
         return Attempt(record)
 
-    async def _explain(self, record: CommitRecord, done: Done, fairness: Fairness) -> Attempt[CommitRecord]:
+    async def _explain(
+        self, record: CommitRecord, done: TxnResult, fairness: Fairness
+    ) -> Attempt[CommitRecord]:
         """Why etcd refused the transaction; maybe because an earlier attempt had gone through."""
         commits, guard, floor, seal = (response.response_range.kvs for response in done.responses[:4])
         known = await self.decode(commits)
@@ -193,7 +195,7 @@ class EtcdCommits:
             raise Unavailable(
                 f"cannot tell any more whether the commit at position {record.position} was written"
             )
-        if not guard or Guard.unpack(guard[0].value) != self._guard:
+        if not guard or EpochGuard.unpack(guard[0].value) != self._guard:
             raise BrokerFenced(
                 f"broker {self._broker!r} was started again or expelled: this process can no longer write"
             )

@@ -14,7 +14,7 @@ from mainstem.ports.commitlog.port import Checkpoint, LogObject
 from mainstem.ports.commitlog.shared.core.backend import CheckpointName, Floor
 from mainstem.ports.commitlog.shared.core.checkpoints import compressed
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, EtcdOptions, absent, put
-from mainstem.ports.commitlog.shared.etcd.commits import Tokens
+from mainstem.ports.commitlog.shared.etcd.commits import TokenSource
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, StoreKeys
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
@@ -23,7 +23,7 @@ from mainstem.ports.commitlog.shared.importing import Read
 from mainstem.ports.objectstore.port import ObjectStore
 
 
-class EtcdAdoption:
+class EtcdImporter:
     def __init__(
         self, client: EtcdClient, store: ObjectStore, *, prefix: str = "mainstem/", folder: str = "log"
     ) -> None:
@@ -32,17 +32,17 @@ class EtcdAdoption:
         self._keys = EtcdKeys.under(prefix)
         self._names = StoreKeys(folder)
         self._payloads = Payloads(store, self._names)
-        self._tokens = Tokens(SystemClock(), SystemRandom())
+        self._tokens = TokenSource(SystemClock(), SystemRandom())
 
     @classmethod
-    def connect(cls, members: tuple[str, ...], store: ObjectStore) -> EtcdAdoption:
+    def connect(cls, members: tuple[str, ...], store: ObjectStore) -> EtcdImporter:
         return cls(EtcdClient(EtcdOptions(members), None), store)
 
     async def check_free(self) -> None:
         if (await self._client.range(self._keys.id)).kvs:
             raise InvalidInput("there is a log in this etcd already: name another one")
 
-    async def go_on(self, wanted: Sequence[LogObject]) -> set[int]:
+    async def resume(self, wanted: Sequence[LogObject]) -> set[int]:
         expected = {(one.number, one.first_position, one.end_position, one.size_bytes) for one in wanted}
         whole = set()
         named: set[str] = set()  # keys of what is whole

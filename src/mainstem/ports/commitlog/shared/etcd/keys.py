@@ -4,7 +4,7 @@
 |------------------------|--------------------------------------------------------------------------|
 | id                     | 16 random bytes, written once                                            |
 | floor                  | `Floor`: commits before it were truncated                                |
-| broker/<name>          | `Guard`: which life of the broker may write                              |
+| broker/<name>          | `EpochGuard`: which life of the broker may write                              |
 | commit/<position>      | `CommitRecord`: one commit                                               |
 | object/<number>        | `Seal`: an object that takes no more commits                             |
 | checkpoint/<position>  | `Pointer`: where a checkpoint lies in the object store                   |

@@ -9,14 +9,14 @@ from mainstem.errors import InvalidConfig, NotFound
 from mainstem.ports.blocking import BlockingCalls
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.bucket.identity import OF_ETCD, pack, unpack
-from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, Keys
+from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, BucketKeys
 from mainstem.ports.commitlog.shared.core.backend import Floor
 from mainstem.ports.commitlog.shared.core.freshness import Freshness
 from mainstem.ports.commitlog.shared.core.log import SharedLog
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.commitlog.shared.etcd.checkpoints import EtcdCheckpoints
 from mainstem.ports.commitlog.shared.etcd.client import Connect, EtcdClient, EtcdOptions, absent, get, put
-from mainstem.ports.commitlog.shared.etcd.commits import EtcdCommits, Tokens, take_epoch
+from mainstem.ports.commitlog.shared.etcd.commits import EtcdCommits, TokenSource, take_epoch
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, StoreKeys
 from mainstem.ports.commitlog.shared.etcd.objects import EtcdObjects
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
@@ -32,7 +32,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
     epoch: int  # of this broker; 0 if the log was opened for reading
     _client: EtcdClient
     _keys: EtcdKeys
-    _tokens: Tokens
+    _tokens: TokenSource
     _etcd_objects: EtcdObjects
 
     @classmethod
@@ -57,7 +57,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         `connect` and `blocking` are for tests that replace the network and threads.
         Raises Unavailable, LogDamaged or NewerVersion."""
         clock = clock or SystemClock()
-        tokens = Tokens(clock, random or SystemRandom())
+        tokens = TokenSource(clock, random or SystemRandom())
         keys, names = EtcdKeys.under(prefix), StoreKeys(folder)
         client = EtcdClient(options, connect)
         try:
@@ -108,7 +108,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         await take_epoch(self._client, self._keys, broker, self._tokens.new())
 
 
-async def _identify(client: EtcdClient, keys: EtcdKeys, tokens: Tokens) -> bytes:
+async def _identify(client: EtcdClient, keys: EtcdKeys, tokens: TokenSource) -> bytes:
     """The log's id. The first process to come makes it, and the floor."""
     first = [put(keys.id, tokens.new()), put(keys.floor, pack_floor(Floor()))]
     found = await client.txn([absent(keys.id)], [*first, get(keys.id)], [get(keys.id)])
@@ -121,7 +121,7 @@ async def own_store(store: ObjectStore, log: bytes, *, folder: str = LOG_FOLDER)
 
     Otherwise two logs could share one prefix, through an etcd that was set up again or a broker without its `--etcd`.
     Each would delete what the other needs, as uploads that none of its own commits names."""
-    key = Keys(folder).id
+    key = BucketKeys(folder).id
     try:
         stored = await store.get(key)
     except NotFound:

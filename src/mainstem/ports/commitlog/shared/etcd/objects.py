@@ -13,7 +13,7 @@ from mainstem.ports.commitlog.shared.core.backend import Floor, SealedListing
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable, OpenObject
 from mainstem.ports.commitlog.shared.etcd.checkpoints import EtcdCheckpoints
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, absent, get, holds, put, unchanged
-from mainstem.ports.commitlog.shared.etcd.commits import EtcdCommits, Tokens
+from mainstem.ports.commitlog.shared.etcd.commits import EtcdCommits, TokenSource
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, number_in
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
@@ -37,7 +37,7 @@ class EtcdObjects:
         commits: EtcdCommits,
         checkpoints: EtcdCheckpoints,
         table: ObjectTable[CommitRecord, Seal],
-        tokens: Tokens,
+        tokens: TokenSource,
         retention_ms: int,
     ) -> None:
         self._client = client

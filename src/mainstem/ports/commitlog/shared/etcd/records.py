@@ -39,7 +39,7 @@
 | position | u8   | commits before this are truncated              |
 | object   | u8   | number of the last object they were in, or 0   |
 
-`Guard`, big-endian (`GUARD`):
+`EpochGuard`, big-endian (`GUARD`):
 
 | field | type | meaning                                               |
 |-------|------|-------------------------------------------------------|
@@ -174,7 +174,7 @@ def floor_bound(position: int) -> bytes:
     return POSITION.pack(position + 1)
 
 
-class Guard(NamedTuple):
+class EpochGuard(NamedTuple):
     epoch: int
     token: bytes
 
@@ -182,7 +182,7 @@ class Guard(NamedTuple):
         return GUARD.pack(*self)
 
     @classmethod
-    def unpack(cls, value: bytes) -> Guard:
+    def unpack(cls, value: bytes) -> EpochGuard:
         return cls(*GUARD.unpack(value))
 
 

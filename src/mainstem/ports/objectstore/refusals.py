@@ -17,7 +17,7 @@ from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 T = TypeVar("T")
 
 
-class ForgivingObjectStore:
+class RefusalsAsOutages:
     """Passes calls on. Raises StoreUnreachable, with the same words, where the store raises StoreRefused."""
 
     def __init__(self, inner: ObjectStore) -> None:
