@@ -149,7 +149,7 @@ def test_a_directory_goes_on_as_a_log_of_two_brokers(tmp_path: Path) -> None:
     assert report["records"] == 604
     again = _mainstem(*moving)
     assert again.returncode == 1
-    assert "not empty" in again.stderr
+    assert "already holds a log" in again.stderr
 
     (tmp_path / "brokers").mkdir()
     with broker_processes(tmp_path / "brokers", *place, "--text", "off") as brokers:

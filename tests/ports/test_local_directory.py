@@ -150,7 +150,7 @@ async def test_half_written_checkpoints_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_a_directory_without_a_log_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryUnusable, match="holds no log"):
+    with pytest.raises(DirectoryUnusable, match="does not hold a log"):
         open_reader(tmp_path)
 
 

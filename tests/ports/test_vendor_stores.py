@@ -93,9 +93,9 @@ async def test_a_bucket_that_is_not_there_is_named(double: Double) -> None:
         store.get_ranges("key", [(0, 1)]),
         store.delete("key"),
     ):
-        with pytest.raises(StoreRefused, match=rf"{name}.*no such bucket"):
+        with pytest.raises(StoreRefused, match=rf"{name}.*the bucket does not exist"):
             await call
-    with pytest.raises(StoreRefused, match="no such bucket"):
+    with pytest.raises(StoreRefused, match="the bucket does not exist"):
         await keys(store)
 
 

@@ -123,7 +123,7 @@ async def test_an_entry_whose_object_is_missing_is_damage_not_silence(ground: Gr
     await log.append(b"x" * (limits.ETCD_ENTRY_BYTES_MAX + 1), [])
     async for stored in ground.store.list():
         await ground.store.delete(stored.key)
-    with pytest.raises(LogDamaged, match="at 0"):
+    with pytest.raises(LogDamaged, match="at position 0"):
         await contents(log)
 
 

@@ -46,7 +46,7 @@ async def test_a_server_that_stays_away_gives_a_clear_error_and_nothing_is_lost(
     await append_samples(log, 5)
     (member,) = own.members
     member.stop()
-    with pytest.raises(Unavailable, match=f"did not answer for 2 s, lastly {member.endpoint}"):
+    with pytest.raises(Unavailable, match=f"did not answer for 2 s, last asked {member.endpoint}"):
         await log.append(*_samples(5))
     with pytest.raises(Unavailable):
         await contents(log)

@@ -69,7 +69,7 @@ def test_every_flipped_byte_of_a_commit_is_found() -> None:
 
 @pytest.mark.parametrize("length", [0, 3, COMMIT.size - 1])
 def test_a_commit_cut_short_is_found(length: int) -> None:
-    with pytest.raises(LogDamaged, match="at 9"):
+    with pytest.raises(LogDamaged, match="at position 9"):
         unpack_commit(pack_commit(RECORD, b"entry")[:length], 9, 77)
 
 
@@ -131,7 +131,7 @@ async def test_a_commit_damaged_in_etcd_is_damage_not_silence(ground: Ground, cl
     await append_samples(log, 5)
     (pair,) = (await client.range(ground.keys.commit(3))).kvs
     await ground.put(client, {pair.key: pair.value[:-1] + b"?"})
-    with pytest.raises(LogDamaged, match="at 3"):
+    with pytest.raises(LogDamaged, match="at position 3"):
         await contents(log)
 
 
@@ -145,6 +145,6 @@ async def test_a_log_of_another_identity_does_not_pass_for_this_one(
     foreign = await other.open()
     await foreign.append(b"a", [])
     await other.put(client, {other.keys.commit(1): pair.value})
-    with pytest.raises(LogDamaged, match="another log"):
+    with pytest.raises(LogDamaged, match="another position or log"):
         await contents(foreign)
     await other.close()

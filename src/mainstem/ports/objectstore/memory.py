@@ -1,4 +1,4 @@
-"""Objects in memory, with faults on demand: what tests put in place of a real store."""
+"""Objects in memory, with faults on demand, for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MemoryObjectStore:
         self._objects: dict[str, tuple[bytes, int]] = {}
         self._put_failures: list[tuple[Exception, bool]] = []
         self.before: Hook | None = (
-            None  # awaited with ("put", key) and so on before every call: delays, races
+            None  # awaited with ("put", key) etc. before every call, for delays and races
         )
 
     def fail_next_put(self, error: Exception) -> None:
@@ -28,7 +28,7 @@ class MemoryObjectStore:
         self._put_failures.append((error, False))
 
     def lose_next_response(self, error: Exception) -> None:
-        """The next put is stored, yet its caller gets the error."""
+        """The next put is stored, but its caller gets the error."""
         self._put_failures.append((error, True))
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:

@@ -1,8 +1,7 @@
-"""An object store that a running server depends on: what it refuses now it may allow again.
+"""Treat a store's refusals as outages while a server runs.
 
-Credentials run out and are renewed, a policy is changed and changed back, a service that gives out keys is away for a
-minute. To whoever sets a server up a refusal is an error at once; to a server at work it is an outage
-like any other, which it waits for the end of.
+Credentials expire and are renewed, a policy changes and changes back, a credential service is down for a minute. At
+start-up a refusal is a configuration error; for a running server it is an outage that will end.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 class RefusalsAsOutages:
-    """Passes calls on. Raises StoreUnreachable, with the same words, where the store raises StoreRefused."""
+    """Passes calls on. Raises StoreUnreachable, with the same text, where the store raises StoreRefused."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner

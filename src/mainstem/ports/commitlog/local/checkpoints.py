@@ -33,8 +33,8 @@ VERSION = 1
 COMPRESSED = 1
 SUFFIX = ".ckpt"
 _DIGITS = 20
-_COMPRESSED_FROM_BYTES = 4096  # below this it saves nothing worth the call
-_LEVEL = 1  # the state is mostly arrays: level 1 takes nearly all there is to gain
+_COMPRESSED_FROM_BYTES = 4096  # below this, compression saves too little
+_LEVEL = 1  # the state is mostly arrays: higher levels gain little
 
 
 class LocalCheckpoints:
@@ -46,14 +46,14 @@ class LocalCheckpoints:
         self._keep = keep
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Store durably, then forget all but the newest few."""
+        """Store durably, then delete all but the newest few."""
         write_whole(self._files, self.path(checkpoint.position), _pack(checkpoint))
         for position in self.positions()[: -self._keep]:
             with contextlib.suppress(FileNotFoundError):
                 self._files.unlink(self.path(position))
 
     def load(self) -> Checkpoint | None:
-        """The newest one that is whole. Raises NewerVersion."""
+        """The newest intact one. Raises NewerVersion."""
         for position in reversed(self.positions()):
             found = self.read(position)
             if found is not None:
@@ -61,11 +61,11 @@ class LocalCheckpoints:
         return None
 
     def newest_position(self) -> int:
-        """The highest position a checkpoint was ever saved for, 0 if none: all before it was durable."""
+        """The highest position that has a checkpoint file, 0 if none: everything before it was durable."""
         return max(self.positions(), default=0)
 
     def positions(self) -> list[int]:
-        """Of every checkpoint file there is, whole or not, rising."""
+        """Of every checkpoint file, intact or not, rising."""
         found = []
         for name in self._files.listdir(self._directory):
             stem = name.removesuffix(SUFFIX)
@@ -74,10 +74,10 @@ class LocalCheckpoints:
         return sorted(found)
 
     def read(self, position: int) -> Checkpoint | None:
-        """The checkpoint of that position if it is whole. Raises NewerVersion."""
+        """The checkpoint of that position if it is intact. Raises NewerVersion."""
         try:
             file = self._files.open(self.path(position))
-        except FileNotFoundError:  # a newer one took its place since it was listed
+        except FileNotFoundError:  # deleted since it was listed
             return None
         try:
             found = read_checkpoint(file)
@@ -90,7 +90,7 @@ class LocalCheckpoints:
 
 
 def read_checkpoint(file: File) -> Checkpoint | None:
-    """What a checkpoint file holds if it is whole. Raises NewerVersion."""
+    """The checkpoint in a file if it is intact. Raises NewerVersion."""
     header = read_up_to(file, 0, HEADER.size)
     if len(header) < HEADER.size:
         return None
@@ -98,7 +98,7 @@ def read_checkpoint(file: File) -> Checkpoint | None:
     if magic != MAGIC or crc32c(memoryview(header)[:-4]) != crc:
         return None
     if version > VERSION:
-        raise NewerVersion(f"{file.path} is of version {version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"{file.path} has version {version}: upgrade this Mainstem to read it")
     if length > file.size() - HEADER.size:
         return None
     stored = bytes(read_up_to(file, HEADER.size, length))

@@ -1,10 +1,10 @@
-"""Cold objects: sealed WAL files that are in an object store, and here by a note alone. Version 1, little-endian.
+"""Cold objects: sealed WAL files that are in an object store, with a note on this disk. Version 1, little-endian.
 
-In the store a file lies in parts of `STORE_OBJECT_BYTES_MAX`, `tiers/<log id>/<20 digits number>-<token>/<part>`, byte
-for byte. `tiers/<log id>/owner` stands there as long as anything of the log does.
+The store holds the bytes of a file in parts of `STORE_OBJECT_BYTES_MAX`, as
+`tiers/<log id>/<20 digits number>-<token>/<part>`. `tiers/<log id>/owner` exists as long as anything of the log does.
 
-A note, `cold/<20 digits number>.cold`, keeps the file's index on this disk, so that neither a start nor a look-up has
-to ask the store. One that is damaged or missing is made again from the file in the store.
+A note, `cold/<20 digits number>.cold`, keeps the file's index on this disk, so that neither a start nor a look-up asks
+the store. A damaged or missing note is made again from the file in the store.
 
 | field    | type | meaning                                                |
 |----------|------|--------------------------------------------------------|
@@ -32,13 +32,13 @@ from crc32c import crc32c
 from mainstem import events
 from mainstem.errors import LogDamaged, NewerVersion, NotFound, ObjectMissing, StoreRefused, Unavailable
 from mainstem.metrics import Metric
-from mainstem.ports.blocking import BlockingCalls
 from mainstem.ports.commitlog.local import segments
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import COLD, TEMPORARY_SUFFIX
 from mainstem.ports.commitlog.port import LogObject, Piece
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.files import Files, make_directories, read_up_to, write_temporary
+from mainstem.ports.loop_thread import LoopThread
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -48,6 +48,7 @@ VERSION = 1
 SUFFIX = ".cold"
 TIERS = "tiers"
 _COVERED = 16  # the crc covers what comes after it
+_RESTORE = "restore its parts from the store's versions"
 _log = events.named("tiers")
 
 
@@ -72,9 +73,9 @@ class ColdObjects:
         self._log = log
         self._store = store
         self._parts = Parts(store)
-        self._blocking = BlockingCalls("mainstem-cold")
+        self._blocking = LoopThread("the log is closed", name="mainstem-cold", left_over_wait_s=0)
         self._known: dict[int, ColdObject] = {}
-        self.missing: set[int] = set()  # objects that the store did not have when they were last read
+        self.missing: set[int] = set()  # objects that the store lacked when they were last read
         self._survey()
 
     def __contains__(self, number: int) -> bool:
@@ -94,28 +95,28 @@ class ColdObjects:
         return [self._path(number) for number in sorted(self._known)]
 
     def metrics(self) -> list[Metric]:
-        """Of the cache in front of the store, if there is one."""
+        """Of the cache, if there is one."""
         return self._store.metrics() if isinstance(self._store, CachedObjectStore) else []
 
-    # Reading. All of it blocks: call it on a thread.
+    # Reading. All of this blocks: call it on a thread.
 
     def read(self, number: int, start: int, length: int) -> bytearray:
         """Raises ObjectMissing if the store has lost it, FileNotFoundError if it was dropped, Unavailable."""
         cold = self._found(number)
         try:
-            content = bytearray(self._blocking.run(self._ranged(cold, start, length)))
+            content = bytearray(self._blocking.call(self._ranged(cold, start, length)))
             self.missing.discard(number)
             return content
         except NotFound as error:
             if number not in self._known:
                 raise FileNotFoundError(f"object {number} was dropped") from error
             self.missing.add(number)
-            raise ObjectMissing(f"the object store has lost object {number} of the log: {error}") from error
-        except StoreRefused as error:  # once somebody has set it right, the same read succeeds
+            raise ObjectMissing(f"the object store has lost object {number}: {error}") from error
+        except StoreRefused as error:  # the same read succeeds once the operator has fixed it
             raise Unavailable(str(error)) from error
 
     def index(self, number: int) -> bytes:
-        """From the note, or else from the store. Raises LogDamaged, ObjectMissing, Unavailable."""
+        """From the note, otherwise from the store. Raises LogDamaged, ObjectMissing or Unavailable."""
         cold = self._found(number)
         noted = read_note(self._files, self._path(number), self._log, number)
         if noted is not None and noted[0] == cold:
@@ -123,16 +124,16 @@ class ColdObjects:
         return self.fetch(number, cold.token, cold.size_bytes)
 
     def fetch(self, number: int, token: bytes, size_bytes: int) -> bytes:
-        """Make the note again from what is in the store. Returns the index."""
+        """Make the note again from the store. Returns the index."""
         try:
-            cold, index = self._blocking.run(self._from_store(number, token, size_bytes))
+            cold, index = self._blocking.call(self._from_store(number, token, size_bytes))
         except NotFound as error:
-            raise ObjectMissing(f"the object store has lost object {number} of the log: {error}") from error
+            raise ObjectMissing(f"the object store has lost object {number}: {error}") from error
         self.add(cold, index)
         return index
 
     async def distrust(self, number: int, start: int, length: int) -> None:
-        """Have these bytes read from the store the next time."""
+        """Read these bytes from the store next time."""
         if isinstance(self._store, CachedObjectStore):
             for piece in self.pieces(number, [(start, length)]):
                 await self._store.forget(piece.key)
@@ -150,7 +151,7 @@ class ColdObjects:
     # Changes
 
     def add(self, cold: ColdObject, index: bytes) -> None:
-        """Note the object durably. Blocks."""
+        """Write the object's note durably. Blocks."""
         make_directories(self._files, self._folder)
         path = self._path(cold.number)
         staged = path.with_suffix(TEMPORARY_SUFFIX)
@@ -185,7 +186,7 @@ class ColdObjects:
     def _found(self, number: int) -> ColdObject:
         cold = self._known.get(number)
         if cold is None:
-            raise FileNotFoundError(f"object {number} was dropped or never was")
+            raise FileNotFoundError(f"object {number} was dropped or never existed")
         return cold
 
     async def _ranged(self, cold: ColdObject, start: int, length: int) -> bytes:
@@ -198,13 +199,13 @@ class ColdObjects:
         raw = await self._ranged(described, footer_at, segments.FOOTER_BYTES)
         footer = segments.unpack_footer(raw, size_bytes, self._log, number)
         if footer is None:
-            raise LogDamaged(f"object {number} of the log is damaged in the object store")
+            raise LogDamaged(f"the footer of object {number} is damaged in the object store: {_RESTORE}")
         tail = await self._ranged(described, footer.index_a, footer_at - footer.index_a)
         for at in (0, footer.index_b - footer.index_a):
             found = segments.unpack_index(tail[at:], self._log, number)
             if found is not None:
                 return ColdObject(number, footer.first, footer.end, size_bytes, token), found[0]
-        raise LogDamaged(f"object {number} of the log has no whole index in the object store")
+        raise LogDamaged(f"the index of object {number} is damaged in the object store: {_RESTORE}")
 
     def _packed(self, cold: ColdObject, index: bytes) -> bytes:
         facts = (self._log.low, cold.number, cold.first, cold.end, cold.size_bytes, cold.token)
@@ -216,34 +217,34 @@ class ColdObjects:
 
 
 def tier_folder(log: LogId, number: int, token: bytes) -> str:
-    """What the keys of an object's parts begin with."""
+    """The prefix of the keys of an object's parts."""
     return f"{TIERS}/{log.whole.hex()}/{number:020d}-{token.hex()}"
 
 
 def owner_key(log: LogId) -> str:
-    """Where a store says that objects of a log are there."""
+    """The key that says that a store holds objects of the log."""
     return f"{TIERS}/{log.whole.hex()}/owner"
 
 
 def note_numbers(files: Files, folder: Path) -> list[int]:
-    """Of every note in the folder, whole or not."""
+    """Of every note in the folder, intact or not."""
     names = files.listdir(folder) if files.exists(folder) else []
     stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
     return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
 
 
 def read_notes(files: Files, folder: Path, log: LogId) -> Iterator[tuple[ColdObject, bytes]]:
-    """Every note that is whole, by number. Raises NewerVersion."""
+    """Every intact note, by number. Raises NewerVersion."""
     for number in note_numbers(files, folder):
         noted = read_note(files, folder / f"{number:020d}{SUFFIX}", log, number)
         if noted is None:
-            _log.warning("the note of a cold object is damaged", folder=str(folder), number=number)
+            _log.warning("cold note damaged", folder=str(folder), number=number)
         else:
             yield noted
 
 
 def read_note(files: Files, path: Path, log: LogId, number: int) -> tuple[ColdObject, bytes] | None:
-    """What a note says, and the index, if it is whole. Raises NewerVersion."""
+    """The note's object and index, if the note is intact. Raises NewerVersion."""
     try:
         file = files.open(path)
     except FileNotFoundError:
@@ -258,7 +259,7 @@ def read_note(files: Files, path: Path, log: LogId, number: int) -> tuple[ColdOb
     if magic != MAGIC or crc32c(memoryview(raw)[_COVERED:]) != crc:
         return None
     if version > VERSION:
-        raise NewerVersion(f"{path} is of version {version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"{path} has version {version}: upgrade this Mainstem to read it")
     if low != log.low or noted != number:
         return None
     return ColdObject(number, first, end, size, token), raw[HEAD.size :]

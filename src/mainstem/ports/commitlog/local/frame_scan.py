@@ -1,4 +1,4 @@
-"""Finding frames where the chain from one to the next is broken: by their magic, alignment and checksum."""
+"""Find frames where the chain from one to the next is broken: by magic, alignment and checksum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAIL_MAGIC_AT = TAIL_BYTES - 4  # inside the tail
 
 
 def find_frames(file: File, start: int, size: int, log: int, above: int) -> Iterator[Frame]:
-    """Every whole copy of a frame past position `above`, by place. One frame may come twice."""
+    """Every intact copy of a frame past position `above`, by offset. One frame may come twice."""
     for at, is_tail in _marks(file, start, size):
         if is_tail:
             found = frames.read_trailing(file, at, log)
@@ -33,7 +33,7 @@ def find_frames(file: File, start: int, size: int, log: int, above: int) -> Iter
 def find_tail_of(
     file: File, start: int, size: int, log: int, position: int
 ) -> tuple[Frame, bytearray] | None:
-    """The frame that starts at `start` and takes `position`, known by its trailing copy alone."""
+    """The frame at `start` with `position`, from its trailing copy alone."""
     for at, is_tail in _marks(file, start, size):
         if is_tail:
             found = frames.read_trailing(file, at, log)
@@ -43,13 +43,13 @@ def find_tail_of(
 
 
 def _marks(file: File, start: int, size: int) -> Iterator[tuple[int, bool]]:
-    """Where heads (False) and tails (True) may stand: an aligned magic, nothing more is known."""
+    """Where heads (False) and tails (True) may be: an aligned magic, not yet checked."""
     base = start & -ALIGN
     while base < size:
         window = read_up_to(file, base, min(_WINDOW_BYTES, size - base))
         if not window:
             return
-        if _ZEROS.startswith(window):  # most of what follows the end: a regex would take a second for it
+        if _ZEROS.startswith(window):  # most of the space after the end: a regex would take a second for it
             base += len(window)
             continue
         for match in _MAGIC.finditer(window):

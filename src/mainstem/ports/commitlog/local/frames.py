@@ -1,7 +1,7 @@
 """A frame: one commit on disk. Version 1, little-endian, starts 8-byte aligned.
 
-The entry stands before and after the payload, each time with all the facts, so either copy alone tells where
-the frame starts, how long it is and what it says.
+The entry comes before and after the payload, each time with all the facts. So either copy alone tells where the frame
+starts, how long it is and what it says.
 
 | part    | bytes          | meaning                                             |
 |---------|----------------|-----------------------------------------------------|
@@ -63,7 +63,7 @@ _TAIL_CRC = struct.Struct("<II")
 
 
 class Frame(NamedTuple):
-    """Where a frame lies in its segment, and what it says about itself."""
+    """Where a frame is in its segment, and what its header says."""
 
     start: int
     position: int
@@ -113,7 +113,7 @@ def leading_copy(frame: Frame, entry: Buffer, log: int) -> bytes:
 
 
 def trailing_copy(frame: Frame, entry: Buffer, log: int) -> bytes:
-    """Entry, padding and tail: what stands after the payload."""
+    """Entry, padding and tail: what follows the payload."""
     padding = frame.tail_start - frame.payload_end - frame.entry_length
     body = b"".join((entry, bytes(padding), facts(frame, log)))
     return body + _TAIL_CRC.pack(crc32c(body), TAIL_MAGIC)
@@ -129,10 +129,10 @@ def encode(
     synced: int,
     crc: int | None = None,
 ) -> tuple[Frame, list[Buffer]]:
-    """A commit as buffers ready to be written at `start`. `crc`: that of the slices in a row, if it is known."""
+    """A commit as buffers to write at `start`. `crc`: CRC32C of the joined slices, if known."""
     payload_bytes = sum(map(len, slices))
     if len(entry) > limits.ENTRY_BYTES_MAX or payload_bytes > _U4_MAX:
-        raise TooLarge(f"a commit of {len(entry)} + {payload_bytes} bytes is over the limit of the log")
+        raise TooLarge(f"a commit of {len(entry)} + {payload_bytes} bytes exceeds the limit of the log")
     payload: Sequence[Buffer] = slices
     small = payload_bytes <= limits.FRAME_JOINED_BYTES_MAX
     if len(slices) > 1 and (small or payload_bytes <= limits.SLICE_JOINED_BYTES_MAX * len(slices)):
@@ -147,7 +147,7 @@ def encode(
 
 
 def read_leading(file: File, at: int, size: int, log: int) -> tuple[Frame, bytearray] | None:
-    """The frame whose head is at `at`, with its entry, if that copy is whole."""
+    """The frame whose head is at `at`, with its entry, if that copy is intact."""
     head = read_up_to(file, at, HEAD_BYTES)
     if len(head) < HEAD_BYTES:
         return None
@@ -165,7 +165,7 @@ def read_leading(file: File, at: int, size: int, log: int) -> tuple[Frame, bytea
 
 
 def read_trailing(file: File, at: int, log: int) -> tuple[Frame, bytearray] | None:
-    """The frame whose tail is at `at`, with its entry, if that copy is whole."""
+    """The frame whose tail is at `at`, with its entry, if that copy is intact."""
     tail = read_up_to(file, at, TAIL_BYTES)
     if len(tail) < TAIL_BYTES:
         return None
@@ -174,7 +174,7 @@ def read_trailing(file: File, at: int, log: int) -> tuple[Frame, bytearray] | No
     )
     if magic != TAIL_MAGIC or found_log != log:
         return None
-    # Alignment of the start is what makes the padding, and with it the start, unambiguous.
+    # The start is aligned, which makes the padding, and so the start, unambiguous.
     start = at - aligned(HEAD_BYTES + 2 * entry_length + payload_length)
     frame = Frame(start, position, synced, entry_length, payload_length, payload_crc)
     if start < 0 or frame.tail_start != at:

@@ -1,4 +1,4 @@
-"""What a data directory is: the FORMAT file, JSON with the format version, the log id and a checksum."""
+"""The FORMAT file of a data directory: JSON with the format version, the log id and a checksum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class LogId:
-    """Random, and in every frame, so that bytes of another log are never taken for this one's."""
+    """Random, and in every frame, so that bytes of another log are never mistaken for this one's."""
 
     whole: bytes  # 16 bytes
 
@@ -40,14 +40,14 @@ class _Format(msgspec.Struct):
 
 
 def write_format(files: Files, directory: Path, log: LogId) -> None:
-    """Durably and whole, or not at all."""
+    """Durably and atomically."""
     text = log.whole.hex()
     body = msgspec.json.encode(_Format(VERSION, text, _crc(VERSION, text)))
     write_whole(files, directory / FORMAT, [body + b"\n"])
 
 
 def read_format(files: Files, directory: Path) -> LogId | None:
-    """The log id, None if the file is missing or damaged. Raises NewerVersion."""
+    """The log id; None if the file is missing or damaged. Raises NewerVersion."""
     path = directory / FORMAT
     try:
         file = files.open(path)
@@ -63,7 +63,7 @@ def read_format(files: Files, directory: Path) -> LogId | None:
     except (msgspec.DecodeError, ValueError):
         return None
     if found.version > VERSION:
-        raise NewerVersion(f"{path} is of version {found.version}: upgrade this Mainstem to open {directory}")
+        raise NewerVersion(f"{path} has version {found.version}: upgrade this Mainstem to open {directory}")
     if len(log) != _ID_BYTES or found.crc != _crc(found.version, found.log):
         return None
     return LogId(log)

@@ -1,4 +1,4 @@
-"""Names inside a local log's directory; local.py says what each is."""
+"""Names inside a local log's directory; log.py describes each."""
 
 from __future__ import annotations
 

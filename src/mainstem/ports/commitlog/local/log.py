@@ -6,12 +6,12 @@
 | LOCK                              | held (flock) by the process that owns the directory; its pid   |
 | wal/<20 digits number>.wal        | segments, see segments.py and frames.py                        |
 | checkpoints/<20 digits>.ckpt      | checkpoints by position, see checkpoints.py                    |
-| cold/<20 digits number>.cold      | what is in an object store instead, see cold.py                |
-| SUSPECT                           | an fsync failed: what was written may be missing, same boot or not |
-| quarantine/                       | copies of bytes that recovery had to cut; never read again     |
+| cold/<20 digits number>.cold      | notes of objects in an object store, see cold.py               |
+| SUSPECT                           | an fsync failed: writes may be missing, even without a reboot  |
+| quarantine/                       | copies of bytes that recovery cut; never read again            |
 
-Three threads: commits are written on one (small ones on the loop itself, see `Shortcut`), fsyncs run on
-another beside it, and the third does what nobody waits for (seals, drops, checkpoints).
+Three threads: one writes commits (the loop itself writes small ones, see `Shortcut`), one syncs, and one does the work
+that no caller waits for (seals, drops, checkpoints).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LocalCommitLog:
         self._write_lane = SerialExecutor("mainstem-write")
         self._sync_lane = SerialExecutor("mainstem-sync")
         self._chore_lane = SerialExecutor("mainstem-chores")
-        self._syncing = threading.Lock()  # on the sync lane, or behind a write on the other one
+        self._syncing = threading.Lock()  # on the sync thread, or after a write on the write thread
         self._closed = False
 
     @classmethod
@@ -107,7 +107,7 @@ class LocalCommitLog:
         checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
         prepare_ahead: bool = True,
     ) -> Self:
-        """Take the directory, creating it if need be, and recover it.
+        """Lock the directory, create it if needed, and recover it.
 
         Raises DirectoryLocked, DirectoryUnusable, NewerVersion, LogDamaged or NoSpace."""
         return await asyncio.to_thread(
@@ -153,21 +153,21 @@ class LocalCommitLog:
 
     @property
     def synced(self) -> int:
-        """The position below which all is known durable."""
+        """The position below which all is known to be durable."""
         return self._synced
 
     @property
     def recovered(self) -> RecoveryReport:
-        """What opening the log found and did."""
+        """What recovery found and did."""
         return self._recovered
 
     @property
     def suspect(self) -> bool:
-        """Whether an fsync failed in an earlier life, so that what was written then may be missing."""
+        """Whether an fsync failed in an earlier process, so that what it wrote may be missing."""
         return self._files.exists(self._directory / SUSPECT)
 
     async def clear_suspicion(self) -> None:
-        """The ledger has taken the failure into account."""
+        """The ledger has recorded the failure."""
         await self._chore_lane.run(self._clear_suspicion)
 
     def _clear_suspicion(self) -> None:
@@ -177,7 +177,7 @@ class LocalCommitLog:
     async def append(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
         """Write one commit. Raises NoSpace (nothing was written) or ReadOnly.
 
-        If the caller is cancelled the commit may be written all the same."""
+        A commit whose caller was cancelled may still be written."""
         placement = self._append_quickly(entry, slices, crc)
         if placement is not None:
             return placement
@@ -189,12 +189,12 @@ class LocalCommitLog:
         placement = self._append_quickly(entry, slices, crc)
         if placement is not None:
             return placement, None
-        if not self._sync_lane.idle:  # it has older commits to sync: the write need not wait for them
+        if not self._sync_lane.idle:  # it syncs older commits: the write need not wait for them
             return await self.append(entry, slices, crc), None
         return await self._write_lane.run(lambda: self._append_synced(entry, slices, crc))
 
     def _append_quickly(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None) -> Placement | None:
-        """Here and now, if that is likely to be quick."""
+        """On the event loop, if that is likely to be fast."""
         size = len(entry) + sum(map(len, slices))
         if self._write_lane.idle and self._shortcut.open(size) and self._writer.has_room(size):
             with self._shortcut:
@@ -210,7 +210,7 @@ class LocalCommitLog:
         return placement, time.perf_counter() - began
 
     async def sync(self) -> int:
-        """Make everything written so far durable. Raises ReadOnly, from then on for good."""
+        """Make everything written so far durable. Raises ReadOnly, permanently."""
         return await self._sync_lane.run(self._sync)
 
     def _sync(self) -> int:
@@ -223,7 +223,7 @@ class LocalCommitLog:
         return self._reader.follow(position)
 
     def read(self, object: int, start: int, length: int) -> bytearray:
-        """Payload bytes, fresh and writable. Blocks: call it on a thread. FileNotFoundError if dropped."""
+        """Payload bytes in a new, writable buffer. Blocks: call it on a thread. Raises FileNotFoundError if dropped."""
         return self._reader.read(object, start, length)
 
     async def roll(self) -> None:
@@ -237,7 +237,7 @@ class LocalCommitLog:
         segment = self._segment(object)
         invariant(object != self._writer.current_number, "only a finished object is sealed: roll first")
         if self._synced < segment.end:
-            # A sealed object says that all up to its end is durable, so all before it must be first.
+            # A seal says that everything up to its end is durable, so make it durable first.
             await self.sync()
         await self._chore_lane.run(lambda: self._seal(segment, index))
 
@@ -258,7 +258,7 @@ class LocalCommitLog:
             file.close()
 
     def read_index(self, object: int) -> bytes:
-        """The index of a sealed object. Blocks: call it on a thread. LogDamaged if no copy is whole."""
+        """The index of a sealed object. Blocks: call it on a thread. Raises LogDamaged if no copy is intact."""
         return self._reader.read_index(object)
 
     def url(self, object: int) -> str | None:
@@ -270,9 +270,9 @@ class LocalCommitLog:
         return []
 
     def link_files(self, into: Path) -> list[tuple[Path, int]]:
-        """Link the files that hold the log up to `end` into another folder of the same disk, where nothing drops them.
+        """Hard-link the files that hold the log up to `end` into another folder of the same disk, where they stay.
 
-        Returns their paths below it, and how much of each belongs to this moment: the last ones still grow."""
+        Returns their paths below it, and how many bytes of each belong to this moment: the last ones still grow."""
         found = [Path(FORMAT), *(self._checkpoints.path(at) for at in self._checkpoints.positions())]
         lengths = {path.relative_to(self._directory) if path.is_absolute() else path: -1 for path in found}
         for segment in self._segments.values():
@@ -286,13 +286,13 @@ class LocalCommitLog:
             make_directories(self._files, (into / path).parent)
             try:
                 self._files.link(self._directory / path, into / path)
-            except FileNotFoundError:  # replaced or dropped just now
+            except FileNotFoundError:  # replaced or dropped meanwhile
                 continue
             linked.append((path, length if length >= 0 else _size(self._files, into / path)))
         return linked
 
     async def distrust(self, object: int, start: int, length: int) -> None:
-        """Nothing is kept of what was read."""
+        """There is no cache."""
 
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
@@ -315,16 +315,16 @@ class LocalCommitLog:
             self._files.fsync_dir(self._wal)
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint durably and forget all but the newest few. It may hold synced commits only."""
+        """Store a checkpoint of synced commits durably and delete all but the newest few."""
         invariant(checkpoint.position <= self._synced, "a checkpoint is never ahead of what is durable")
         await self._chore_lane.run(lambda: self._checkpoints.save(checkpoint))
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole."""
+        """The newest intact checkpoint."""
         return self._reader.load_checkpoint()
 
     async def close(self) -> None:
-        """Sync, give the space allocated ahead back and release the directory. Idempotent."""
+        """Sync, release the preallocated space and unlock the directory. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -346,19 +346,19 @@ class LocalCommitLog:
     def _segment(self, number: int) -> Segment:
         segment = self._segments.get(number)
         if segment is None:
-            raise FileNotFoundError(f"{segment_path(self._wal, number)} was dropped or never was")
+            raise FileNotFoundError(f"{segment_path(self._wal, number)} was dropped or never existed")
         return segment
 
 
 def _remove_temporaries(files: Files, directory: Path) -> None:
-    """Files that were being written when the process ended; they never got their name."""
+    """Files that an earlier process did not finish writing."""
     for name in files.listdir(directory):
         if name.endswith(TEMPORARY_SUFFIX):
             files.unlink(directory / name)
 
 
 def _identify(files: Files, directory: Path) -> LogId:
-    """The log's id. A damaged FORMAT file is written again from what the segments say."""
+    """The log's id. A damaged FORMAT file is rewritten from the segment headers."""
     log = identity.read_format(files, directory)
     if log is not None:
         return log

@@ -1,4 +1,4 @@
-"""Read-only WAL files kept open: the least recently used ones give way."""
+"""WAL files kept open for reading; the least recently used are closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainstem.ports.files import File, Files
 
 
 class _Shared:
-    """An open file and how many are reading it; closed by the last one once it was given up."""
+    """An open file and its number of readers; once retired, the last reader closes it."""
 
     __slots__ = ("file", "readers", "retired")
 
@@ -25,7 +25,7 @@ class _Shared:
 
 
 class OpenFiles:
-    """Thread-safe. A file is never closed under a reader: its number could be another file's by then."""
+    """Thread-safe. A file is never closed under a reader: its descriptor could belong to another file by then."""
 
     def __init__(self, files: Files, wal: Path) -> None:
         self._files = files

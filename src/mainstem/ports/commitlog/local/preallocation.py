@@ -1,4 +1,4 @@
-"""The next segment, made ready on a thread of its own while the current one fills."""
+"""Allocate the next segment on a thread while the current one fills."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from mainstem.ports.files import File, Files, write_all
 class Preallocation:
     """Creates a segment file, allocates and zeroes it, and makes that durable.
 
-    Zeroed blocks keep a later fdatasync from having to write file metadata. They are zeroed at a pace, since
-    every byte then goes to disk twice: a log that fills its files faster than that is short of bandwidth, not
-    of short syncs. Whoever takes the file waits for one step at most. A preparation that fails only means
-    that the file is made when it is needed."""
+    With zeroed blocks a later fdatasync need not write file metadata. Zeroing is slowed down, since every byte then
+    goes to disk twice: a log that fills files faster than that needs bandwidth, not short syncs. `take` waits for one
+    step at most. If preallocation fails, the file is made when it is needed."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Preallocation:
         self._thread.start()
 
     def take(self) -> tuple[File, bool] | None:
-        """The file, and whether its name is durable. None if it could not be made."""
+        """The file, and whether its name is durable. None if it could not be created."""
         self._created.wait()
         with self._step:
             if self._bug is not None:
@@ -56,11 +55,11 @@ class Preallocation:
             return (self._file, self._durable) if self._file is not None else None
 
     def finish(self) -> None:
-        """Wait until the file is let go of; only then may the taker close it."""
+        """Wait until the thread is done with the file; only then may its new owner close it."""
         self._thread.join()
 
     def discard(self) -> None:
-        """Give the file up if nobody took it."""
+        """Remove the file if nobody took it."""
         with self._step:
             unwanted = not self._taken.is_set()
             self._taken.set()
@@ -75,7 +74,7 @@ class Preallocation:
             with self._step:
                 if not self._taken.is_set():
                     self._remove()
-        except Exception as error:  # noqa: BLE001 - raised again where the file is taken
+        except Exception as error:  # noqa: BLE001 - `take` raises it
             self._bug = error
         finally:
             self._created.set()
@@ -99,7 +98,7 @@ class Preallocation:
         self._make_durable(self._file)
 
     def _make_durable(self, file: File) -> None:
-        """Without the lock: an append may take the file meanwhile and write to it."""
+        """Without the lock: an append may take the file and write to it meanwhile."""
         if self._taken.is_set():
             return
         try:
@@ -109,7 +108,7 @@ class Preallocation:
             with self._step:
                 taken = self._taken.is_set()
             if taken:
-                # The kernel tells of lost pages once. They may be the taker's, whose own sync would succeed.
+                # The kernel reports lost pages once. They may be the new owner's, whose own sync would then succeed.
                 self._on_sync_failure(error)
             raise
         self._durable = True

@@ -1,4 +1,4 @@
-"""Reading a local log: following commits, payload bytes and indexes. Shared by the owner and by readers."""
+"""Read a local log: follow commits, read payloads and indexes. For the owner and for readers beside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mainstem.ports.files import Files, OsFiles, read_up_to
 
 
 class LogReader:
-    """The segments of a log as far as they are known; never writes to them."""
+    """The known segments of a log. Never writes to them."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LogReader:
 
     @property
     def end(self) -> int:
-        """One past the last commit there is to read."""
+        """One past the last readable commit."""
         return max((segment.end for segment in self._segments.values()), default=0)
 
     async def follow(self, position: int) -> AsyncIterator[list[Committed]]:
@@ -61,7 +61,7 @@ class LogReader:
                         yield chunk
 
     def read(self, object: int, start: int, length: int) -> bytearray:
-        """Payload bytes, fresh and writable. Raises FileNotFoundError if the object was dropped."""
+        """Payload bytes in a new, writable buffer. Raises FileNotFoundError if the object was dropped."""
         with self._open.reading(object) as file:
             found = read_up_to(file, start, length)
         if len(found) != length:
@@ -71,7 +71,7 @@ class LogReader:
         return found
 
     def read_index(self, object: int) -> bytes:
-        """The index of a sealed object, from whichever copy is whole. Raises LogDamaged."""
+        """The index of a sealed object, from either copy. Raises LogDamaged."""
         with self._open.reading(object) as file:
             footer = segments.read_footer(file, self._log, object)
             for at in (footer.index_a, footer.index_b) if footer else ():
@@ -79,8 +79,8 @@ class LogReader:
                 if found is not None:
                     return found[0]
         raise LogDamaged(
-            f"{self._path(object)} has no whole index: run `mainstem check --data-dir {self._directory}`, "
-            "and restore the file from a backup"
+            f"both copies of the index in {self._path(object)} are damaged: "
+            f"run `mainstem check --data-dir {self._directory}`, and restore the file from a backup"
         )
 
     def objects(self) -> list[LogObject]:
@@ -89,11 +89,11 @@ class LogReader:
         return [segment.described() for _, segment in known if segment.end > segment.first]
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole."""
+        """The newest intact checkpoint."""
         return self._checkpoints.load()
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint durably and forget all but the newest few."""
+        """Store a checkpoint durably and delete all but the newest few."""
         await asyncio.to_thread(self._checkpoints.save, checkpoint)
 
     async def close(self) -> None:
@@ -103,12 +103,12 @@ class LogReader:
         self._open.close()
 
     def forget(self, number: int) -> None:
-        """The segment is dropped: take no more readers."""
+        """The segment is dropped: accept no more readers."""
         self._segments.pop(number, None)
         self._open.forget(number)
 
     def _segment_of(self, position: int) -> Segment | None:
-        """The segment that holds `position`, None at the tail. Raises LogDamaged if it is missing."""
+        """The segment that holds `position`; None at the tail. Raises LogDamaged if it is missing."""
         later = [segment for segment in self._segments.copy().values() if segment.end > position]
         if not later:
             return None
@@ -121,7 +121,7 @@ class LogReader:
         return segment
 
     def _chunk(self, segment: Segment, walk: SegmentCursor, position: int, end: int) -> list[Committed]:
-        """The next commits at or past `position`. Empty while the walk is still below it."""
+        """The next commits at or past `position`. Empty while the cursor is still below it."""
         found = walk.run(position if walk.position < position else end)
         if not found:
             seen = walk.examine()
@@ -140,13 +140,13 @@ class LogReader:
 
 
 def open_reader(directory: Path, *, files: Files | None = None) -> LogReader:
-    """Read a log beside its owner, without its lock: sealed segments only, which never change.
+    """Read a log without its lock, while its owner runs: sealed segments only, which never change.
 
-    `follow` ends where the first segment that is not sealed starts."""
+    `follow` ends at the first segment that is not sealed."""
     files = files or OsFiles()
     log = identity.read_format(files, directory)
     if log is None:
-        raise DirectoryUnusable(f"{directory} holds no log: its {FORMAT} file is missing or damaged")
+        raise DirectoryUnusable(f"{directory} does not hold a log: its {FORMAT} file is missing or damaged")
     found: dict[int, Segment] = {}
     for name in files.listdir(directory / WAL):
         number = segments.number_of(name)

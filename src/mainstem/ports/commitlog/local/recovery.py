@@ -1,7 +1,7 @@
-"""Making a log usable after whatever happened to it.
+"""Recover a log after a crash or damage.
 
-What was durable is kept or its loss is told; what was never durable may be cut, and then nothing of it stays
-behind to be mistaken for a later commit. Every step can be cut off by a crash and be taken again.
+What was durable is kept, or its loss is reported. What was never durable may be cut; nothing of it remains that could
+be mistaken for a later commit. Every step can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mainstem.ports.files import File, Files, read_up_to, write_all, write_tempo
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening the log found and did."""
+    """What recovery found and did."""
 
-    cut_bytes: int = 0  # at the end: a torn write, or what was written out of order and never durable
-    quarantined: list[Path] = field(default_factory=list)  # copies of whole commits that had to be cut
-    damaged_positions: list[int] = field(
-        default_factory=list
-    )  # commits with a payload that fails its checksum
-    repaired_copies: int = 0  # entries, headers and footers written again from their other copy
+    cut_bytes: int = (
+        0  # at the end: a torn write, or writes that went to disk out of order and were never durable
+    )
+    quarantined: list[Path] = field(default_factory=list)  # copies of intact commits that had to be cut
+    damaged_positions: list[int] = field(default_factory=list)  # commits whose payload fails its checksum
+    repaired_copies: int = 0  # entries, headers and footers rewritten from their other copy
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class RecoveredSegments:
 
 @dataclass(slots=True)
 class _Break:
-    """Where the chain of positions is broken although whole frames follow."""
+    """Where the chain of positions breaks although intact frames follow."""
 
     index: int  # in the survey
     at: int
@@ -57,11 +57,11 @@ class Recovery:
         self._wal = directory / WAL
         self._quarantine = directory / QUARANTINE
         self._log = log
-        self._checkpoint_position = checkpoint_position  # all before it was durable
+        self._checkpoint_position = checkpoint_position  # everything before it was durable
         self._report = RecoveryReport()
 
     def run(self) -> RecoveredSegments:
-        """Raises LogDamaged, before anything is changed, if something durable is gone."""
+        """Raises LogDamaged, before it changes anything, if something durable is lost."""
         found = survey(self._files, self._wal, self._log)
         gap = self._link(found)
         if gap is not None:
@@ -81,7 +81,7 @@ class Recovery:
         return RecoveredSegments(known, current, end, self._report)
 
     def _link(self, found: list[SegmentScan]) -> _Break | None:
-        """Check that positions go on from file to file; settle frames that only their followers decide."""
+        """Check that positions continue from file to file; decide frames that need to know what follows them."""
         present = {one.number for one in found}
         previous: SegmentScan | None = None
         previous_index = 0
@@ -94,7 +94,7 @@ class Recovery:
                 dropped = any(n not in present for n in range(previous.number + 1, one.number))
                 if one.first < previous.end:
                     raise LogDamaged(
-                        f"{self._path(one)} starts at position {one.first}, though the file before ends at "
+                        f"{self._path(one)} starts at position {one.first}, but the file before it ends at "
                         f"{previous.end}: {self._advice()}"
                     )
                 if one.first > previous.end and not dropped:
@@ -117,7 +117,7 @@ class Recovery:
         return previous.end
 
     def _settle(self, one: SegmentScan, frame: Frame, *, followed: bool) -> None:
-        """A whole entry, a damaged payload and no second copy: torn if it was written last, else damaged."""
+        """An intact entry, a damaged payload and no second copy: torn if it was written last, otherwise damaged."""
         one.doubtful = None
         if not followed and self._checkpoint_position <= frame.position:
             return
@@ -126,7 +126,7 @@ class Recovery:
         one.data_end = frame.end
 
     def _refuse_if_durable(self, found: list[SegmentScan], gap: _Break) -> None:
-        """A gap below what was once synced is damage, and starting would hide it."""
+        """A gap below what was synced is damage; to start would hide it."""
         durable = self._checkpoint_position
         for frame in found[gap.index].beyond:
             durable = max(durable, frame.synced)
@@ -139,7 +139,7 @@ class Recovery:
             lost_end = next_frame.position if next_frame else durable
             raise LogDamaged(
                 f"{self._path(broken)} is damaged from byte {gap.at} to {byte_end} in both copies: positions "
-                f"{gap.position} to {lost_end - 1} were durable and cannot be read. {self._advice()}"
+                f"{gap.position} to {lost_end - 1} were durable and cannot be read: {self._advice()}"
             )
 
     def _highest_synced(self, one: SegmentScan) -> int:
@@ -151,7 +151,7 @@ class Recovery:
             file.close()
 
     def _cut(self, found: list[SegmentScan], gap: _Break) -> list[SegmentScan]:
-        """End the log at the gap. What lies after it is copied to quarantine first, then removed durably."""
+        """End the log at the gap: copy what follows to quarantine, then remove it durably."""
         broken, later = found[gap.index], found[gap.index + 1 :]
         if broken.beyond:
             self._set_aside(broken, gap.at, max(frame.end for frame in broken.beyond))
@@ -192,7 +192,7 @@ class Recovery:
         return self._quarantine / f"{stem}-{copy}.wal"
 
     def _end_of(self, found: list[SegmentScan]) -> int:
-        """The position after the last commit. Raises LogDamaged if a checkpoint is ahead of it."""
+        """One past the last commit. Raises LogDamaged if a checkpoint is ahead of it."""
         kept = [one for one in found if not one.empty]
         named = [one.first for one in found if one.empty and one.first is not None]
         if kept:
@@ -200,19 +200,19 @@ class Recovery:
         elif named:
             end = named[-1]
         elif found and found[-1].number > FIRST_NUMBER:
-            # The files before were dropped, which only a checkpoint of all in them allows.
+            # The files before were dropped, which requires a checkpoint that covers them.
             return self._checkpoint_position
         else:
             end = 0
         if end < self._checkpoint_position:
             raise LogDamaged(
-                f"{self._wal} ends at position {end}, though a checkpoint holds all before "
+                f"{self._wal} ends at position {end}, but a checkpoint covers all before "
                 f"{self._checkpoint_position}: {self._advice()}"
             )
         return end
 
     def _repair(self, one: SegmentScan) -> None:
-        """Write damaged copies again from their whole twins, and make the file durable as it now is."""
+        """Rewrite damaged copies from the intact ones, and make the file durable."""
         if one.sealed:
             return
         file = self._files.open(self._path(one), write=True)
@@ -236,12 +236,12 @@ class Recovery:
             file.close()
 
     def _clear_after(self, file: File, one: SegmentScan) -> None:
-        """Nothing may stand after the last frame that could be taken for one later."""
+        """Remove what follows the last frame: it could be taken for a frame later."""
         if one.litter_bytes:
             file.ftruncate(one.data_end)
 
     def _current(self, found: list[SegmentScan], kept: list[SegmentScan], end: int) -> WritableSegment | None:
-        """The segment that takes the next commit. Files without any commit are removed or become it."""
+        """The segment that takes the next commit. Files without commits are removed, or become it."""
         empty = [one for one in found if one.empty]
         spare = empty.pop() if empty and not kept and end > 0 else None
         for one in empty:
@@ -254,7 +254,7 @@ class Recovery:
         return WritableSegment(newest.segment(), self._files.open(self._path(newest), write=True), named=True)
 
     def _restart(self, spare: SegmentScan, end: int) -> WritableSegment:
-        """The only file there is holds no commit, but it alone tells the position: keep it."""
+        """The only file holds no commit, but it alone records the position: keep it."""
         file = self._files.open(self._path(spare), write=True)
         if not spare.header_whole or spare.first != end:
             write_all(file, [segments.pack_header(self._log, spare.number, end)], 0)
@@ -268,6 +268,6 @@ class Recovery:
 
     def _advice(self) -> str:
         return (
-            f"run `mainstem check --data-dir {self._directory}` to see what is whole, "
+            f"run `mainstem check --data-dir {self._directory}` to see what is intact, "
             "and restore the rest from a backup"
         )

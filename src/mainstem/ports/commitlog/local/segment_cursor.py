@@ -1,4 +1,4 @@
-"""Walking a segment frame by frame: fast while all is well, careful where something is damaged."""
+"""Read a segment frame by frame: fast where it is intact, carefully where it is damaged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mainstem.ports.files import File, read_up_to
 
 
 class SegmentCursor:
-    """A place in a segment that moves from frame to frame.
+    """A cursor over the frames of a segment.
 
-    `at` and `position` name the next frame; both only move past frames that were found valid."""
+    `at` and `position` name the next frame; both move only past frames that are valid."""
 
     def __init__(self, file: File, number: int, log: int, *, at: int, position: int, limit: int) -> None:
         self.at = at
@@ -28,7 +28,7 @@ class SegmentCursor:
         self._base = at  # where the window starts in the file
 
     def run(self, end_position: int) -> list[Committed]:
-        """Whole and intact frames from here on, up to a chunk of them. Empty: look closer (`examine`)."""
+        """The next intact frames, up to one chunk. Empty: the next one needs `examine`."""
         found: list[Committed] = []
         budget = limits.FOLLOW_CHUNK_COMMITS
         while len(found) < budget and self.position < end_position:
@@ -37,7 +37,7 @@ class SegmentCursor:
         return found
 
     def examine(self) -> tuple[Frame, Committed] | None:
-        """The frame here if one of its copies is whole. Does not move; see `step`."""
+        """The next frame if one of its copies is intact. Does not move; see `step`."""
         found = frames.read_leading(self._file, self.at, self._limit, self._log)
         if found is None or found[0].position != self.position:
             found = searches.find_tail_of(self._file, self.at, self._limit, self._log, self.position)
@@ -49,19 +49,19 @@ class SegmentCursor:
         return frame, Committed(placement, bytes(entry), frame.payload_length, intact)
 
     def step(self, frame: Frame) -> None:
-        """Move past a frame that `examine` gave."""
+        """Move past a frame that `examine` returned."""
         self.at = frame.end
         self.position += 1
 
     def _parse(self, found: list[Committed], budget: int) -> bool:
-        """Parse what the window holds. False if the frame here needs a closer look or is not there."""
+        """Parse the window. False if the next frame needs `examine` or is not there."""
         window, filled, base = self._window, len(self._window), self._base
         view = memoryview(window)
         number, log, position = self._number, self._log, self.position
         place = self.at - base  # in the window
         unpack, crc_of = HEAD.unpack_from, crc32c
-        new = tuple.__new__  # the classes' own constructors cost more than all else here together
-        wanted = 0  # bytes the frame here needs in the window; 0 = it is in the window and odd
+        new = tuple.__new__  # the classes' own constructors cost more than everything else here
+        wanted = 0  # bytes that the next frame needs in the window; 0: it is there and not valid
         while len(found) < budget:
             entry_start = place + HEAD_BYTES
             if entry_start > filled:
@@ -88,7 +88,7 @@ class SegmentCursor:
         return len(found) >= budget or (wanted > 0 and self._refill(wanted))
 
     def _refill(self, wanted: int) -> bool:
-        """Move the window to the frame here. False if the file does not hold that much."""
+        """Move the window to the next frame. False if the file is too short."""
         if self.at + wanted > self._limit:
             return False
         size = min(max(wanted, limits.FOLLOW_WINDOW_BYTES), self._limit - self.at)

@@ -1,4 +1,4 @@
-"""Looking at every WAL file without changing any: what is whole, what is damaged, where the log ends."""
+"""Scan the WAL files without changing them: what is intact, what is damaged, where the log ends."""
 
 from __future__ import annotations
 
@@ -20,32 +20,30 @@ _POSITION_MAX = (1 << 64) - 1
 
 @dataclass(slots=True)
 class SegmentScan:
-    """One WAL file as found."""
+    """What a scan found in one WAL file."""
 
     number: int
     size: int
-    first: int | None  # position of its first commit; None if nothing in the file tells
+    first: int | None  # position of its first commit; None if nothing in the file says
     header_whole: bool
     end: int = 0  # one past the last commit of the unbroken run from the start
     data_end: int = HEADER_BYTES  # where that run ends
     sealed: bool = False
-    index: bytes | None = None  # found after the frames of a file whose footer is damaged
-    doubtful: Frame | None = None  # after the run: whole entry, damaged payload, no second copy
-    beyond: list[Frame] = field(default_factory=list)  # whole frames after a break in the run
+    index: bytes | None = None  # found after the frames, if the footer is damaged
+    doubtful: Frame | None = None  # after the run: intact entry, damaged payload, no second copy
+    beyond: list[Frame] = field(default_factory=list)  # intact frames after a break in the run
     damaged: list[int] = field(default_factory=list)  # positions whose payload fails its checksum
-    repairs: list[tuple[int, bytes]] = field(
-        default_factory=list
-    )  # entry copies to write again: (byte, copy)
-    litter_end: int = HEADER_BYTES  # after the last byte other than zero
+    repairs: list[tuple[int, bytes]] = field(default_factory=list)  # entry copies to rewrite: (offset, copy)
+    litter_end: int = HEADER_BYTES  # after the last byte that is not zero
 
     @property
     def litter_bytes(self) -> int:
-        """What stands after the run and is neither zeros nor an index."""
+        """Bytes after the run that are neither zeros nor an index."""
         return 0 if self.sealed or self.index is not None else max(0, self.litter_end - self.data_end)
 
     @property
     def empty(self) -> bool:
-        """Nothing that ever was a commit is in it."""
+        """The file never held a commit."""
         return not (self.sealed or self.beyond or self.doubtful or self.end > (self.first or 0))
 
     def segment(self) -> Segment:
@@ -67,7 +65,7 @@ def survey(files: Files, wal: Path, log: LogId) -> list[SegmentScan]:
 
 
 def scan_segment(files: Files, wal: Path, log: LogId, number: int) -> SegmentScan:
-    """Sealed files are taken at their footer's word; the others are read through."""
+    """A sealed file is trusted by its footer; any other file is read completely."""
     file = files.open(segments.segment_path(wal, number))
     try:
         header = segments.read_header(file)
@@ -98,7 +96,7 @@ def scan_segment(files: Files, wal: Path, log: LogId, number: int) -> SegmentSca
 
 
 def _first_position(file: File, log: LogId) -> int | None:
-    """The position of the frame right after the header, by either of its copies."""
+    """The position of the frame right after the header, from either copy."""
     found = frames.read_leading(file, HEADER_BYTES, file.size(), log.low)
     if found is not None:
         return found[0].position
@@ -109,7 +107,7 @@ def _first_position(file: File, log: LogId) -> int | None:
 
 
 def _read_through(file: File, log: LogId, found: SegmentScan, first: int) -> None:
-    """Follow the frames from the start until neither copy of the next one is whole."""
+    """Follow the frames from the start until neither copy of the next one is intact."""
     walk = SegmentCursor(file, found.number, log.low, at=HEADER_BYTES, position=first, limit=found.size)
     last: Committed | None = None
     while True:
@@ -129,7 +127,7 @@ def _read_through(file: File, log: LogId, found: SegmentScan, first: int) -> Non
             break
         if not last.payload_intact:
             found.damaged.append(frame.position)
-            if alone:  # kept now, so it must be kept as well once what follows it is cut
+            if alone:  # this commit is kept, and must still be once what follows it is cut
                 found.repairs.append((frame.payload_end, frames.trailing_copy(frame, last.entry, log.low)))
         if frames.read_leading(file, frame.start, found.size, log.low) is None:
             found.repairs.append((frame.start, frames.leading_copy(frame, last.entry, log.low)))
@@ -148,7 +146,7 @@ def _beyond(file: File, start: int, size: int, log: LogId, above: int) -> list[F
 
 
 def _check_last_tail(file: File, log: LogId, found: SegmentScan, last: Committed) -> None:
-    """The write of the last frame may have been cut off in its second copy, which nothing after it shows."""
+    """The write of the last frame may have been cut off in its second copy; no later frame shows that."""
     start = last.placement.start - len(last.entry) - HEAD_BYTES
     leading = frames.read_leading(file, start, found.size, log.low)
     if leading is None:
@@ -159,7 +157,7 @@ def _check_last_tail(file: File, log: LogId, found: SegmentScan, last: Committed
 
 
 def _index_after(file: File, log: LogId, found: SegmentScan) -> bytes | None:
-    """An index that was attached to exactly these frames: the file was sealed and its footer is damaged."""
+    """An index made for exactly these frames: the file was sealed and its footer is damaged."""
     tail = read_up_to(file, found.data_end, min(found.size - found.data_end, limits.ENTRY_BYTES_MAX))
     at = tail.find(INDEX_MAGIC)
     while at >= 0:
@@ -171,7 +169,7 @@ def _index_after(file: File, log: LogId, found: SegmentScan) -> bytes | None:
 
 
 def _litter_end(file: File, start: int, size: int) -> int:
-    """After the last byte from `start` on that is not zero; `start` if there is none."""
+    """After the last non-zero byte from `start` on; `start` if there is none."""
     end = start
     zeros = bytes(limits.FOLLOW_WINDOW_BYTES)
     while start < size:

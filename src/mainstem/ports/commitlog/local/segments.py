@@ -4,12 +4,12 @@
 |---------|-------|----------------------------------------------------------------------------|
 | header  | 64    | `HEADER`                                                                   |
 | frames  |       | see frames.py; 8-byte aligned, positions consecutive                       |
-| zeros   |       | only while unsealed: space allocated ahead                                 |
+| zeros   |       | only while unsealed: preallocated space                                    |
 | index A |       | only when sealed: `INDEX`, the index, zeros up to the alignment            |
 | index B |       | only when sealed: the same again                                           |
 | footer  | 64    | only when sealed: `FOOTER`, at the very end of the file                    |
 
-Header (`HEADER`): what the file is. Each fact in it can also be told from the file's name and frames.
+Header (`HEADER`): what the file is. The file's name and frames also tell each fact.
 
 | field    | type | meaning                                                   |
 |----------|------|-----------------------------------------------------------|
@@ -22,7 +22,7 @@ Header (`HEADER`): what the file is. Each fact in it can also be told from the f
 | reserved | s12  | 0                                                         |
 | crc      | u4   | CRC32C of the 60 bytes before                             |
 
-Index head (`INDEX`): enough to seal the file again if the footer is damaged.
+Index head (`INDEX`): enough to rewrite the footer if that is damaged.
 
 | field   | type | meaning                       |
 |---------|------|-------------------------------|
@@ -103,7 +103,7 @@ class Segment:
         size = self.size_bytes if sealed else self.data_end
         made = LogObject(self.number, self.first, self.end, size, sealed)
         if sealed:
-            self._described = made  # it does not change any more, and is asked for with every seal
+            self._described = made  # final now, and requested with every seal
         return made
 
 
@@ -128,7 +128,7 @@ def file_name(number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The segment number a file name stands for, None if it is no segment's."""
+    """The segment number in a file name; None if it does not name a segment."""
     stem = name.removesuffix(SUFFIX)
     if stem == name or len(stem) != _DIGITS or not (stem.isascii() and stem.isdigit()):
         return None
@@ -145,7 +145,7 @@ def pack_header(log: LogId, number: int, first: int) -> bytes:
 
 
 def read_header(file: File) -> SegmentHeader | None:
-    """The header if it is whole. Raises NewerVersion."""
+    """The header if it is intact. Raises NewerVersion."""
     raw = read_up_to(file, 0, HEADER_BYTES)
     if len(raw) < HEADER_BYTES:
         return None
@@ -157,7 +157,7 @@ def read_header(file: File) -> SegmentHeader | None:
 
 
 def read_footer(file: File, log: LogId, number: int) -> Footer | None:
-    """The footer if the file is sealed and it is whole. Raises NewerVersion."""
+    """The footer if the file is sealed and the footer intact. Raises NewerVersion."""
     size = file.size()
     if size < HEADER_BYTES + FOOTER_BYTES:
         return None
@@ -166,7 +166,7 @@ def read_footer(file: File, log: LogId, number: int) -> Footer | None:
 
 
 def unpack_footer(raw: Buffer, size: int, log: LogId, number: int) -> Footer | None:
-    """The same from the last bytes of a file of that size."""
+    """As `read_footer`, from the last bytes of a file of that size."""
     if len(raw) < FOOTER_BYTES:
         return None
     magic, version, length, index_a, index_b, first, end, low, short_number, crc = FOOTER.unpack(raw)
@@ -210,19 +210,19 @@ def seal_bytes(log: LogId, segment: Segment, index: bytes) -> list[bytes]:
 
 
 def write_seal(file: File, log: LogId, segment: Segment, index: bytes) -> None:
-    """Attach the index durably. The space allocated ahead goes first: the footer must be at the very end."""
+    """Attach the index durably. Releases the preallocated space first: the footer must be at the very end."""
     *copies, footer = seal_bytes(log, segment, index)
     file.ftruncate(segment.data_end)
     end = write_all(file, copies, segment.data_end)
-    file.fdatasync()  # before the footer, which says that they are there
+    file.fdatasync()  # before the footer, which refers to them
     size = write_all(file, [footer], end)
     file.fdatasync()
     segment.size_bytes = size
-    segment.sealed = True  # last: other threads look
+    segment.sealed = True  # last, for other threads
 
 
 def read_index_at(file: File, at: int, log: LogId, number: int) -> tuple[bytes, int, int] | None:
-    """The index copy at `at` if it is whole, with the first and end position it was made for."""
+    """The index copy at `at` if it is intact, with the first and end position it was made for."""
     head = read_up_to(file, at, INDEX_BYTES)
     length = INDEX.unpack(head)[5] if len(head) == INDEX_BYTES else 0
     if at + length > file.size():
@@ -231,7 +231,7 @@ def read_index_at(file: File, at: int, log: LogId, number: int) -> tuple[bytes, 
 
 
 def unpack_index(raw: Buffer, log: LogId, number: int) -> tuple[bytes, int, int] | None:
-    """The same from bytes that begin with the copy."""
+    """As `read_index_at`, from bytes that begin with the copy."""
     if len(raw) < INDEX_BYTES:
         return None
     magic, version, body_crc, low, found_number, length, first, end, crc = INDEX.unpack_from(raw)
@@ -246,4 +246,4 @@ def unpack_index(raw: Buffer, log: LogId, number: int) -> tuple[bytes, int, int]
 
 def _check_version(version: int, name: str) -> None:
     if version > VERSION:
-        raise NewerVersion(f"{name} is of version {version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"{name} has version {version}: upgrade this Mainstem to read it")

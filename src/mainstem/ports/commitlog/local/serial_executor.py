@@ -1,7 +1,7 @@
-"""A lane: one thread that runs what it is handed, in order.
+"""One thread that runs calls in order.
 
-Commit writes and fsyncs each have their own, so neither waits behind the other nor behind other blocking
-work, as both could on the event loop's shared executor.
+Commit writes and fsyncs each have their own, so that neither waits behind the other or behind other blocking work, as
+both could on the event loop's shared executor.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class SerialExecutor:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
-        self._waiting = 0  # calls handed in whose result is not yet back on the loop
+        self._waiting = 0  # calls whose result is not yet back on the loop
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     @property
     def idle(self) -> bool:
-        """Nothing runs on it, so whoever asks, on the loop, may do the same work there."""
+        """Nothing runs on it, so the loop may do the same work itself."""
         return not self._waiting and not self._closed
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Queue a call. It runs even if the caller stops waiting: a write cannot be taken back half way."""
+        """Queue a call. It runs even if the caller stops waiting: a write cannot be undone half way."""
         if self._closed:
             raise Closed("the log is closed")
         loop = asyncio.get_running_loop()
@@ -45,7 +45,7 @@ class SerialExecutor:
         return future
 
     def close(self) -> None:
-        """Finish what is queued, then end the thread."""
+        """Finish the queue, then end the thread."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -56,7 +56,7 @@ class SerialExecutor:
             loop, future, call = job
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - it belongs to the caller, who gets all of it
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
                 self._deliver(loop, future, None, error)
             else:
                 self._deliver(loop, future, result, None)
@@ -72,7 +72,7 @@ class SerialExecutor:
         try:
             loop.call_soon_threadsafe(self._settle, future, result, error)
         except RuntimeError:
-            # The loop was closed while the call ran: there is nobody left to tell.
+            # The loop was closed while the call ran: nobody waits for the result.
             if not loop.is_closed():
                 raise
 

@@ -1,7 +1,7 @@
-"""A local commit log whose older objects are in an object store: see cold.py for how they lie there.
+"""A local commit log whose older objects are in an object store; cold.py describes them there.
 
-What is written, replayed and recovered is always on this disk; only objects that are sealed, stored and covered by
-every checkpoint kept may go cold.
+What is written, replayed and recovered is always on this disk. An object may go cold once it is sealed, stored and
+covered by every kept checkpoint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TieredCommitLog(LocalCommitLog):
         segment_bytes: int = limits.SEGMENT_BYTES,
         prepare_ahead: bool = True,
     ) -> Self:
-        """As `open`. `reads`: the object store, behind a cache."""
+        """As `open`. `reads`: the object store behind a cache."""
         log = await cls.open(directory, files=files, segment_bytes=segment_bytes, prepare_ahead=prepare_ahead)
         try:
             log.cold = await asyncio.to_thread(ColdObjects, log._files, directory, log._log, reads)
@@ -46,30 +46,30 @@ class TieredCommitLog(LocalCommitLog):
         return log
 
     def is_cold(self, object: int) -> bool:
-        """Whether the object is in the store alone."""
+        """Whether only the store has the object."""
         return object not in self._segments and object in self.cold
 
     def read(self, object: int, start: int, length: int) -> bytearray:
-        """As of a local log; also raises ObjectMissing, Unavailable for a cold object."""
+        """As a local log; also raises ObjectMissing or Unavailable for a cold object."""
         try:
             return super().read(object, start, length)
         except FileNotFoundError:
             return self.cold.read(object, start, length)
 
     def read_index(self, object: int) -> bytes:
-        """As of a local log; also raises ObjectMissing, Unavailable for a cold object."""
+        """As a local log; also raises ObjectMissing or Unavailable for a cold object."""
         return self.cold.index(object) if self.is_cold(object) else super().read_index(object)
 
     def url(self, object: int) -> str | None:
-        """None of a cold object."""
+        """None for a cold object."""
         return None if self.is_cold(object) else super().url(object)
 
     async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
-        """Of a cold object."""
+        """For a cold object."""
         return self.cold.pieces(object, ranges)
 
     async def distrust(self, object: int, start: int, length: int) -> None:
-        """Of a cold object: the next read is the store's answer."""
+        """Remove bytes of a cold object from the cache: the next read asks the store."""
         if self.is_cold(object):
             await self.cold.distrust(object, start, length)
 
@@ -81,11 +81,11 @@ class TieredCommitLog(LocalCommitLog):
         return sorted([*here, *cold], key=lambda one: one.number)
 
     def local_objects(self) -> list[LogObject]:
-        """Those that are on this disk."""
+        """Those on this disk."""
         return super().objects()
 
     async def content(self, object: int) -> AsyncIterator[tuple[int, bytes]]:
-        """A sealed file in the parts that the store shall have: their numbers and bytes."""
+        """A sealed file in the parts that go to the store: their numbers and bytes."""
         segment = self._segment(object)
         invariant(segment.sealed, "only a sealed object goes to the store")
         size = segment.size_bytes
@@ -101,7 +101,7 @@ class TieredCommitLog(LocalCommitLog):
             file.close()
 
     async def demote(self, object: int, token: bytes) -> None:
-        """Leave an object to the store, which has all of it under this token: the note first, then the file."""
+        """Make an object cold, which the store has under this token: write the note, then delete the file."""
         segment = self._segment(object)
         invariant(segment.sealed, "only a sealed object goes cold")
         index = await asyncio.to_thread(super().read_index, object)
@@ -110,12 +110,12 @@ class TieredCommitLog(LocalCommitLog):
         await super().drop(object)
 
     async def drop(self, object: int) -> None:
-        """As of a local log. What the store has of it is for whoever keeps the tiers to delete."""
+        """As a local log. The tiering job deletes what the store has."""
         await super().drop(object)
         await self._chore_lane.run(lambda: self.cold.remove(object))
 
     def link_files(self, into: Path) -> list[tuple[Path, int]]:
-        """As of a local log, with the notes of cold objects."""
+        """As a local log, with the notes of cold objects."""
         linked = super().link_files(into)
         return linked + self._link(
             into, [(path.relative_to(self._directory), -1) for path in self.cold.note_paths()]

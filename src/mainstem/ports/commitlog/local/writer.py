@@ -1,6 +1,6 @@
-"""Writing a local log: the segment that takes the commits, and the change to the next one.
+"""Write a local log: to the current segment, and from one segment to the next.
 
-Runs on the writer lane; `sync` runs on the sync lane beside it, or there, one at a time.
+Runs on the write thread; `sync` runs on the sync thread, or on the write thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WritableSegment:
     segment: Segment
     file: File
     named: bool  # its directory entry is durable
-    preparation: Preallocation | None = None  # what made the file, and may still be syncing it
+    preparation: Preallocation | None = None  # which made the file and may still be syncing it
 
     def close(self) -> None:
         if self.preparation is not None:
@@ -49,7 +49,7 @@ class SegmentWriter:
         segment_bytes: int,
         prepare_ahead: bool,
     ) -> None:
-        self.end = end  # set after the segment's own end: who sees it finds the commit
+        self.end = end  # set after the segment's own end, so that a reader that sees it finds the commit
         self.failure: ReadOnly | None = None
         self._files = files
         self._wal = wal
@@ -65,17 +65,17 @@ class SegmentWriter:
 
     @property
     def current_number(self) -> int | None:
-        """The segment that takes the next commit, None if a new one will."""
+        """The segment that takes the next commit; None if a new one will."""
         return self._current.segment.number if self._current else None
 
     def has_room(self, size: int) -> bool:
-        """Whether a commit of about `size` bytes goes to the current segment and needs no new one."""
+        """Whether a commit of about `size` bytes fits into the current segment."""
         return self._current is not None and self._current.segment.data_end + 2 * size < self._segment_bytes
 
     def append(
         self, entry: Buffer, slices: Sequence[Buffer], synced: int, crc: int | None = None
     ) -> Placement:
-        """Write one commit. Raises NoSpace or ReadOnly, and then nothing was written."""
+        """Write one commit. Raises NoSpace or ReadOnly; then nothing was written."""
         self.check()
         current = self._current
         if current is None or current.segment.data_end >= self._segment_bytes:
@@ -102,7 +102,7 @@ class SegmentWriter:
         return Placement(frame.position, segment.number, frame.payload_start)
 
     def leave(self, number: int) -> None:
-        """Before a segment goes: the newest tells where the log goes on, so have one after it."""
+        """Before a segment is dropped: the newest one records the log's end, so make one after it."""
         if number == self._last_number:
             self.check()
             self.start_segment()
@@ -113,7 +113,7 @@ class SegmentWriter:
             self._current = None
 
     def start_segment(self) -> WritableSegment:
-        """Make the next segment the current one, named by the position it starts at."""
+        """Make the next segment the current one, with the position it starts at."""
         number = self._last_number + 1
         path = segments.segment_path(self._wal, number)
         preparation, self._next = self._next, None
@@ -125,7 +125,7 @@ class SegmentWriter:
             write_all(file, [segments.pack_header(self._log, number, self.end)], 0)
         except (MainstemError, OSError):
             current.close()
-            with contextlib.suppress(MainstemError, OSError):  # recovery removes it as well
+            with contextlib.suppress(MainstemError, OSError):  # recovery removes it too
                 self._files.unlink(path)
             raise
         self._last_number = number
@@ -136,11 +136,11 @@ class SegmentWriter:
         return current
 
     def sync(self) -> int:
-        """Make all written so far durable, older segments first. A failure is final. Calls do not overlap.
+        """Make everything written so far durable, older segments first. A failure is final. Calls do not overlap.
 
         Returns the position below which all is durable."""
         self.check()
-        end = self.end  # before the segments are looked up: they hold at least this much
+        end = self.end  # read before the segments, which then hold at least this much
         with self._lock:
             dirty = list(self._unsynced)
         try:
@@ -158,12 +158,12 @@ class SegmentWriter:
         return end
 
     def fail(self, error: Exception) -> ReadOnly:
-        """Write nothing more: what the kernel still holds of our pages is unknown."""
+        """Stop writing: which of our pages the kernel still has is unknown."""
         if self.failure is None:
-            with contextlib.suppress(MainstemError, OSError):  # a failing disk may refuse this as well
+            with contextlib.suppress(MainstemError, OSError):  # a failing disk may refuse this too
                 write_whole(self._files, self._wal.parent / SUSPECT, [b""])
             self.failure = ReadOnly(
-                f"writing to {self._wal} failed ({error}): reads go on; restart once the disk is sound"
+                f"writing to {self._wal} failed ({error}): reads still work; repair the disk, then restart"
             )
         return self.failure
 
@@ -172,7 +172,7 @@ class SegmentWriter:
             raise ReadOnly(str(self.failure))
 
     def close(self) -> None:
-        """Give the space allocated ahead back and close the files."""
+        """Release the preallocated space and close the files."""
         try:
             if self._next is not None:
                 self._next.discard()
@@ -183,9 +183,9 @@ class SegmentWriter:
                 one.close()
 
     def _take_back(self, current: WritableSegment, error: Exception) -> None:
-        """After a failed write: remove what went out of it, or it could pass for a commit after a restart."""
+        """After a failed write: remove what was written of it, or a restart could take it for a commit."""
         if not isinstance(error, NoSpace):
-            with contextlib.suppress(MainstemError, OSError):  # the disk is failing; this is only a chance
+            with contextlib.suppress(MainstemError, OSError):  # the disk is failing; this may work
                 current.file.ftruncate(current.segment.data_end)
             raise self.fail(error) from error
         try:

@@ -1,7 +1,7 @@
-"""LogImporter: a new shared log that begins with what another log holds, as if it had been written there.
+"""Import: make a new shared log from the objects and the state of another log.
 
-Objects come first, the state last, and only with the state does the log exist: before that nobody can join it. What an
-importer that was cut off left there is of use to the next one of the same log, and to nobody else.
+Objects come first and the state last. The log exists only with the state: before that no broker can join it. An import
+of the same log can resume one that was interrupted.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Read = Callable[[int, int], Awaitable[bytes]]
 
 class LogImporter(Protocol):
     async def check_free(self) -> None:
-        """Raises InvalidInput if there is a log already."""
+        """Raises InvalidInput if there is already a log."""
         ...
 
     async def resume(self, wanted: Sequence[LogObject]) -> set[int]:
-        """After an importer that was cut off: which of these objects are there whole. All else of it is deleted."""
+        """Resume an interrupted import: which of these objects are complete. Deletes everything else."""
         ...
 
     async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
-        """A sealed object, of `size_bytes`; its extents keep their places."""
+        """Store a sealed object; its extents keep their offsets."""
         ...
 
     async def finish(self, identity: bytes, checkpoint: Checkpoint, last_object: int) -> None:
-        """The state after all that, which makes it a log. Raises InvalidInput if somebody else made one meanwhile."""
+        """Store the state, which makes it a log. Raises InvalidInput if another process made one meanwhile."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Where a log that several brokers share stands, and how it is opened there."""
+"""Open a log that several brokers share."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mainstem.ports.objectstore.open import open_store, redacted_url
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.ports.objectstore.refusals import RefusalsAsOutages
 
-MIGRATION_KEY = "migrating"  # key in the store: the id, in hex, of a log that is being moved there
+MIGRATION_KEY = "migrating"  # key in the store while a log is being moved there: its id in hex
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
     store: str  # URL of the object store
-    etcd: tuple[str, ...] = ()  # host:port of its members; none: the log is in the store alone
+    etcd: tuple[str, ...] = ()  # host:port of its members; none: the log is in the store
     linger_ms: int = 0
 
     @property
     def name(self) -> str:
-        """The place as it may be shown, without secrets."""
+        """The place without secrets, for messages."""
         return (
             f"etcd://{','.join(self.etcd)} {redacted_url(self.store)}"
             if self.etcd
@@ -34,13 +34,13 @@ class SharedPlace:
 async def open_shared(
     place: SharedPlace, *, broker: str | None, cache: Path | None = None
 ) -> SharedCommitLog:
-    """Join the log as `broker`; None: only to read. `cache`: a folder for what is read of a bucket.
+    """Join the log as `broker`; None: for reading. `cache`: a folder for blocks read from a bucket.
 
-    Raises InvalidConfig if a library is missing, if a log that was moved there has not arrived, or if the place is
-    another log's."""
+    Raises InvalidConfig if a library is missing, if a migration to the place is incomplete, or if the place holds
+    another log."""
     try:
         store = open_store(place.store)
-        # A store that refuses from the start is a mistake, and told at once.
+        # A store that refuses at the start is a mistake in the configuration: report it at once.
         await _check_arrived(place, store)
         await _check_no_tiers(place, store)
         store = RefusalsAsOutages(store)
@@ -64,7 +64,7 @@ async def open_shared(
 
 
 async def _check_arrived(place: SharedPlace, store: ObjectStore) -> None:
-    """Else whoever opens a place that holds half of a log would begin an empty one there."""
+    """Without this check, opening a place that holds half of a log would create an empty log there."""
     try:
         await store.get(MIGRATION_KEY)
     except NotFound:
@@ -75,16 +75,16 @@ async def _check_arrived(place: SharedPlace, store: ObjectStore) -> None:
     try:
         await importer.check_free()
     except InvalidInput:
-        return  # the log is there, and only the note stayed
+        return  # the migration is complete; only its marker is left
     finally:
         await importer.close()
     raise InvalidConfig(
-        f"a log is being moved to {place.name}, and not all of it is there: let `mainstem migrate` end, or run it again"
+        f"the migration of a log to {place.name} is incomplete: let `mainstem migrate` finish, or run it again"
     )
 
 
 async def _check_no_tiers(place: SharedPlace, store: ObjectStore) -> None:
     async for found in store.list(f"{TIERS}/"):
         raise InvalidConfig(
-            f"{place.name} has older files of a server's own log ({found.key}): each log needs a prefix of its own"
+            f"{place.name} holds older files of a server's local log ({found.key}): give each log its own prefix"
         )

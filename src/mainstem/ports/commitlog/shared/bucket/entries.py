@@ -6,7 +6,7 @@
 | entry   | entry_length   | unless ENTRY_APART                          |
 | payload | payload_length | unless PAYLOAD_APART                        |
 
-What is apart stands in WAL objects named after the commit, the payload before the entry, cut into parts of
+What is apart goes into WAL objects named after the commit, the payload before the entry, in parts of
 `STORE_OBJECT_BYTES_MAX`.
 
 Head (`HEAD`):
@@ -19,7 +19,7 @@ Head (`HEAD`):
 | flags          | u2   | bit 0: PAYLOAD_APART, bit 1: ENTRY_APART                              |
 | position       | u8   | place in the log                                                      |
 | log            | u8   | low 64 bits of the log id: entries of other logs do not pass          |
-| id             | s16  | of the commit, random: tells a lost answer from a lost race           |
+| id             | s16  | of the commit, random: distinguishes a lost answer from a lost race   |
 | object         | u8   | number of the object that it is a part of, from 1 on                  |
 | first          | u8   | position of that object's first commit                                |
 | start          | u8   | bytes of payload in the object before it                              |
@@ -48,7 +48,7 @@ _COVERED = 12  # the crc covers what comes after it
 
 
 class EntryHead(NamedTuple):
-    """What an entry's head says."""
+    """The head of an entry."""
 
     flags: int
     position: int
@@ -81,12 +81,12 @@ class EntryHead(NamedTuple):
 
     @property
     def apart_bytes(self) -> int:
-        """How much stands in WAL objects."""
+        """How many bytes are in WAL objects."""
         return self.payload_length * self.payload_apart + self.entry_length * self.entry_apart
 
     @property
     def entry_in_wal(self) -> int:
-        """Where the entry starts there."""
+        """Where the entry starts in the WAL objects."""
         return self.payload_length * self.payload_apart
 
     @property
@@ -102,7 +102,7 @@ def pack_head(commit: EntryHead, entry: Buffer) -> bytes:
 
 
 def unpack_head(stored: Buffer, position: int, log: int) -> EntryHead:
-    """The head of the entry object at `position`. Its checksum is for `check_entry`. Raises LogDamaged."""
+    """The head of the entry object at `position`, without its checksum: see `check_entry`. Raises LogDamaged."""
     if len(stored) < HEAD.size:
         raise damaged(position)
     magic, _, version, *fields = HEAD.unpack_from(stored)
@@ -110,7 +110,7 @@ def unpack_head(stored: Buffer, position: int, log: int) -> EntryHead:
         raise damaged(position)
     if version > VERSION:
         raise NewerVersion(
-            f"the entry at {position} is of version {version}: upgrade this Mainstem to read it"
+            f"the entry at position {position} has version {version}: upgrade this Mainstem to read it"
         )
     commit = EntryHead(*fields)
     if commit.position != position or commit.log != log:
@@ -119,7 +119,7 @@ def unpack_head(stored: Buffer, position: int, log: int) -> EntryHead:
 
 
 def check_entry(stored: Buffer, entry: Buffer, position: int) -> None:
-    """Raises LogDamaged unless head and entry are what was written."""
+    """Raises LogDamaged unless head and entry match their checksum."""
     _, crc = struct.unpack_from("<8sI", stored)
     if crc32c(entry, crc32c(memoryview(stored)[_COVERED : HEAD.size])) != crc:
         raise damaged(position)

@@ -1,9 +1,9 @@
-"""Which log this is: the object `id`. Version 1, little-endian.
+"""The id of a log: the object `id`. Version 1, little-endian.
 
 | field   | type | meaning                                              |
 |---------|------|------------------------------------------------------|
-| magic   | s8   | `MNSTMBKT`; `MNSTMETC` of a log that is in etcd,      |
-|         |      | and has its payloads here: see etcd/owner.py         |
+| magic   | s8   | `MNSTMBKT`; `MNSTMETC` if the log is in etcd and     |
+|         |      | only its payloads are here                           |
 | version | u4   | 1                                                    |
 | id      | s16  | random, never changes                                |
 | crc     | u4   | CRC32C of the bytes before                           |
@@ -27,8 +27,8 @@ VERSION = 1
 
 
 async def identify(store: ObjectStore, keys: BucketKeys, random: Random) -> bytes:
-    """The log's id, made by whoever comes first. Raises StoreRefused where two could be first, InvalidConfig where the
-    store has a log's payloads alone."""
+    """The log's id; the first process makes it. Raises StoreRefused if the store ignores conditions, InvalidConfig if
+    it holds only the payloads of a log in etcd."""
     try:
         return unpack(await store.get(keys.id))
     except NotFound:
@@ -38,8 +38,8 @@ async def identify(store: ObjectStore, keys: BucketKeys, random: Random) -> byte
 
 
 async def check_conditions(store: ObjectStore, key: str) -> None:
-    """The log's order rests on it: a store that ignores the condition would let writers replace each other's
-    commits, and most that do so say nothing."""
+    """The order of the log depends on conditional puts: a store that ignores the condition, usually silently, would let
+    writers replace each other's commits."""
     await store.put(key, b"first", if_absent=True)
     try:
         second = await store.put(key, b"second", if_absent=True)
@@ -58,24 +58,22 @@ def pack(id: bytes, magic: bytes = MAGIC) -> bytes:
 
 
 def unpack(stored: bytes, magic: bytes = MAGIC) -> bytes:
-    """Raises InvalidConfig if it names a log of the other kind, LogDamaged or NewerVersion."""
+    """Raises InvalidConfig if the log is of the other kind, LogDamaged or NewerVersion."""
     if stored[:8] == OF_ETCD != magic:
         raise InvalidConfig(
-            "the log that has this store is ordered by an etcd: name it with --etcd, or name another --store"
+            "this store belongs to a log in etcd: name that etcd with --etcd, or name another --store"
         )
     if stored[:8] == MAGIC != magic:
         raise InvalidConfig(
-            "the log that has this store is in the store alone: leave --etcd out, or name another --store"
+            "this store holds a log of its own, without etcd: leave --etcd out, or name another --store"
         )
     if (
         len(stored) != ID.size
         or stored[:8] != magic
         or crc32c(stored[:-4]) != int.from_bytes(stored[-4:], "little")
     ):
-        raise LogDamaged("the object that names this log is damaged: restore it from the bucket's versions")
+        raise LogDamaged("the object with the log's id is damaged: restore it from the bucket's versions")
     _, version, id, _ = ID.unpack(stored)
     if version > VERSION:
-        raise NewerVersion(
-            f"the log in this bucket is of version {version}: upgrade this Mainstem to open it"
-        )
+        raise NewerVersion(f"the log in this bucket has version {version}: upgrade this Mainstem to open it")
     return bytes(id)

@@ -1,4 +1,4 @@
-"""A log in a bucket that begins with what another log holds: see keys.py for what stands where."""
+"""Import a log into a bucket; keys.py lists the objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BucketImporter:
             await self._store.get(self._keys.id)
         except NotFound:
             return
-        raise InvalidInput("the store is not empty, there is a log in it already: name another place")
+        raise InvalidInput("the store already holds a log: name another place")
 
     async def resume(self, wanted: Sequence[LogObject]) -> set[int]:
         names = {str(_name(one)): one.number for one in wanted}
@@ -42,7 +42,7 @@ class BucketImporter:
             name = rest.partition("/")[0]
             if kind not in ("seals", "objects") or name not in names:
                 await self._store.delete(found.key)
-            elif kind == "seals":  # put when the rest of it is there
+            elif kind == "seals":  # put last, so the object is complete
                 whole.add(names[name])
         return whole
 
@@ -61,10 +61,10 @@ class BucketImporter:
         state = await asyncio.to_thread(compressed, checkpoint.state)
         await BucketCheckpoints(self._store, self._keys).put(name, state)
         if not await self._store.put(self._keys.id, identity.pack(identity_bytes), if_absent=True):
-            raise InvalidInput("somebody else made a log there meanwhile: name another place")
+            raise InvalidInput("another process made a log there meanwhile: name another place")
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 def _name(adopted: LogObject) -> SealName:

@@ -1,10 +1,10 @@
-"""What stands in the bucket, below one folder. Version 1; numbers in keys have 20 digits, so that they sort.
+"""Keys of a log in a bucket, below one folder. Version 1; numbers in keys have 20 digits, so that they sort.
 
 | key                                       | object                                                        |
 |-------------------------------------------|---------------------------------------------------------------|
-| id                                        | which log this is, see identity.py                            |
-| entries/<position>                        | one commit, see entries.py: whoever puts it first has it      |
-| wal/<commit id>-<part>                    | what of a commit does not fit into its entry                  |
+| id                                        | the log's id, see identity.py                                 |
+| entries/<position>                        | one commit, see entries.py: the first put wins                |
+| wal/<commit id>-<part>                    | what does not fit into a commit's entry                       |
 | seals/<object>                            | the index of a sealed object, see seals.py; put last          |
 | seals/<object>.gone                       | that object was dropped                                       |
 | objects/<object>/<part>                   | the payload of a sealed object, in parts of one size          |
@@ -12,11 +12,11 @@
 | states/<token>-<part>                     | its state                                                     |
 | floor/<position>-<number>                 | commits before it, of objects up to that one, were truncated  |
 | clock/<token>                             | put and deleted again to learn the store's time               |
-| turn                                      | the commit of a writer that others shall let pass, see turns.py |
-| probe/<token>                             | put and deleted again to learn whether conditions are kept    |
+| turn                                      | the request of a writer that lost races, see core/fairness.py |
+| probe/<token>                             | put and deleted again to test conditional puts                |
 
-An object is called <number>-<first>-<end>-<bytes>, and if its seal refers to WAL objects -<bytes there> follows: they
-hold that much of its payload, and stay as long as it does.
+An object is named <number>-<first>-<end>-<bytes>. If its seal refers to WAL objects, -<bytes> follows: how much of its
+payload they hold. They stay as long as the object does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from mainstem.errors import LogDamaged
 from mainstem.ports.commitlog.shared.core.backend import CheckpointName, Floor
 
-LOG_FOLDER = "log"  # of a log that brokers share, in its store
+LOG_FOLDER = "log"  # of a shared log, in its store
 DIGITS = 20
 TOKEN_BYTES = 16
 _DROPPED = ".gone"
@@ -34,13 +34,13 @@ _DROPPED = ".gone"
 
 @dataclass(frozen=True, slots=True)
 class SealName:
-    """A sealed object, as the name of its seal tells it: listing the seals is enough to know all objects."""
+    """A sealed object, as the key of its seal describes it: a listing of the seals gives all objects."""
 
     number: int
     first: int
     end: int
     size: int  # bytes of payload
-    referenced: int = 0  # of them, those that stayed in WAL objects: see references.py
+    referenced: int = 0  # bytes of it that stayed in WAL objects: see references.py
 
     def __str__(self) -> str:
         name = f"{self.number:0{DIGITS}d}-{self.first:0{DIGITS}d}-{self.end:0{DIGITS}d}-{self.size}"
@@ -48,7 +48,7 @@ class SealName:
 
     @property
     def packed(self) -> int:
-        """Bytes of payload that were copied."""
+        """Bytes of payload that sealing copied."""
         return self.size - self.referenced
 
 
@@ -122,7 +122,7 @@ def last_part(key: str) -> str:
 
 
 def position_in(key: str) -> int:
-    """Of an entry's key. Raises LogDamaged, as all of these do, for a key that no log writes."""
+    """The position in an entry's key. Raises LogDamaged, as the functions below, for a key that no log writes."""
     (position,) = _numbers(key, last_part(key), 1)
     return position
 
@@ -133,7 +133,7 @@ def wal_in(key: str) -> bytes:
 
 
 def seal_in(key: str) -> tuple[SealName, bool]:
-    """Of a seal's key, and whether it says that the object is gone."""
+    """The object in a seal's key, and whether the key says that it was dropped."""
     name = last_part(key)
     return SealName(*_numbers(key, name.removesuffix(_DROPPED), 4, 5)), name.endswith(_DROPPED)
 
@@ -166,4 +166,4 @@ def _token(key: str, text: str) -> bytes:
 
 
 def _foreign(key: str) -> LogDamaged:
-    return LogDamaged(f"object {key!r} stands among the log's own and is none of them: move it away")
+    return LogDamaged(f"object {key!r} is among the log's objects but is not one of them: move it away")

@@ -9,7 +9,6 @@ import asyncio
 from pathlib import Path
 
 from mainstem import limits
-from mainstem.ports.blocking import BlockingCalls
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.bucket.checkpoints import BucketCheckpoints
 from mainstem.ports.commitlog.shared.bucket.commits import BucketCommits, Wait
@@ -22,6 +21,7 @@ from mainstem.ports.commitlog.shared.bucket.truncation import BucketTruncation
 from mainstem.ports.commitlog.shared.core.freshness import Freshness
 from mainstem.ports.commitlog.shared.core.log import SharedLog
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
+from mainstem.ports.loop_thread import LoopThread
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -43,7 +43,7 @@ class BucketCommitLog(SharedLog[EntryHead, SealName]):
         clock: Clock | None = None,
         random: Random | None = None,
         wait: Wait = asyncio.sleep,
-        blocking: BlockingCalls | None = None,
+        blocking: LoopThread | None = None,
     ) -> BucketCommitLog:
         """Join the log in the store, or create it. `cache`: a folder for blocks of what is read.
 

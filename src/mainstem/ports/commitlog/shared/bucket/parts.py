@@ -1,4 +1,4 @@
-"""Content larger than one object shall be, cut into parts of one size, so that a byte's part is known by division."""
+"""Content split into objects of one size, so that division gives the part of a byte."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Parts:
         return -(-length // self._part_bytes)
 
     async def put(self, names: Names, content: Sequence[Buffer]) -> None:
-        """Store every part. Content of no bytes has none."""
+        """Store every part. Empty content has none."""
         cut = self._cut(content)
         await asyncio.gather(*(self._store.put(names(number), part) for number, part in enumerate(cut)))
 
@@ -31,7 +31,7 @@ class Parts:
         await self._store.put(names(number), content)
 
     async def read(self, names: Names, start: int, length: int) -> bytes:
-        """Bytes of the content, fewer if it ends before. Raises NotFound."""
+        """Bytes of the content; fewer if it ends there. Raises NotFound."""
         asked = self._ranges(start, length)
         found = await asyncio.gather(
             *(self._store.get_ranges(names(number), [part]) for number, part in asked)
@@ -49,7 +49,7 @@ class Parts:
             yield number, start, min(self._part_bytes, length - start)
 
     def covering(self, length: int, start: int, wanted: int) -> Iterator[tuple[int, int, int]]:
-        """The parts, as of `spans`, that hold `wanted` bytes from `start` on."""
+        """The parts, as in `spans`, that hold `wanted` bytes from `start` on."""
         for number in range(start // self._part_bytes, self.count(min(start + wanted, length))):
             first = number * self._part_bytes
             yield number, first, min(self._part_bytes, length - first)

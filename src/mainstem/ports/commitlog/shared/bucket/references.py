@@ -1,4 +1,4 @@
-"""References: payloads that a sealed object leaves where their commits put them, since they are large as they are.
+"""References: large payloads that a sealed object leaves where their commits put them.
 
 Rows (`REFERENCE_ROW`), little-endian, by rising start:
 
@@ -8,7 +8,7 @@ Rows (`REFERENCE_ROW`), little-endian, by rising start:
 | length | u4   | bytes of payload: all that the commit has      |
 | id     | s16  | of the commit, which names its WAL objects     |
 
-All else of the object is packed: what lies between the references, in a row.
+The rest of the object is packed: the bytes between the references, joined.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ REFERENCE_ROW = struct.Struct("<QI16s")
 
 
 class Stretch(NamedTuple):
-    """Bytes of an object that stand together in the store."""
+    """Bytes of an object that are contiguous in the store."""
 
     start: int  # in the object
     length: int
-    commit: bytes | None  # whose WAL objects hold them, and nothing else; None: they are packed …
-    packed_at: int = 0  # … there
+    commit: bytes | None  # whose WAL objects hold exactly them; None: they are packed …
+    packed_at: int = 0  # … at this offset
 
 
 class References:
-    """Of one object of `size` bytes."""
+    """The references of one object of `size` bytes."""
 
     __slots__ = ("_before", "_ids", "_lengths", "_size", "_starts")
 
     def __init__(self, size: int, rows: Iterable[tuple[int, int, bytes]] = ()) -> None:
-        """Raises ValueError unless the rows are within the object, rising, and none is empty."""
+        """Raises ValueError unless the rows are inside the object, rising and not empty."""
         self._size = size
         self._starts: list[int] = []
         self._lengths: list[int] = []
         self._ids: list[bytes] = []
-        self._before = [0]  # bytes that are referred to, before each and at last
+        self._before = [0]  # referenced bytes before each row, and in total
         end = 0
         for start, length, id in rows:
             if start < end or not length or start + length > size:
-                raise ValueError("references overlap, or go past the object's end")
+                raise ValueError("references overlap or exceed the object")
             end = start + length
             self._starts.append(start)
             self._lengths.append(length)
@@ -57,10 +57,10 @@ class References:
 
     @classmethod
     def among(cls, size: int, commits: Iterable[EntryHead]) -> References:
-        """Those that an object of these commits shall have. Every writer finds the same ones.
+        """The references for an object of these commits. Every writer finds the same.
 
-        Not what has its entry in the WAL objects as well: who replays the log needs that for as long as the commit
-        is there, and a dropped object's WAL objects go before."""
+        A commit with its entry in the WAL objects is not referenced: a replay needs the entry as long as the commit
+        exists, and the WAL objects of a dropped object go earlier."""
         return cls(
             size,
             (
@@ -76,7 +76,7 @@ class References:
     def unpack(cls, size: int, packed: bytes) -> References:
         """Raises ValueError."""
         if len(packed) % REFERENCE_ROW.size:
-            raise ValueError("a row is cut")
+            raise ValueError("the last row is incomplete")
         return cls(size, REFERENCE_ROW.iter_unpack(packed))
 
     def pack(self) -> bytes:
@@ -90,21 +90,21 @@ class References:
         return commit in self._ids
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """Each as commit id and bytes."""
+        """Each as commit id and length."""
         return zip(self._ids, self._lengths, strict=True)
 
     @property
     def bytes(self) -> int:
-        """How much stands in WAL objects."""
+        """How many bytes are in WAL objects."""
         return self._before[-1]
 
     @property
     def packed_bytes(self) -> int:
-        """How much does not."""
+        """How many bytes are packed."""
         return self._size - self.bytes
 
     def stretches(self, start: int, length: int) -> Iterator[Stretch]:
-        """Those that a range of the object touches, each of them whole."""
+        """The stretches that a range of the object touches, each complete."""
         end = min(start + length, self._size)
         at = bisect_right(self._starts, start) - 1
         while start < end:
@@ -113,18 +113,18 @@ class References:
             else:
                 found = self._between(at)
                 at += 1
-            if found.length:  # references may follow each other without anything between
+            if found.length:  # two references may be adjacent
                 yield found
             start = found.start + found.length
 
     def _between(self, at: int) -> Stretch:
-        """What is packed behind the reference `at`, up to the next one."""
+        """The packed bytes after the reference `at`, up to the next one."""
         first = self._starts[at] + self._lengths[at] if at >= 0 else 0
         last = self._starts[at + 1] if at + 1 < len(self._starts) else self._size
         return Stretch(first, last - first, None, first - self._before[at + 1])
 
     def packed(self, start: int, length: int) -> Iterator[tuple[int, int]]:
-        """Which (start, length) of the object stand at a range of what is packed."""
+        """Which (start, length) of the object a range of the packed bytes holds."""
         for one in self.stretches(0, self._size):
             first = max(start, one.packed_at)
             last = min(start + length, one.packed_at + one.length)

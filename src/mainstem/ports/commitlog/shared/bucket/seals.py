@@ -1,6 +1,6 @@
-"""Seals: the index of a finished object, and where its payload is from then on. Little-endian.
+"""Seals: the index of a finished object, and where its payload is. Little-endian.
 
-A seal object, version 1, of an object whose payload is packed into parts, all of it:
+A seal object, version 1, of an object whose whole payload is packed into parts:
 
 | field   | type | meaning                                         |
 |---------|------|-------------------------------------------------|
@@ -9,7 +9,7 @@ A seal object, version 1, of an object whose payload is packed into parts, all o
 | crc     | u4   | CRC32C of the index                             |
 | index   |      | up to the end of the object                     |
 
-Version 2, of one that refers to WAL objects: between crc and index stand
+Version 2, of one that refers to WAL objects, has between crc and index:
 
 | field      | type | meaning                                      |
 |------------|------|----------------------------------------------|
@@ -17,9 +17,9 @@ Version 2, of one that refers to WAL objects: between crc and index stand
 | rows_crc   | u4   | CRC32C of them                               |
 | references |      | see references.py; the rest of it is packed  |
 
-Commits are mostly small and many; what a cold reader wants is large and few. So sealing copies what is small, and the
-entries may be truncated from then on. What is large already stays where it is: the payload is stored once, and its
-WAL objects are the sealed object's own from then on. Every writer may seal: all of them put the same bytes.
+Commits are mostly small and many; a cold reader wants few large objects. So sealing copies small payloads, and the
+entries may be truncated from then on. A large payload stays where it is, stored once: its WAL objects belong to the
+sealed object from then on. Every writer may seal: all of them put the same bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HEAD = struct.Struct("<8sII")
 ROWS = struct.Struct("<II")
 MAGIC = b"MNSTMSEA"
 PACKED, REFERRING = 1, 2  # versions
-_FIRST_BYTES = 4096  # read of a seal to learn its references: an object seldom has more of them
+_FIRST_BYTES = 4096  # read of a seal for its references: an object seldom has more
 
 
 class SealNames(NamedTuple):
@@ -284,7 +284,7 @@ class BucketObjects:
 
 
 def packed_seal(index: bytes, references: References | None = None) -> list[bytes]:
-    """What a seal object holds."""
+    """The content of a seal object."""
     if not references:
         return [HEAD.pack(MAGIC, PACKED, crc32c(index)), index]
     rows = references.pack()
@@ -315,4 +315,4 @@ def _rows(name: SealName, stored: bytes) -> tuple[int, int]:
 
 
 def _damaged(name: SealName) -> LogDamaged:
-    return LogDamaged(f"the index of object {name.number} is damaged: restore it from the bucket's versions")
+    return LogDamaged(f"the seal of object {name.number} is damaged: restore it from the bucket's versions")

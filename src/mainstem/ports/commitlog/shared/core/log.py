@@ -12,7 +12,6 @@ from contextlib import aclosing
 from typing import Generic
 
 from mainstem.errors import Closed, NotFound, ObjectMissing, invariant
-from mainstem.ports.blocking import BlockingCalls
 from mainstem.ports.commitlog.port import (
     Buffer,
     Checkpoint,
@@ -36,6 +35,7 @@ from mainstem.ports.commitlog.shared.core.checkpoints import SharedCheckpoints
 from mainstem.ports.commitlog.shared.core.freshness import Freshness
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable, OpenObject
 from mainstem.ports.commitlog.shared.core.writer import CommitWriter
+from mainstem.ports.loop_thread import LoopThread
 from mainstem.ports.objectstore.cache import CachedObjectStore
 
 
@@ -56,7 +56,7 @@ class SharedLog(Generic[H, S]):
         freshness: Freshness,
         *,
         checkpoints_kept: int,
-        blocking: BlockingCalls | None,
+        blocking: LoopThread | None,
         cache: CachedObjectStore | None = None,
     ) -> None:
         self._identity = identity
@@ -67,7 +67,9 @@ class SharedLog(Generic[H, S]):
         self._truncation = truncation
         self._freshness = freshness
         self._writer = CommitWriter(commits, table, freshness)
-        self._blocking = blocking or BlockingCalls("mainstem-store")
+        self._blocking = blocking or LoopThread(
+            "the log is closed", name="mainstem-store", left_over_wait_s=0
+        )
         self._cache = cache
         self._synced = 0
         self._appending: asyncio.Task[Placement] | None = None
@@ -184,7 +186,7 @@ class SharedLog(Generic[H, S]):
         """Payload bytes, fresh and writable. Blocks: call it on a thread.
 
         Raises FileNotFoundError if the object was dropped, ObjectMissing if the store has lost it."""
-        return self._blocking.run(self._read(object, start, length))
+        return self._blocking.call(self._read(object, start, length))
 
     async def _read(self, number: int, start: int, length: int) -> bytearray:
         source = self._source(number)
@@ -229,7 +231,7 @@ class SharedLog(Generic[H, S]):
         if sealed is None:
             raise FileNotFoundError(f"object {object} was dropped, is not sealed or never existed")
         try:
-            return self._blocking.run(self._objects.index(sealed))
+            return self._blocking.call(self._objects.index(sealed))
         except NotFound as error:
             raise FileNotFoundError(f"object {object} was dropped: {error}") from error
 
@@ -273,7 +275,7 @@ class SharedLog(Generic[H, S]):
 
     def load_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that stands and is whole. Blocks: call it on a thread."""
-        return self._blocking.run(self._checkpoints.load())
+        return self._blocking.call(self._checkpoints.load())
 
     async def checkpoints(self) -> list[int]:
         """Positions of the checkpoints that are kept, whichever broker saved them, rising."""

@@ -1,7 +1,7 @@
-"""Calls to an etcd cluster: any member will do, and a call that fails is tried again at the next one, up to a bound.
+"""Calls to an etcd cluster, to any member. A failed call is repeated at the next member, within a time limit.
 
-Made of the messages and stubs that come with aetcd. Its own client knows one address only and keeps no bound, and a
-log must outlive the member it talks to.
+Uses the messages and stubs of aetcd. Its own client knows one address and no time limit, and a log must survive the
+member it talks to.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _PASSING = frozenset(
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),  # etcd refuses clients that ask more often than every 5 s
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.max_pings_without_data", 0),  # no bound: a watch only listens, and must still notice the end
+    (
+        "grpc.http2.max_pings_without_data",
+        0,
+    ),  # unlimited: a watch must notice a dead connection
     ("grpc.max_receive_message_length", limits.ETCD_RANGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
-_REQUIRE_LEADER = (
-    ("hasleader", "true"),
-)  # a member cut off from its leader ends the call instead of hanging
+_REQUIRE_LEADER = (("hasleader", "true"),)  # a member without a leader ends the call instead of hanging
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 0.5
 
 Operation = Any  # an rpc.RequestOp: the stubs are untyped
@@ -59,7 +60,7 @@ class EtcdOptions:
 
 
 class Connection(NamedTuple):
-    """The calls of one member, by etcd's own stubs or by something that behaves as they do."""
+    """The calls of one member: etcd's own stubs, or a test's."""
 
     kv: Any  # an rpc.KVStub
     watch: Any  # an rpc.WatchStub
@@ -70,15 +71,15 @@ Connect = Callable[[str, EtcdOptions], Connection]  # the first is the member's 
 
 
 class TxnResult(NamedTuple):
-    """What a transaction came to."""
+    """The result of a transaction."""
 
     succeeded: bool
     responses: Sequence[Any]  # one a step, of the branch that was taken
-    repeated: bool  # it was sent more than once, so a refusal does not mean that it was never applied
+    repeated: bool  # sent more than once: a refusal does not mean that it was never applied
 
 
 class Compacted(Exception):
-    """The history asked for is gone; what the keys hold now is not."""
+    """The requested history is gone; the current values are not."""
 
 
 class EtcdClient:
@@ -86,7 +87,7 @@ class EtcdClient:
 
     def __init__(self, options: EtcdOptions, connect: Connect | None = None) -> None:
         if not options.endpoints:
-            raise InvalidConfig("an etcd cluster needs at least one endpoint, as host:port")
+            raise InvalidConfig("name at least one etcd endpoint, as host:port")
         self._options = options
         self._members = [(connect or _connect)(endpoint, options) for endpoint in options.endpoints]
         self._chosen = 0
@@ -98,10 +99,10 @@ class EtcdClient:
         success: Sequence[Operation],
         failure: Sequence[Operation] = (),
     ) -> TxnResult:
-        """One atomic step. May be sent more than once: it must come to the same if it is applied again.
+        """One atomic step. May be sent more than once, so applying it again must have the same result.
 
-        It has to write something: etcd before 3.5.5 dies of a read-only one whose caller goes away.
-        Raises NoSpace or Unavailable; after Unavailable it may have been applied, or yet be."""
+        It must write something: etcd before 3.5.5 crashes on a read-only transaction whose caller goes away.
+        Raises NoSpace or Unavailable; after Unavailable it may have been applied, or may still be."""
         request = rpc.TxnRequest(compare=conditions, success=success, failure=failure)
         sent = 0
 
@@ -114,12 +115,12 @@ class EtcdClient:
         return TxnResult(found.succeeded, found.responses, sent > 1)
 
     async def range(self, start: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> Any:
-        """What the keys hold, as of now for the whole cluster. Without `end`: one key."""
+        """The current values of the keys, linearizable. Without `end`: one key."""
         request = rpc.RangeRequest(key=start, range_end=end, limit=limit, keys_only=keys_only)
         return await self._call(lambda stub: stub.Range(request, timeout=self._options.call_s))
 
     async def newest(self, start: bytes, end: bytes) -> bytes | None:
-        """The last key there is in a range."""
+        """The last key in a range."""
         request = rpc.RangeRequest(
             key=start,
             range_end=end,
@@ -136,14 +137,14 @@ class EtcdClient:
         await self._call(lambda stub: stub.DeleteRange(request, timeout=self._options.call_s))
 
     async def compact(self, revision: int) -> None:
-        """Forget the history before a revision, of all keys of the cluster."""
+        """Delete the history before a revision, of all keys of the cluster."""
         request = rpc.CompactionRequest(revision=revision)
         await self._call(lambda stub: stub.Compact(request, timeout=self._options.call_s))
 
     async def watch(self, start: bytes, end: bytes, revision: int) -> AsyncGenerator[list[Any], None]:
         """Changes from `revision` on. Raises Compacted, or Unavailable once the watch is lost.
 
-        Ends when nothing came for a while: range again, for a member that stalls shows it in no other way."""
+        Ends when nothing came for a while: range again, since nothing else reveals a member that stalls."""
         self._check_open()
         create = rpc.WatchCreateRequest(key=start, range_end=end, start_revision=revision)
         call = self._members[self._chosen].watch.Watch(metadata=_REQUIRE_LEADER)
@@ -153,7 +154,7 @@ class EtcdClient:
                 if response is None:
                     return
                 if response.compact_revision:
-                    raise Compacted(f"history before revision {response.compact_revision} is gone")
+                    raise Compacted(f"etcd compacted the history before revision {response.compact_revision}")
                 if response.canceled:
                     raise Unavailable(f"etcd ended a watch: {response.cancel_reason}")
                 if response.events:
@@ -164,7 +165,7 @@ class EtcdClient:
             raise
         except (rpc.AioRpcError, TimeoutError, asyncio.InvalidStateError) as error:
             self._turn_away()
-            raise Unavailable(f"the watch at {self._endpoint} was lost: {_said(error)}") from error
+            raise Unavailable(f"lost the watch at {self._endpoint}: {_said(error)}") from error
         finally:
             call.cancel()
 
@@ -183,7 +184,7 @@ class EtcdClient:
             raise Closed("the log is closed")
 
     def _tell_if_closed(self) -> None:
-        """Closing a channel ends its calls as if their callers were cancelled, which they are not."""
+        """Closing a channel ends its calls with CancelledError, although nobody cancelled them."""
         task = asyncio.current_task()
         if task is not None and not task.cancelling():
             self._check_open()
@@ -211,14 +212,14 @@ class EtcdClient:
                 self._turn_away()
                 if loop.time() + pause > give_up_at:
                     raise Unavailable(
-                        f"etcd did not answer for {self._options.retry_s:g} s, lastly {endpoint}: {_said(error)}"
+                        f"etcd did not answer for {self._options.retry_s:g} s, last asked {endpoint}: {_said(error)}"
                     ) from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
 
 
 async def _next(call: Any) -> Any:
-    """A watch's next answer, None if it takes too long; the call is over then."""
+    """A watch's next answer; None if it takes too long, which ends the call."""
     try:
         async with asyncio.timeout(limits.ETCD_WATCH_IDLE_S):
             return await call.read()
@@ -255,22 +256,22 @@ def below(key: bytes, value: bytes) -> Condition:
 
 
 def unchanged(key: bytes, mod_revision: int) -> Condition:
-    """Not written since that revision; 0: it does not exist."""
+    """Not written since that revision; 0: the key does not exist."""
     compare = rpc.Compare
     return compare(result=compare.EQUAL, target=compare.MOD, key=key, mod_revision=mod_revision)
 
 
 def _refusal(error: Any) -> MainstemError | None:
-    """What etcd says for good; None if the next attempt may go better."""
+    """A final error; None if another attempt may succeed."""
     code = error.code()
     if code in _PASSING:
         return None
     if code is rpc.StatusCode.RESOURCE_EXHAUSTED:
         if "space exceeded" in str(error.details()):
             return NoSpace(
-                "etcd's database is at its quota: compact and defragment it, then disarm its alarm"
+                "etcd's database has reached its quota: compact and defragment it, then disarm its alarm"
             )
-        return None  # too many requests, or a message over its bound
+        return None  # too many requests, or a message that is too large
     return StorageError(f"etcd refused a call: {_said(error)}")
 
 

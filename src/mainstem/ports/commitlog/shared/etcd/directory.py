@@ -1,4 +1,4 @@
-"""Which commits an object holds: where each one's payload starts, and the id that names it in the store.
+"""The directory of an object: where the payload of each commit starts, and its id, which names it in the store.
 
 Stored with a sealed object as rows, little-endian (`DIRECTORY_ROW`), by rising start:
 

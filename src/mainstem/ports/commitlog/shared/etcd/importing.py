@@ -1,4 +1,4 @@
-"""A log in etcd that begins with what another log holds: see keys.py for what stands where."""
+"""Import a log into etcd; keys.py lists keys and objects."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class EtcdImporter:
 
     async def check_free(self) -> None:
         if (await self._client.range(self._keys.id)).kvs:
-            raise InvalidInput("there is a log in this etcd already: name another one")
+            raise InvalidInput("this etcd already holds a log: name another one")
 
     async def resume(self, wanted: Sequence[LogObject]) -> set[int]:
         expected = {(one.number, one.first_position, one.end_position, one.size_bytes) for one in wanted}
         whole = set()
-        named: set[str] = set()  # keys of what is whole
+        named: set[str] = set()  # keys of complete objects
         for held in (await self._client.range(self._keys.object(0), self._keys.objects_end)).kvs:
             seal = Seal.unpack(held.value)
             if (seal.number, seal.first, seal.end, seal.size) in expected:
                 try:
                     directory = await self._payloads.directory(seal)
                 except NotFound:
-                    pass  # of another store
+                    pass  # it is in another store
                 else:
                     whole.add(seal.number)
                     named |= {self._names.payload(id) for id in directory.ids}
@@ -99,7 +99,7 @@ class EtcdImporter:
             ],
         )
         if not made.succeeded:
-            raise InvalidInput("somebody else made a log there meanwhile: name another etcd")
+            raise InvalidInput("another process made a log there meanwhile: name another etcd")
 
     async def close(self) -> None:
         await self._client.close()

@@ -1,22 +1,22 @@
-"""What stands in etcd, under one prefix. Version 1; numbers in keys have 20 digits, so that they sort.
+"""Keys of a log in etcd, under one prefix. Version 1; numbers in keys have 20 digits, so that they sort.
 
 | key                    | value                                                                    |
 |------------------------|--------------------------------------------------------------------------|
 | id                     | 16 random bytes, written once                                            |
 | floor                  | `Floor`: commits before it were truncated                                |
-| broker/<name>          | `EpochGuard`: which life of the broker may write                              |
+| broker/<name>          | `EpochGuard`: which process of the broker may write                      |
 | commit/<position>      | `CommitRecord`: one commit                                               |
-| object/<number>        | `Seal`: an object that takes no more commits                             |
-| checkpoint/<position>  | `Pointer`: where a checkpoint lies in the object store                   |
-| turn                   | the commit of a writer that others shall let pass, see courtesy.py       |
+| object/<number>        | `Seal`: a sealed object                                                  |
+| checkpoint/<position>  | `Pointer`: where a checkpoint is in the object store                     |
+| turn                   | the request of a writer that lost races, see core/fairness.py            |
 
 And in the object store, below one folder:
 
 | key                        | object                                                               |
 |----------------------------|----------------------------------------------------------------------|
-| id                         | that the store is this log's, see owner.py                           |
+| id                         | which log owns the store, see bucket/identity.py                     |
 | wal/<commit id>            | the payload of a commit, then its entry if that is too large for etcd |
-| seals/<number>-<token>     | which commits the object holds (`DIRECTORY_ROW`s), then its index     |
+| seals/<number>-<token>     | the object's commits (`DIRECTORY_ROW`s), then its index              |
 | checkpoints/<position>-<token> | a state, compressed with zstd                                    |
 | clock/<token>              | put and deleted again to learn the store's time                      |
 """
@@ -40,7 +40,7 @@ class EtcdKeys:
 
     @classmethod
     def under(cls, prefix: str) -> EtcdKeys:
-        invariant(prefix.endswith("/"), "a prefix ends in a slash, or two logs could share keys")
+        invariant(prefix.endswith("/"), "a prefix ends in a slash, otherwise two logs could share keys")
         return cls(prefix.encode())
 
     @property
@@ -109,7 +109,7 @@ class StoreKeys:
 
 
 def new_token(now_ms: int, randomness: bytes) -> bytes:
-    """An id like no other that tells when it was made: 6 bytes of milliseconds, then 10 random ones."""
+    """A unique id that tells when it was made: 6 bytes of milliseconds, then 10 random bytes."""
     invariant(len(randomness) == TOKEN_BYTES - 6, "ten random bytes")
     return now_ms.to_bytes(6, "big") + randomness
 

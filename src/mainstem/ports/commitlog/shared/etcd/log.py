@@ -6,7 +6,6 @@ import math
 
 from mainstem import limits
 from mainstem.errors import InvalidConfig, NotFound
-from mainstem.ports.blocking import BlockingCalls
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.bucket.identity import OF_ETCD, pack, unpack
 from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, BucketKeys
@@ -21,6 +20,7 @@ from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, StoreKeys
 from mainstem.ports.commitlog.shared.etcd.objects import EtcdObjects
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
 from mainstem.ports.commitlog.shared.etcd.records import CommitRecord, Seal, pack_floor
+from mainstem.ports.loop_thread import LoopThread
 from mainstem.ports.objectstore.port import ObjectStore
 
 __all__ = ["EtcdCommitLog", "EtcdOptions", "own_store"]
@@ -50,7 +50,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         clock: Clock | None = None,
         random: Random | None = None,
         connect: Connect | None = None,
-        blocking: BlockingCalls | None = None,
+        blocking: LoopThread | None = None,
     ) -> EtcdCommitLog:
         """Join the log as `broker`, and fence earlier processes of that name; None: for reading. Creates the log.
 

@@ -1,4 +1,4 @@
-"""What the log keeps in the object store: payloads, the directories and indexes of sealed objects, states."""
+"""The log's objects in the store: payloads, and the directories and indexes of sealed objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
 from mainstem.ports.commitlog.shared.etcd.records import CommitRecord, Seal
 from mainstem.ports.objectstore.port import ObjectStore, store_now_ms
 
-_AT_ONCE = 16  # requests to the store side by side
+_AT_ONCE = 16  # parallel requests to the store
 
 
 class Payloads:
@@ -38,7 +38,7 @@ class Payloads:
             (entry,) = await self._store.get_ranges(self._keys.payload(record.id), asked)
         except NotFound as error:
             raise LogDamaged(
-                f"the store lacks the entry of the commit at {record.position}: {error}"
+                f"the store has lost the entry of the commit at position {record.position}: {error}"
             ) from error
         return entry
 
@@ -85,21 +85,21 @@ class Payloads:
         return await self._sealed(seal, index=True)
 
     async def drop(self, seal: Seal) -> None:
-        """Delete all that a sealed object has in the store. May be repeated, also after half of it."""
+        """Delete a sealed object from the store. Idempotent, also after a partial delete."""
         try:
             directory = await self.directory(seal)
         except NotFound:
-            return  # it goes last, so nothing else is left
+            return  # the directory goes last, so nothing else is left
         await self._delete([self._keys.payload(id) for id in directory.ids])
         await self._store.delete(self._keys.seal(seal.number, seal.token))
         self._directories.pop(seal.token, None)
 
     async def drop_seal(self, seal: Seal) -> None:
-        """A seal that did not become the object's."""
+        """Delete a seal that lost to another."""
         await self._store.delete(self._keys.seal(seal.number, seal.token))
 
     async def now_ms(self, token: bytes) -> int:
-        """The store's time. What ids tell is that of whoever made them, right or wrong."""
+        """The store's time. An id only tells what its writer's clock said."""
         return await store_now_ms(self._store, self._keys.clock(token))
 
     async def uploads_before(self, before_ms: int) -> set[bytes]:
@@ -121,7 +121,7 @@ class Payloads:
         body = await self._store.get(self._keys.seal(seal.number, seal.token))
         if crc32c(body) != seal.body:
             raise LogDamaged(
-                f"the stored index of object {seal.number} fails its checksum: restore the store"
+                f"the stored index of object {seal.number} fails its checksum: restore it from the store's versions"
             )
         split = len(body) - seal.index_length
         return body[split:] if index else body[:split]

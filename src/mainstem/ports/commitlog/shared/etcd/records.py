@@ -1,12 +1,12 @@
-"""The values that stand in etcd, byte by byte. All version 1, each with a CRC32C over the rest.
+"""The values in etcd. All version 1, each with a CRC32C of the rest.
 
-`CommitRecord`, little-endian (`COMMIT`), followed by the entry unless that stands in the object store:
+`CommitRecord`, little-endian (`COMMIT`), followed by the entry unless the object store has it:
 
 | field          | type | meaning                                                            |
 |----------------|------|--------------------------------------------------------------------|
-| crc            | u4   | CRC32C of the rest of the header and the entry, wherever it stands |
+| crc            | u4   | CRC32C of the rest of the header and the entry, wherever it is     |
 | version        | u2   | 1                                                                  |
-| flags          | u2   | bit 0: the entry stands in the object store, after the payload     |
+| flags          | u2   | bit 0: the entry is in the object store, after the payload         |
 | entry_length   | u4   |                                                                    |
 | payload_length | u4   |                                                                    |
 | payload_crc    | u4   | CRC32C of the payload                                              |
@@ -43,8 +43,8 @@
 
 | field | type | meaning                                               |
 |-------|------|-------------------------------------------------------|
-| epoch | u8   | of the broker's life that may write; rises by one      |
-| token | s16  | who set it, so that a lost answer can be told from a lost race |
+| epoch | u8   | of the process that may write; rises by one           |
+| token | s16  | who set it: distinguishes a lost answer from a lost race |
 
 `Pointer`, little-endian (`POINTER`):
 
@@ -118,12 +118,16 @@ def pack_commit(record: CommitRecord, entry: Buffer) -> bytes:
 def unpack_commit(value: bytes, position: int, log: int) -> CommitRecord:
     """The header. Raises LogDamaged or NewerVersion."""
     if len(value) < COMMIT.size:
-        raise LogDamaged(f"etcd holds {len(value)} bytes for the commit at {position}: not a whole one")
+        raise LogDamaged(
+            f"the commit at position {position} has only {len(value)} bytes: restore etcd from a backup"
+        )
     _, version, *fields = COMMIT.unpack_from(value)
-    _check_version(version, f"the commit at {position}")
+    _check_version(version, f"the commit at position {position}")
     record = CommitRecord(*fields)
     if record.position != position or record.log != log:
-        raise LogDamaged(f"the commit at {position} is of another place or another log")
+        raise LogDamaged(
+            f"the commit at position {position} is of another position or log: restore etcd from a backup"
+        )
     return record
 
 
@@ -132,7 +136,9 @@ def check_entry(record: CommitRecord, value: bytes, entry: Buffer) -> None:
     expected = int.from_bytes(value[:_COVERED], "little")
     found = crc32c(entry, crc32c(memoryview(value)[_COVERED : COMMIT.size]))
     if len(entry) != record.entry_length or found != expected:
-        raise LogDamaged(f"the commit at {record.position} fails its checksum: restore etcd from a backup")
+        raise LogDamaged(
+            f"the commit at position {record.position} fails its checksum: restore etcd from a backup"
+        )
 
 
 class Seal(NamedTuple):
@@ -170,7 +176,7 @@ def unpack_floor(value: bytes) -> Floor:
 
 
 def floor_bound(position: int) -> bytes:
-    """A floor's value is below this exactly if the position is not truncated."""
+    """A floor's value sorts before this if and only if the position is not truncated."""
     return POSITION.pack(position + 1)
 
 
@@ -217,4 +223,4 @@ def _check(value: bytes, size: int, what: str) -> None:
 
 def _check_version(version: int, what: str) -> None:
     if version > VERSION:
-        raise NewerVersion(f"{what} is of version {version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"{what} has version {version}: upgrade this Mainstem to read it")
