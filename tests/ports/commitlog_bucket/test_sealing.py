@@ -128,6 +128,23 @@ async def test_an_object_that_grows_after_it_was_sealed_is_followed_by_who_knew_
         await log.close()
 
 
+async def test_an_object_that_grew_after_it_was_dropped_stays_when_the_drop_is_listed_again() -> None:
+    store = MemoryObjectStore()
+    one, other = await open_bucket_log(store), await open_bucket_log(store)
+    await append_samples(one, 5)
+    await followed(other)
+    await one.roll()
+    await one.seal(1, b"index of five")
+    await one.drop(1)
+    await other.append(*_sample(5))
+    await followed(one)
+    for log in (one, other):
+        await log.refresh()
+        assert [(found.number, found.end_position) for found in log.objects()] == [(1, 6)]
+        assert await contents(log) == [sample_content(number) for number in range(6)]
+        await log.close()
+
+
 async def test_a_sealed_object_is_read_from_few_large_objects_through_the_cache() -> None:
     store = MemoryObjectStore()
     cached = CachedObjectStore(store)

@@ -143,7 +143,7 @@ class BucketObjectStore:
         return self._name
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
-        """Store an object durably and whole, or not at all. With `if_absent`: False if the key was taken.
+        """Store an object durably and atomically. With `if_absent`: False if the key was taken.
 
         Raises StoreUnreachable (it may still be stored) or StoreRefused."""
         check_key(key)

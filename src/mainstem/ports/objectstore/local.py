@@ -30,7 +30,7 @@ class LocalObjectStore:
         self._owner = os.urandom(8).hex()  # so that two processes never use one staging name
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
-        """Store an object durably and whole, or not at all. With `if_absent`: False if the key was taken."""
+        """Store an object durably and atomically. With `if_absent`: False if the key was taken."""
         path = self._path(key)
         buffers = [data] if isinstance(data, bytes | bytearray | memoryview) else data
         return await asyncio.to_thread(self._put, path, buffers, if_absent)

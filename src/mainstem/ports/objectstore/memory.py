@@ -32,7 +32,7 @@ class MemoryObjectStore:
         self._put_failures.append((error, True))
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
-        """Store an object whole. With `if_absent`: False if the key was taken."""
+        """Store an object atomically. With `if_absent`: False if the key was taken."""
         await self._called("put", key)
         content = bytes(data) if isinstance(data, bytes | bytearray | memoryview) else b"".join(data)
         error, stored = self._put_failures.pop(0) if self._put_failures else (None, True)

@@ -24,7 +24,7 @@ class StoredObject:
 
 class ObjectStore(Protocol):
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
-        """Store an object durably and whole, or not at all. With `if_absent`: False if the key was taken."""
+        """Store an object durably and atomically. With `if_absent`: False if the key was taken."""
         ...
 
     async def get(self, key: str) -> bytes:

@@ -9,7 +9,7 @@ from mainstem.ports.commitlog.local import frames
 from mainstem.ports.commitlog.local.frames import ALIGN, HEAD_MAGIC, TAIL_BYTES, TAIL_MAGIC, Frame
 from mainstem.ports.files import File, read_up_to
 
-_WINDOW_BYTES = 1 << 20  # a multiple of the alignment, so no magic lies across two windows
+_WINDOW_BYTES = 1 << 20  # a multiple of the alignment, so no magic spans two windows
 # No magic can overlap another (their first bytes occur nowhere else in them), so the search misses none.
 _MAGIC = re.compile(
     b"|".join(re.escape(magic.to_bytes(4, "little")) for magic in (HEAD_MAGIC, TAIL_MAGIC)), re.DOTALL

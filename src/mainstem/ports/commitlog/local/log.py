@@ -280,7 +280,7 @@ class LocalCommitLog:
         return self._link(into, list(lengths.items()))
 
     def _link(self, into: Path, lengths: Sequence[tuple[Path, int]]) -> list[tuple[Path, int]]:
-        """Link files; -1 stands for a whole one."""
+        """Link files; -1 means the whole file."""
         linked = []
         for path, length in lengths:
             make_directories(self._files, (into / path).parent)

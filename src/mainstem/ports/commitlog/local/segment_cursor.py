@@ -23,7 +23,7 @@ class SegmentCursor:
         self._file = file
         self._number = number
         self._log = log
-        self._limit = limit  # no frame lies past this byte
+        self._limit = limit  # no frame extends past this byte
         self._window = b""
         self._base = at  # where the window starts in the file
 

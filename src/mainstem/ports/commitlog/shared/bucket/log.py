@@ -45,7 +45,7 @@ class BucketCommitLog(SharedLog[EntryHead, SealName]):
         wait: Wait = asyncio.sleep,
         blocking: LoopThread | None = None,
     ) -> BucketCommitLog:
-        """Join the log in the store, or create it. `cache`: a folder for blocks of what is read.
+        """Join the log in the store, or create it. `cache`: a folder for cached blocks.
 
         `reads`, the same store behind something else, `wait` and `blocking` are for tests.
 

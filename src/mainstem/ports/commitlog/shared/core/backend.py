@@ -123,7 +123,7 @@ class Upload(NamedTuple):
 
 
 class Attempt(NamedTuple, Generic[H]):
-    """What came of claiming a position. Neither field set: the place is no longer valid, claim the next one."""
+    """The result of a claim. If neither field is set, the object takes no more commits: claim the next place."""
 
     head: H | None  # our commit, which is written
     others: Sequence[DecodedCommit[H]] = ()  # commits that have the position and those after it
@@ -160,7 +160,7 @@ class Truncated(BehindCheckpoint):
 
 
 class CommitBackend(Protocol[H]):
-    """Writing and reading commits: put, compare-and-swap, list, watch."""
+    """Write and read commits: put, compare-and-swap, list, watch."""
 
     @property
     def entry_bytes_max(self) -> int:
@@ -182,7 +182,7 @@ class CommitBackend(Protocol[H]):
         ...
 
     def new_token(self) -> bytes:
-        """16 bytes that nobody else makes."""
+        """16 unique bytes."""
         ...
 
     async def put_upload(self, id: bytes, content: Sequence[Buffer]) -> None: ...
@@ -192,7 +192,7 @@ class CommitBackend(Protocol[H]):
         ...
 
     async def claim(self, place: NextPlace, entry: Buffer, upload: Upload, fairness: Fairness) -> Attempt[H]:
-        """Write the commit at the position if nobody has it. A lost answer is settled by the commit's id first.
+        """Write the commit if its position is free. A lost answer is settled by the commit's id first.
 
         Reports each race to `fairness`, passes its request on to the other writers and theirs to it.
 
@@ -215,14 +215,14 @@ class CommitBackend(Protocol[H]):
     async def floor(self) -> Floor: ...
 
     async def starts_object(self, position: int) -> bool | None:
-        """Whether the object before the position can grow no more; None while no commit is there."""
+        """Whether an object starts at the position, which makes the one before it final; None: no commit is there."""
         ...
 
     async def close(self) -> None: ...
 
 
 class ObjectBackend(Protocol[H, S]):
-    """Sealing, reading and dropping objects."""
+    """Seal, read and drop objects."""
 
     async def refresh(self) -> SealedListing[S]:
         """Every sealed or dropped object, and the floor."""
@@ -258,7 +258,7 @@ class ObjectBackend(Protocol[H, S]):
 
 
 class CheckpointBackend(Protocol):
-    """Storing checkpoints."""
+    """Store checkpoints."""
 
     @property
     def newest_position(self) -> int:
@@ -287,7 +287,7 @@ class CheckpointBackend(Protocol):
 
 
 class TruncationBackend(Protocol[S_contra]):
-    """Deleting what is not needed any more."""
+    """Delete what is no longer needed."""
 
     async def old_enough(self, settled: Sequence[S_contra]) -> int:
         """How many of these objects, from the first on, are past their retention."""

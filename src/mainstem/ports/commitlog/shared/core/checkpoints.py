@@ -50,7 +50,7 @@ class SharedCheckpoints:
                     await self._store.delete(old)
 
     async def load(self) -> Checkpoint | None:
-        """The newest one that is not void and is whole. Uses the object store alone. Raises NewerVersion."""
+        """The newest one that is intact and not void. Uses only the object store. Raises NewerVersion."""
         for name in reversed(await self._store.known_names()):
             if await self._starts_object(name.position) is not False:
                 state = await self._store.get(name)
@@ -66,7 +66,7 @@ class SharedCheckpoints:
         return [name.position for name in reversed(await self._standing(await self._store.names()))]
 
     async def covered(self) -> int:
-        """Every kept checkpoint holds all before this position; 0 while there are fewer than shall be kept."""
+        """Every kept checkpoint holds all before this position; 0 while there are fewer checkpoints than are kept."""
         kept = await self.positions()
         return kept[0] if len(kept) == self._keep else 0
 

@@ -139,7 +139,7 @@ class SharedLog(Generic[H, S]):
 
         Raises BehindCheckpoint if the next commits were truncated: open the log again."""
         self._check_open()
-        floor = await self._commits.floor()
+        floor = await self._refresh()
         if floor.position > self._table.end:
             raise Truncated(floor)
         async for _ in self.follow(self._table.end):
@@ -274,7 +274,7 @@ class SharedLog(Generic[H, S]):
         await self.truncate()
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that stands and is whole. Blocks: call it on a thread."""
+        """The newest checkpoint that is intact and not void. Blocks: call it on a thread."""
         return self._blocking.call(self._checkpoints.load())
 
     async def checkpoints(self) -> list[int]:
@@ -314,7 +314,7 @@ class SharedLog(Generic[H, S]):
         await asyncio.to_thread(self._blocking.close)
 
     async def _join(self) -> None:
-        """Learn what there is: sealed objects by their seals, the commits after them one by one."""
+        """Learn the log: sealed objects from their seals, the commits after them one by one."""
         floor = await self._refresh()
         self._table.skip_to(floor.position, floor.object)
         if settled := await self._settled(floor):

@@ -1,4 +1,4 @@
-"""Writing a commit: upload what is large, then claim the next position, until one attempt decides it."""
+"""Write a commit: upload the large parts, then claim the next position until an attempt is decided."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class EtcdObjects:
         return None
 
     async def drop(self, sealed: Seal) -> None:
-        """The mark first: a reader must not take the object for whole while its payloads go."""
+        """Mark it first: a reader must not take the object for complete while its payloads are deleted."""
         key = self._keys.object(sealed.number)
         dropped = sealed._replace(flags=sealed.flags | DROPPED)
         await self._client.txn([holds(key, sealed.pack())], [put(key, dropped.pack())])
