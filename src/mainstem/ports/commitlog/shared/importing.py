@@ -27,7 +27,7 @@ class LogImporter(Protocol):
         """Resume an interrupted import: which of these objects are complete. Deletes everything else."""
         ...
 
-    async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
+    async def put_object(self, imported: LogObject, index: bytes, read: Read) -> None:
         """Store a sealed object; its extents keep their offsets."""
         ...
 

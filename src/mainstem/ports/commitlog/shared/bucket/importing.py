@@ -46,8 +46,8 @@ class BucketImporter:
                 whole.add(names[name])
         return whole
 
-    async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
-        name = _name(adopted)
+    async def put_object(self, imported: LogObject, index: bytes, read: Read) -> None:
+        name = _name(imported)
         for part, start, length in self._parts.spans(name.size):
             content = await read(start, length)
             await self._parts.put_one(partial(self._keys.object_part, name), part, content)
@@ -67,5 +67,5 @@ class BucketImporter:
         """Nothing to close."""
 
 
-def _name(adopted: LogObject) -> SealName:
-    return SealName(adopted.number, adopted.first_position, adopted.end_position, adopted.size_bytes)
+def _name(imported: LogObject) -> SealName:
+    return SealName(imported.number, imported.first_position, imported.end_position, imported.size_bytes)

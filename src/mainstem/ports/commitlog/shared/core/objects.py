@@ -62,6 +62,9 @@ class OpenObject(Generic[H]):
     weight: int = 0  # the same with records and entries
     payloads: PayloadMap[H] = field(default_factory=PayloadMap)
 
+    def described(self) -> LogObject:
+        return LogObject(self.number, self.first, self.end, self.size, sealed=False)
+
     def add(self, head: H) -> None:
         if head.position != self.end or head.start != self.size or head.first not in (None, self.first):
             raise LogDamaged(
@@ -207,9 +210,5 @@ class ObjectTable(Generic[H, S]):
         sealed = [one for one in self._sealed.copy().values() if one.end <= self.end]
         known = {one.number for one in sealed} | self._dropped.keys()
         listed = [LogObject(one.number, one.first, one.end, one.size, sealed=True) for one in sealed]
-        listed += [
-            LogObject(one.number, one.first, one.end, one.size, sealed=False)
-            for one in self.open_objects()
-            if one.number not in known
-        ]
+        listed += [one.described() for one in self.open_objects() if one.number not in known]
         return sorted(listed, key=lambda one: one.number)

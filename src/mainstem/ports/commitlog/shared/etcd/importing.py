@@ -64,25 +64,16 @@ class EtcdImporter:
                 await self._store.delete(found.key)
         return whole
 
-    async def put_object(self, adopted: LogObject, index: bytes, read: Read) -> None:
+    async def put_object(self, imported: LogObject, index: bytes, read: Read) -> None:
         directory = Directory()
-        for start in range(0, adopted.size_bytes, limits.STORE_OBJECT_BYTES_MAX):
-            content = await read(start, min(limits.STORE_OBJECT_BYTES_MAX, adopted.size_bytes - start))
+        for start in range(0, imported.size_bytes, limits.STORE_OBJECT_BYTES_MAX):
+            content = await read(start, min(limits.STORE_OBJECT_BYTES_MAX, imported.size_bytes - start))
             id = self._tokens.new()
             await self._payloads.put(id, [content])
             directory.add(start, len(content), id)
-        seal = Seal(
-            0,
-            adopted.number,
-            adopted.first_position,
-            adopted.end_position,
-            adopted.size_bytes,
-            len(index),
-            self._tokens.now_ms(),
-            crc32c(index, crc32c(directory.pack())),
-            self._tokens.new(),
-        )
-        await self._payloads.put_seal(seal, directory, index)
+        packed, token = directory.pack(), self._tokens.new()
+        seal = Seal.new(imported, packed, index, now_ms=self._tokens.now_ms(), token=token)
+        await self._payloads.put_seal(seal, packed, index)
         await self._client.txn([], [put(self._keys.object(seal.number), seal.pack())])
 
     async def finish(self, identity: bytes, checkpoint: Checkpoint, last_object: int) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from crc32c import crc32c
-
 from mainstem import limits
 from mainstem.errors import NotFound
 from mainstem.ports.commitlog.port import Overtaken, Piece
@@ -67,18 +65,9 @@ class EtcdObjects:
         return [Seal.unpack(pair.value) for pair in found.kvs]
 
     async def seal(self, unsealed: OpenObject[CommitRecord], index: bytes) -> tuple[Seal, bool]:
-        directory = Directory.of(unsealed)
-        seal = Seal(
-            0,
-            unsealed.number,
-            unsealed.first,
-            unsealed.end,
-            unsealed.size,
-            len(index),
-            self._tokens.now_ms(),
-            crc32c(index, crc32c(directory.pack())),
-            self._tokens.new(),
-        )
+        directory = Directory.of(unsealed).pack()
+        described, token = unsealed.described(), self._tokens.new()
+        seal = Seal.new(described, directory, index, now_ms=self._tokens.now_ms(), token=token)
         await self._payloads.put_seal(seal, directory, index)
         while (stands := await self._publish(seal)) is None:
             pass

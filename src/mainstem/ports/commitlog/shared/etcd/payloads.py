@@ -67,8 +67,8 @@ class Payloads:
                 at += taken
         return sorted(found.values())
 
-    async def put_seal(self, seal: Seal, directory: Directory, index: bytes) -> None:
-        await self._store.put(self._keys.seal(seal.number, seal.token), [directory.pack(), index])
+    async def put_seal(self, seal: Seal, directory: bytes, index: bytes) -> None:
+        await self._store.put(self._keys.seal(seal.number, seal.token), [directory, index])
 
     async def directory(self, seal: Seal) -> Directory:
         """Raises NotFound if the object is dropped, LogDamaged."""

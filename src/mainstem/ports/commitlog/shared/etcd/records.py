@@ -67,7 +67,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from mainstem.errors import LogDamaged, NewerVersion
-from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.commitlog.shared.core.backend import Floor
 
 COMMIT = struct.Struct("<IHHIIIQQQQ16s")
@@ -155,6 +155,20 @@ class Seal(NamedTuple):
     @property
     def dropped(self) -> bool:
         return bool(self.flags & DROPPED)
+
+    @classmethod
+    def new(cls, described: LogObject, directory: bytes, index: bytes, *, now_ms: int, token: bytes) -> Seal:
+        return cls(
+            0,
+            described.number,
+            described.first_position,
+            described.end_position,
+            described.size_bytes,
+            len(index),
+            now_ms,
+            crc32c(index, crc32c(directory)),
+            token,
+        )
 
     def pack(self) -> bytes:
         return _checksummed(SEAL.pack(0, VERSION, *self))
