@@ -35,10 +35,11 @@ run: $(RUNS)     ## start the server and the lake on this machine, data in ./dat
 	@$(BIN)/mainstem serve --data-dir data --lake
 
 check: setup     ## ruff, mypy --strict, import layers
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests tools
+	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_names.py
 
 test: check      ## checks, then every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -48,29 +49,29 @@ test-cluster: setup ## the doors' own tests through a cluster of three brokers: 
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through cluster-etcd $(THROUGH)
 
 format: setup    ## rewrite the sources in the house format
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests tools
+	$(BIN)/ruff format src tests tools
 
 # Not `npm ci`: it wants the bundler of every platform in the lock file, and that has this one's.
 console:         ## build the web console into the package (needs Node and npm; users need neither)
 	cd console && npm install && npm run build
 
 reference: setup ## write the pages of the documents that are made from the code
-	$(BIN)/python -m mainstem.reference docs
+	$(BIN)/python -m tools.reference docs
 
 docs: reference  ## the documents as a site, in build/site
 	$(BIN)/mkdocs build --strict
 
 bench: setup     ## measure the bars, with a raw baseline in the same run
-	$(BIN)/python -m mainstem.bench
+	$(BIN)/python -m tools.bench
 
 bench-peers: setup ## other systems under the same load, side by side, into docs/benchmarks.md
 	$(PIP) -e '.[peers]'
-	$(BIN)/python -m bench.peers
+	$(BIN)/python -m tools.bench.peers
 
 chaos: setup     ## the long seeded crash runs
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow --chaos
 
 clean:           ## remove .venv and caches, never data
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist src/*.egg-info
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mainstem.testing import server, through
-from mainstem.testing.forks import Forks
-from mainstem.testing.simulation.schedules import Schedules
+from mainstem.testing import server
+from tests.support import through
+from tests.support.forks import Forks
+from tests.support.simulation.schedules import Schedules
 
 if TYPE_CHECKING:
-    from mainstem.testing.s3 import S3Server
+    from tests.support.s3 import S3Server
 
 # A test's JVM ends before an optimising compiler pays: without one it starts with little more than half the work.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -108,7 +109,7 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An S3 server; every test uses a bucket of its own."""
-    from mainstem.testing.s3 import S3Server  # most runs of a few tests need none
+    from tests.support.s3 import S3Server  # most runs of a few tests need none
 
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         yield server

@@ -206,13 +206,17 @@ class Config:
         int, _whole(0, 2**53), "How long a Kafka client's login lasts; 0: as long as its connection."
     ] = 0
     kafka_oauth_jwks: Annotated[
-        Path | None, _PATH, "File of the keys that sign OAuth bearer tokens (JWKS)."
+        Path | None, _PATH, "File of the keys that verify OAuth bearer tokens (JWKS), read at start."
     ] = None
-    kafka_oauth_issuer: Annotated[str, _TEXT_VALUE, "Whose bearer tokens are taken (iss); none: any."] = ""
-    kafka_oauth_audience: Annotated[str, _TEXT_VALUE, "For whom bearer tokens must be (aud); none: any."] = ""
-    kafka_oauth_unsecured: Annotated[
-        bool, _FLAG, "Take bearer tokens that nobody signed: for development only."
-    ] = False
+    kafka_oauth_issuer: Annotated[
+        str, _TEXT_VALUE, "Issuer (iss) that bearer tokens must name; any: every one. Required with a JWKS."
+    ] = ""
+    kafka_oauth_audience: Annotated[
+        str, _TEXT_VALUE, "Audience (aud) that bearer tokens must name; any: every one. Required with a JWKS."
+    ] = ""
+    kafka_oauth_unsecured: Annotated[bool, _FLAG, "Accept unsigned bearer tokens: for development only."] = (
+        False
+    )
     kafka_acl: Annotated[
         str,
         _one_of("auto", "on", "off"),

@@ -600,6 +600,12 @@ class ObjectMissing(StorageError):
 class LedgerDiverged(StorageError):
     """Replay gave a state other than the one the log recorded."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"{message}. Run `mainstem check --explain-divergence` to see what differs and `mainstem repair` to "
+            "write the checkpoint again from the log"
+        )
+
 
 class InvariantBroken(AssertionError):
     """A bug in Mainstem, not a condition to handle: something that must hold does not."""
@@ -609,3 +615,9 @@ def invariant(condition: object, why: str) -> None:
     """State what must hold. Unlike `assert`, it stays under `python -O`."""
     if not condition:
         raise InvariantBroken(why)
+
+
+def described(error: Exception) -> str:
+    """The message, after the exception's type unless the message is ours or the operating system's."""
+    text = str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"
+    return text.encode(errors="backslashreplace").decode()  # neither JSON nor Arrow takes lone surrogates

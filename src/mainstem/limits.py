@@ -68,6 +68,7 @@ CHECKPOINT_EVERY_BYTES = 512 * MIB  # WAL written between two checkpoints, which
 CHECKPOINT_HURRIED_S = 300.0  # the same of a shared log where objects wait for nothing else to go
 REPLAYED_COMMIT_BYTES = 32 * KIB  # what a commit to a shared log counts for there: each is a request
 CHECKPOINTS_KEPT = 2
+DIVERGENCES_SHOWN = 100  # differences listed when digests disagree
 IOVECS_MAX = 1024  # buffers in one pwritev, the kernel's IOV_MAX
 FRAME_JOINED_BYTES_MAX = 256 * KIB  # a smaller commit is joined into one buffer: cheaper than many iovecs
 SLICE_JOINED_BYTES_MAX = 4 * KIB  # slices this small on average are joined whatever their number
@@ -259,6 +260,10 @@ LAKE_GARBAGE_GRACE_MS = 600_000  # a file that was replaced stays this long for 
 LAKE_ORPHAN_GRACE_MS = 3_600_000  # a file that was never published is deleted after this
 LAKE_LEASE_SLACK_MS = 60_000  # a lease may be late by so much before it is ended for whoever forgot it
 LAKE_COLLECT_EVERY_S = 60.0
+LAKE_RETRY_S = 5.0  # a stream or table that failed is tried again after this, doubled with each failure …
+LAKE_RETRY_MAX_S = 600.0  # … up to this
+LAKE_FAILURES_REPORTED_MAX = 100  # topics that a driver's report names …
+LAKE_FAILURE_CHARS_MAX = 300  # … each with so much of what is wrong
 LAKE_DELETED_AT_ONCE = 1_000  # files between two commits that say so
 
 # Groups
@@ -465,6 +470,11 @@ KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * KIB  # before a client has logged
 KAFKA_TLS_HANDSHAKE_S = 15.0
 KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client to say goodbye
 KAFKA_TOKEN_BYTES_MAX = 16 * KIB  # of an OAuth bearer
+KAFKA_TOKEN_KEYS_MAX = 100  # in a JWKS: a token without a key id is checked against each key of its algorithm
+KAFKA_TOKEN_TIME_S_MAX = 253_402_300_799  # the end of the year 9999; clients that send milliseconds exceed it
+KAFKA_TOKEN_CHECK_THREADS = 1  # so a flood of tokens takes one core at most
+KAFKA_TOKEN_CHECKS_WAITING_MAX = 1_024  # tokens whose signature is being checked, or waits for that
+KAFKA_TOKENS_REMEMBERED = 10_000  # whose signature need not be checked again
 
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 
 from mainstem.broker.broker import Broker
 from mainstem.errors import MainstemError
-from mainstem.testing.files import SimulatedCrash
-from mainstem.testing.machine import Machine
+from tests.support.files import SimulatedCrash
+from tests.support.machine import Machine
 
 _LIVES = 6
 _CALLERS = 4

@@ -20,9 +20,9 @@ from mainstem.log.tiering import HotRetention, check_owned, missing_notes
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.testing.history import scan
 from mainstem.testing.server import ServerProcess
-from mainstem.testing.turns import until
+from tests.support.history import scan
+from tests.support.turns import until
 
 
 async def _broker(directory: Path, *, segment_bytes: int = 64 * 1024) -> Broker:

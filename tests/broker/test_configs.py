@@ -11,7 +11,7 @@ from mainstem.broker.configs import Edit
 from mainstem.broker.topic_settings import BY_NAME, TOPIC_SETTINGS, TopicSetting
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 SERVER = TopicConfig(durability="disk")  # a server whose topics get another class than the built-in one
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.testing.appender import TOPICS, options
-from mainstem.testing.history import scan
+from tests.support.appender import TOPICS, options
+from tests.support.history import scan
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,8 @@ Acked = dict[str, dict[int, str]]  # value by offset, by topic
 def _run_and_kill(directory: Path, life: int, acks: int) -> list[str]:
     """The lines of one life, which ends after about so many acknowledgements."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "mainstem.testing.appender", str(directory), str(life)],
+        [sys.executable, "-m", "tests.support.appender", str(directory), str(life)],
+        cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -9,9 +9,9 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker, Record
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
-from mainstem.testing.files import Policy, SimulatedCrash
-from mainstem.testing.lake import Worker
-from mainstem.testing.machine import Machine
+from tests.support.files import Policy, SimulatedCrash
+from tests.support.lake import Worker
+from tests.support.machine import Machine
 
 _POLICIES: tuple[Policy, ...] = ("lost", "kept", "torn")
 

@@ -9,8 +9,8 @@ from mainstem.broker.plans import Publication
 from mainstem.broker.routers import RouterSettings
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, StalePlan
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.lake import Worker
-from mainstem.testing.machine import Machine
+from tests.support.lake import Worker
+from tests.support.machine import Machine
 
 DAY_MS = 86_400_000
 

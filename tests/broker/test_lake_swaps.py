@@ -12,8 +12,8 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker, Record
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.lake import Worker
-from mainstem.testing.machine import Machine
+from tests.support.lake import Worker
+from tests.support.machine import Machine
 
 from .test_lake_reads import drop_log, fill, worker
 

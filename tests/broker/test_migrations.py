@@ -25,9 +25,9 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ports.commitlog.local.layout import LOCK
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import OsFiles
-from mainstem.testing.cluster import broker_processes
-from mainstem.testing.etcd import EtcdCluster
 from mainstem.testing.server import ServerProcess
+from tests.support.cluster import broker_processes
+from tests.support.etcd import EtcdCluster
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import CorruptBatch, InvalidBatch, OutOfOrderSequence, ProducerFenced
 from mainstem.records.building import build_batch
-from mainstem.testing.batches import produced
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import settle
+from tests.support.batches import produced
+from tests.support.history import scan
+from tests.support.machine import Machine
+from tests.support.turns import settle
 
 
 async def _opened(machine: Machine) -> Broker:

@@ -23,8 +23,8 @@ from mainstem.errors import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import until
+from tests.support.machine import Machine
+from tests.support.turns import until
 
 
 async def queue(broker: Broker, *jobs: bytes, name: str = "q", **config: Any) -> None:

@@ -11,8 +11,8 @@ from mainstem.broker.broker import Broker
 from mainstem.errors import TopicExists, TopicFull, TopicNotFound
 from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import Durability, TopicConfig
-from mainstem.testing.machine import Machine
-from mainstem.testing.model import ModelTopic
+from tests.support.machine import Machine
+from tests.support.model import ModelTopic
 
 pytestmark = pytest.mark.slow
 

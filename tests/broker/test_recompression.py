@@ -16,7 +16,7 @@ from mainstem.records.building import build_batch
 from mainstem.records.compression import CODECS, Codec
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import HEADER_BYTES, BatchHeader, crc_matches, seal, walk
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 STORED: dict[str, Codec] = {
     "uncompressed": "none",

@@ -20,7 +20,7 @@ from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.history import scan
+from tests.support.history import scan
 
 NOW = RepackOptions(
     on=False, after_objects=1, least_bytes=0, bytes_per_s=0, merged_rounds=2, file_bytes=8_000, grace_s=0.0

@@ -8,9 +8,9 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import TopicFull
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import finished, until
+from tests.support.history import scan
+from tests.support.machine import Machine
+from tests.support.turns import finished, until
 
 
 async def _opened(machine: Machine, **config: object) -> Broker:

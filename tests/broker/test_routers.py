@@ -15,8 +15,8 @@ from mainstem.broker.routers import RouterSettings
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM
-from mainstem.testing.files import SimulatedCrash
-from mainstem.testing.machine import Machine
+from tests.support.files import SimulatedCrash
+from tests.support.machine import Machine
 
 SYNCED = TopicConfig(durability="fsync")
 

@@ -11,9 +11,9 @@ from mainstem.broker.storage_map import storage_map
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.testing.lake import Worker
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import finished
+from tests.support.lake import Worker
+from tests.support.machine import Machine
+from tests.support.turns import finished
 
 
 def everyone(name: str) -> bool:

@@ -10,7 +10,7 @@ from mainstem.broker.store_clock import clock_off_ms
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import StoredObject
-from mainstem.testing.machine import CountingRandom
+from tests.support.machine import CountingRandom
 
 _NOW_MS = 1_700_000_000_400
 

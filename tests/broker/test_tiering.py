@@ -20,8 +20,8 @@ from mainstem.broker.plans import PlanRequest
 from mainstem.lake.access import STORE_ENV
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.materialise import materialise
-from mainstem.testing.s3 import S3Server
 from mainstem.testing.server import ServerProcess
+from tests.support.s3 import S3Server
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,10 @@ from mainstem.errors import (
     TopicNotFound,
 )
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.batches import batches
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import settle, until
+from tests.support.batches import batches
+from tests.support.history import scan
+from tests.support.machine import Machine
+from tests.support.turns import settle, until
 
 
 async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:

@@ -14,9 +14,9 @@ from mainstem.broker.transactions import ProducerStamp
 from mainstem.errors import MainstemError, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
-from mainstem.testing.files import Policy, SimulatedCrash
-from mainstem.testing.lanes import step_instead_of_threads
-from mainstem.testing.machine import Machine
+from tests.support.files import Policy, SimulatedCrash
+from tests.support.lanes import step_instead_of_threads
+from tests.support.machine import Machine
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.errors import Throttled
 from mainstem.ledger.config import TopicConfig
 from mainstem.ports.clock import ManualClock
-from mainstem.testing.machine import CountingRandom, Machine
+from tests.support.machine import CountingRandom, Machine
 
 
 class Watcher:

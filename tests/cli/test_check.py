@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.testing.stored import StoredLog, options, write_records
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
+from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.files import OsFiles
+from tests.support.stored import StoredLog, options, write_records
 
 from .conftest import Shell
 
@@ -130,3 +135,40 @@ def test_no_log_is_an_error(shell: Shell, tmp_path: Path) -> None:
     for outcome in (missing, empty):
         assert outcome.code == 1
         assert outcome.err == "error: there is no log at data: name its directory with --data-dir\n"
+
+
+def _with_a_wrong_digest(stored: StoredLog) -> None:
+    checkpoints = LocalCheckpoints(OsFiles(), stored.directory / "checkpoints", limits.CHECKPOINTS_KEPT)
+    newest = checkpoints.load()
+    assert newest is not None
+    state = bytearray(newest.state)
+    state[16] ^= 1
+    checkpoints.save(Checkpoint(newest.position, bytes(state)))
+
+
+def test_a_divergence_is_explained_and_repaired(shell: Shell, stored: StoredLog) -> None:
+    _with_a_wrong_digest(stored)
+    before = stored.digest()
+    outcome = shell("check", "--explain-divergence")
+    assert stored.digest() == before
+    assert outcome.code == 1
+    assert "only the recorded digest is wrong" in outcome.text
+    assert "mainstem repair" in outcome.text
+    outcome = shell("check", "--explain-divergence", "--json")
+    assert json.loads(outcome.text)["diverged"] is True
+    outcome = shell("repair", "--yes")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "checkpoint written at position" in outcome.text
+    assert [path.name for path in stored.directory.iterdir() if path.name.startswith("repair-")]
+    assert shell("check").code == 0
+    outcome = shell("check", "--explain-divergence")
+    assert (outcome.code, outcome.text.splitlines()[-1]) == (0, "no divergence")
+
+
+def test_a_repair_asks_first_and_needs_a_log(shell: Shell, stored: StoredLog, tmp_path: Path) -> None:
+    before = stored.digest()
+    assert shell("repair").code != 0
+    assert stored.digest() == before
+    outcome = shell("repair", "--yes", "--data-dir", str(tmp_path / "nothing"))
+    assert outcome.code == 1
+    assert "there is no log" in outcome.err

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from mainstem.cli.cluster import cluster, judge
 from mainstem.client.clusters import BrokerView, ClusterView
 from mainstem.errors import MainstemError, Unreachable
-from mainstem.testing.certificates import make_self_signed
 from mainstem.testing.server import ServerProcess
+from tests.support.certificates import make_self_signed
 
 
 def view(broker: int = 1, **changes: object) -> ClusterView:

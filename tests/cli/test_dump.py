@@ -12,7 +12,7 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.testing.stored import StoredLog, options, write_records
+from tests.support.stored import StoredLog, options, write_records
 
 from .conftest import Outcome, Shell
 

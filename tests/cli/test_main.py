@@ -52,7 +52,6 @@ _DOES = (
     "replay",
     "restore",
     "completion",
-    "bench",
 )
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from mainstem.address import Address
 from mainstem.testing.server import ServerProcess
-from mainstem.testing.text import TextClient
+from tests.support.text import TextClient
 
 
 @pytest.mark.usefixtures("cold_starts")

@@ -10,7 +10,7 @@ import threading
 import urllib.request
 
 from mainstem.testing.broker import ThrowAwayBroker
-from mainstem.testing.cluster import eventually
+from tests.support.cluster import eventually
 
 from .conftest import Shell
 

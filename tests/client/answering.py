@@ -6,7 +6,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 
-from mainstem.testing.background_server import BackgroundServer
+from tests.support.background_server import BackgroundServer
 
 
 class Asked(NamedTuple):

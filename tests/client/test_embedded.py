@@ -297,7 +297,7 @@ def test_a_loss_is_told_once_and_reading_goes_on_behind_it(
 
 def test_the_text_door_and_the_embedded_log_share_their_place(tmp_path: Path) -> None:
     from mainstem.testing.server import ServerProcess
-    from mainstem.testing.text import TextClient
+    from tests.support.text import TextClient
 
     with mainstem.open(tmp_path / "log") as log:
         log.append_many("t", [b"1", b"2", b"3"])

@@ -17,7 +17,7 @@ import mainstem
 from mainstem import errors
 from mainstem.client.sse import Event, Frames
 from mainstem.testing.broker import throw_away_broker
-from mainstem.testing.certificates import make_self_signed
+from tests.support.certificates import make_self_signed
 
 from .answering import AnsweringServer, Asked, Said
 

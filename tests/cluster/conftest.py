@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.testing.cluster import BrokerProcesses, broker_processes, brokers_here
-from mainstem.testing.etcd import EtcdCluster
-from mainstem.testing.s3 import S3Server
+from tests.support.cluster import BrokerProcesses, broker_processes, brokers_here
+from tests.support.etcd import EtcdCluster
+from tests.support.s3 import S3Server
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.checkpointer import store_state
 from mainstem.log.log import Log, LogOptions
 from mainstem.ports.commitlog.port import SharedCommitLog
-from mainstem.testing.histories import ClusterHistory
-from mainstem.testing.simulation import Node, World
-from mainstem.testing.simulation.world import SeededTokens
+from tests.support.histories import ClusterHistory
+from tests.support.simulation import Node, World
+from tests.support.simulation.world import SeededTokens
 
 TOPIC = "t"
 _OBJECT_BYTES = 4_000  # small, so that objects are finished, sealed and dropped all the time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.testing.chaos import run
+from tests.support.chaos import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 

@@ -21,8 +21,8 @@ from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
 from mainstem.errors import StaleMemberEpoch
 from mainstem.ports.clock import ManualClock
-from mainstem.testing.cluster import BrokerProcesses, eventually
-from mainstem.testing.turns import until
+from tests.support.cluster import BrokerProcesses, eventually
+from tests.support.turns import until
 
 SESSION_MS = 45_000
 

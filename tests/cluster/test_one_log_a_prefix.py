@@ -13,7 +13,7 @@ from mainstem.ports.commitlog.shared.etcd.log import own_store
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.etcd import EtcdCluster
+from tests.support.etcd import EtcdCluster
 
 
 async def _serve(options: BrokerOptions) -> None:

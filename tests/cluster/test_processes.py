@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from mainstem.testing.cluster import BrokerProcesses, eventually
+from tests.support.cluster import BrokerProcesses, eventually
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mainstem.testing.histories import ClusterHistory
-from mainstem.testing.simulation import Faults, World
+from tests.support.histories import ClusterHistory
+from tests.support.simulation import Faults, World
 
 from .simulated_broker import TOPIC, SimulatedBroker
 

@@ -9,9 +9,9 @@ import pytest
 from mainstem import limits
 from mainstem.errors import MainstemError
 from mainstem.ports.commitlog.shared.bucket.commits import BucketCommits
-from mainstem.testing.histories import ClusterHistory
-from mainstem.testing.simulation import Faults, World
-from mainstem.testing.simulation.schedules import FAULTS, Schedules
+from tests.support.histories import ClusterHistory
+from tests.support.simulation import Faults, World
+from tests.support.simulation.schedules import FAULTS, Schedules
 
 from .simulated_broker import TOPIC, SimulatedBroker
 

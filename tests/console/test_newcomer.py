@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from playwright.sync_api import expect
 from pyiceberg.catalog import load_catalog
 
-from mainstem.testing.driver import lake_pass
+from tests.support.driver import lake_pass
 
 from .browser import Watched
 from .conftest import OpenPage, Server

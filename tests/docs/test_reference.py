@@ -9,8 +9,8 @@ import pytest
 from mainstem.cli.main import COMMANDS
 from mainstem.config import SETTINGS
 from mainstem.doors.http.routes import TABLE
-from mainstem.reference.metrics import described
-from mainstem.reference.pages import made_pages
+from tools.reference.metrics import described
+from tools.reference.pages import made_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 

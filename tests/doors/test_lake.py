@@ -19,7 +19,7 @@ from mainstem.errors import OffsetOutOfRange, StalePlan
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.materialise import materialise
 from mainstem.testing.server import ServerProcess
-from mainstem.testing.text import TextClient
+from tests.support.text import TextClient
 
 _RECORDS = 400
 _FLAGS = (

@@ -22,7 +22,7 @@ from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import stamp
-from mainstem.testing.s3 import S3Server
+from tests.support.s3 import S3Server
 
 from .wal import TOPIC_ID, WalFile, stored_records, task
 

@@ -23,10 +23,10 @@ from mainstem.log.migration import MigrationReport, Progress
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.commitlog.shared.open import MIGRATION_KEY, SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.testing.azure import AzureDouble
-from mainstem.testing.etcd import EtcdCluster
-from mainstem.testing.history import scan
-from mainstem.testing.wire_store import Answer, Request
+from tests.support.azure import AzureDouble
+from tests.support.etcd import EtcdCluster
+from tests.support.history import scan
+from tests.support.wire_store import Answer, Request
 
 from .tabling import tabling
 

@@ -18,7 +18,7 @@ from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import open_store
-from mainstem.testing.history import scan
+from tests.support.history import scan
 
 from .inside import Inside, append, rewritten
 

@@ -12,7 +12,7 @@ from mainstem.errors import LogDamaged, NewerVersion, StorageError
 from mainstem.ledger.appends import SLICE_TRACKED, AppendRun
 from mainstem.ledger.commands import Boot, Command, CreateTopic, Take, Trim
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.entry import ENTRY_VERSION, HEAD, PART, Entry
+from mainstem.ledger.entry import ENTRY_VERSION, HEAD, OLD_DIGEST, PART, Entry
 
 from .writer import run, slice_row
 
@@ -23,7 +23,7 @@ GOLDEN_PLAIN = bytes.fromhex(
     "e803000000000000ffffffffffffffffffffffffffff00001400000001000000"
 )
 GOLDEN_COMMANDS = bytes.fromhex(
-    "0100020002000000e903000000000000070000000200000006000000000000000010000000000000"
+    "0100040002000000e903000000000000070000000200000006000000000000000010000000000000"
     "efcdab8967452301020000003f0000009601a162c410000102030405060708090a0b0c0d0e0f0382"
     "aa6475726162696c697479a66d656d6f7279ab6361705f7265636f72647309a764656661756c7402"
     "000000060000009420a1670105"
@@ -77,6 +77,14 @@ def test_rows_are_views_of_the_buffer() -> None:
 def test_entries_of_version_1_stay_readable_and_unchanged(golden: bytes, entry: Entry) -> None:
     assert same(Entry.decode(golden), entry)
     assert entry.encode() == golden
+
+
+def test_a_digest_that_is_not_a_function_of_values_is_read_but_never_compared() -> None:
+    buffer = bytearray(golden_commands().encode())
+    struct.pack_into("<H", buffer, 2, OLD_DIGEST)
+    entry = Entry.decode(buffer)
+    assert entry.digest is None
+    assert entry.old_digest
 
 
 def test_a_newer_version_says_so() -> None:

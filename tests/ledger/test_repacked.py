@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.ledger.writer import Writer
 
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack, RepackedFile
 from mainstem.ledger.repacked import FIRST_NUMBER
+from tests.ledger.writer import Writer
 
 
 def _file(name: str, stream: int = 0, offset: int = 0) -> RepackedFile:

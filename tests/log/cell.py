@@ -12,7 +12,7 @@ from mainstem.log.log import Log, LogOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.machine import DIRECTORY, CountingRandom
+from tests.support.machine import DIRECTORY, CountingRandom
 
 
 class Cell:

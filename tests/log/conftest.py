@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from mainstem.log.views import View
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import check_records, decode_records
 from mainstem.records.header import crc_matches, stamp, walk
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 

@@ -15,10 +15,10 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log.checkpoints import ChildCheckpoints
 from mainstem.log.recovery import recover
 from mainstem.ports.commitlog.local.log import LocalCommitLog
-from mainstem.testing.batches import produced
-from mainstem.testing.history import scan
-from mainstem.testing.machine import DIRECTORY, Machine
-from mainstem.testing.turns import finished, until
+from tests.support.batches import produced
+from tests.support.history import scan
+from tests.support.machine import DIRECTORY, Machine
+from tests.support.turns import finished, until
 
 
 async def _work(broker: Broker, *, waiting: bool = False) -> None:

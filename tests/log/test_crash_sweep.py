@@ -10,11 +10,11 @@ import pytest
 from mainstem import limits
 from mainstem.errors import MainstemError, invariant
 from mainstem.log.recovery import recover
-from mainstem.testing.files import Policy, SimFiles, SimulatedCrash
-from mainstem.testing.history import History
-from mainstem.testing.lanes import step_instead_of_threads
-from mainstem.testing.machine import Machine
-from mainstem.testing.workload import Workload
+from tests.support.files import Policy, SimFiles, SimulatedCrash
+from tests.support.history import History
+from tests.support.lanes import step_instead_of_threads
+from tests.support.machine import Machine
+from tests.support.workload import Workload
 
 pytestmark = pytest.mark.slow
 

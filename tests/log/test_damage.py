@@ -15,9 +15,9 @@ from mainstem.ledger.commands import DeleteRecords
 from mainstem.ports.commitlog.local import frames
 from mainstem.ports.commitlog.local.segments import HEADER_BYTES, INDEX_MAGIC
 from mainstem.ports.files import OsFiles
-from mainstem.testing.files import SimFiles
-from mainstem.testing.history import scan
-from mainstem.testing.machine import DIRECTORY, Machine
+from tests.support.files import SimFiles
+from tests.support.history import scan
+from tests.support.machine import DIRECTORY, Machine
 
 VALUES = {number: b"<%04d>" % number + b"." * 150 for number in range(60)}
 

@@ -8,10 +8,10 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import NoSpace, NotFound, OffsetOutOfRange
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.batches import TIME_MS
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import settle
+from tests.support.batches import TIME_MS
+from tests.support.history import scan
+from tests.support.machine import Machine
+from tests.support.turns import settle
 
 EPHEMERAL = TopicConfig(durability="ephemeral")
 

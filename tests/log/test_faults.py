@@ -10,10 +10,10 @@ import pytest
 from mainstem.broker.broker import Broker
 from mainstem.errors import Closed, MainstemError, NoSpace, ReadOnly, RecordsLost
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.commitlogs import GatedCommitLog
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import settle, until
+from tests.support.commitlogs import GatedCommitLog
+from tests.support.history import scan
+from tests.support.machine import Machine
+from tests.support.turns import settle, until
 
 
 async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedCommitLog]:

@@ -15,9 +15,9 @@ from mainstem.ledger.commands import AllocateProducer, CommitOffsets, DeleteTopi
 from mainstem.ledger.config import TopicConfig
 from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.records.building import build_batch
-from mainstem.testing.commitlogs import GatedCommitLog
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import settle, until
+from tests.support.commitlogs import GatedCommitLog
+from tests.support.machine import Machine
+from tests.support.turns import settle, until
 
 
 async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedCommitLog]:

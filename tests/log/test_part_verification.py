@@ -8,8 +8,8 @@ import pytest
 
 from mainstem.log.verification.directory import DirectoryCheck, Report
 from mainstem.log.verification.problems import Severity
-from mainstem.testing.lake import Worker
-from mainstem.testing.machine import DIRECTORY, Machine
+from tests.support.lake import Worker
+from tests.support.machine import DIRECTORY, Machine
 
 
 async def made(machine: Machine) -> list[Path]:

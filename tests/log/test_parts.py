@@ -11,8 +11,8 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import RecordsLost, Unavailable
 from mainstem.log.part_cache import PartCache, PartChunk
-from mainstem.testing.lake import Worker
-from mainstem.testing.machine import Machine
+from tests.support.lake import Worker
+from tests.support.machine import Machine
 
 KEY = (0, 0, 100, 1)
 

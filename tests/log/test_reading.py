@@ -9,11 +9,11 @@ from mainstem.broker.broker import Broker
 from mainstem.errors import NotFound, OffsetOutOfRange
 from mainstem.ledger.commands import DeleteRecords
 from mainstem.records.header import walk
-from mainstem.testing.batches import TIME_MS, batches, records_of
-from mainstem.testing.commitlogs import GatedCommitLog
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import finished, settle
+from tests.support.batches import TIME_MS, batches, records_of
+from tests.support.commitlogs import GatedCommitLog
+from tests.support.history import scan
+from tests.support.machine import Machine
+from tests.support.turns import finished, settle
 
 Values = dict[int, bytes]
 

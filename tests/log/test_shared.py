@@ -12,7 +12,7 @@ from mainstem.errors import BrokerFenced, OutcomeUnknown, Stale, Unavailable
 from mainstem.log.following import Following
 from mainstem.log.log import LogOptions
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.history import scan
+from tests.support.history import scan
 
 from .cell import Cell
 

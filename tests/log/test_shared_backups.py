@@ -20,7 +20,7 @@ from mainstem.log.migration import Migration, MigrationPlan
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.testing.history import scan
+from tests.support.history import scan
 
 from .cell import Cell
 

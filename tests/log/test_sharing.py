@@ -19,8 +19,8 @@ from mainstem.log.sharing import Sharing
 from mainstem.log.upkeep import Upkeep
 from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.history import scan
-from mainstem.testing.turns import until
+from tests.support.history import scan
+from tests.support.turns import until
 
 from .cell import Cell
 

@@ -25,13 +25,13 @@ from mainstem.ports.commitlog.local.cold import TIERS
 from mainstem.ports.commitlog.local.layout import COLD
 from mainstem.ports.commitlog.port import LogObject
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.files import Policy, SimulatedCrash
-from mainstem.testing.history import History, scan
-from mainstem.testing.lanes import step_instead_of_threads
-from mainstem.testing.machine import DIRECTORY
-from mainstem.testing.tiers import TieredMachine
-from mainstem.testing.turns import finished, until
-from mainstem.testing.workload import Workload
+from tests.support.files import Policy, SimulatedCrash
+from tests.support.history import History, scan
+from tests.support.lanes import step_instead_of_threads
+from tests.support.machine import DIRECTORY
+from tests.support.tiers import TieredMachine
+from tests.support.turns import finished, until
+from tests.support.workload import Workload
 
 
 @pytest.fixture

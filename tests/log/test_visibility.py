@@ -11,10 +11,10 @@ from mainstem import limits
 from mainstem.broker.broker import Appended, Broker
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 from mainstem.ledger.config import Durability, TopicConfig
-from mainstem.testing.commitlogs import GatedCommitLog
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import settle, until
+from tests.support.commitlogs import GatedCommitLog
+from tests.support.history import scan
+from tests.support.machine import Machine
+from tests.support.turns import settle, until
 
 RELAXED: tuple[Durability, ...] = ("disk", "memory")
 

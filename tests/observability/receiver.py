@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from mainstem.testing.background_server import BackgroundServer
+from tests.support.background_server import BackgroundServer
 
 _WAIT_S = 90.0
 

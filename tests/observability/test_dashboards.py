@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mainstem.reference.metrics import Described, described, scraped
+from tools.reference.metrics import Described, described, scraped
 
 ROOT = Path(__file__).parents[2]
 _METRIC = re.compile(r"\b(mainstem_\w+)(?:\{([^}]*)\})?")

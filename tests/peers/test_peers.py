@@ -13,7 +13,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def compare(docs: Path, *names: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bench.peers", "--seconds", "0.2", "--docs", str(docs), "--only", *names]
+    command = [
+        sys.executable,
+        "-m",
+        "tools.bench.peers",
+        "--seconds",
+        "0.2",
+        "--docs",
+        str(docs),
+        "--only",
+        *names,
+    ]
     env = {name: value for name, value in os.environ.items() if name != "KAFKA_HOME"}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
 

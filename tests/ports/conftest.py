@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from mainstem.testing.azure import AzureDouble
-from mainstem.testing.azurite import Azurite
-from mainstem.testing.etcd import EtcdCluster
-from mainstem.testing.gcs import GcsDouble
+from tests.support.azure import AzureDouble
+from tests.support.azurite import Azurite
+from tests.support.etcd import EtcdCluster
+from tests.support.gcs import GcsDouble
 
 
 @pytest.fixture(scope="session")

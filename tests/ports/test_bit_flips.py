@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.ports.commitlog.port import Committed
-from mainstem.testing.files import SimFiles
+from tests.support.files import SimFiles
 
 from .logs import SIM_DIRECTORY, append_samples, commits, open_log, sample_content
 

@@ -16,7 +16,7 @@ from mainstem.ports.files import File, OsFiles
 from mainstem.ports.objectstore.blocks import HEADER, BlockFolder
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.files import SimFiles
+from tests.support.files import SimFiles
 
 CONTENT = bytes(range(256)) * 4
 

@@ -21,7 +21,7 @@ from mainstem.ports.objectstore.failures import explained
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import open_store, redacted_url
 from mainstem.testing.ports import kept_ports
-from mainstem.testing.s3 import S3Server
+from tests.support.s3 import S3Server
 
 
 class SameToken:

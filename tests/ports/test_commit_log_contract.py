@@ -12,7 +12,7 @@ import pytest
 from mainstem.errors import Closed, InvariantBroken
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog
 from mainstem.ports.files import Files, OsFiles
-from mainstem.testing.files import SimFiles
+from tests.support.files import SimFiles
 
 from .commitlog_bucket.logs import bucket_log_opener, refer_to_all_over
 from .commitlog_etcd.logs import etcd_log_opener

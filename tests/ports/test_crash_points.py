@@ -10,7 +10,7 @@ import pytest
 from mainstem import limits
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import Checkpoint
-from mainstem.testing.files import Policy, SimFiles, SimulatedCrash
+from tests.support.files import Policy, SimFiles, SimulatedCrash
 
 from .logs import SIM_DIRECTORY, commits, open_log
 

@@ -10,7 +10,7 @@ import pytest
 from mainstem import limits
 from mainstem.errors import NoSpace, ReadOnly, TooLarge
 from mainstem.ports.commitlog.port import Checkpoint
-from mainstem.testing.files import SimFiles
+from tests.support.files import SimFiles
 
 from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mainstem.errors import DirectoryUnusable, NoSpace
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.files import OsFiles, make_directories, read_up_to, write_all, write_whole
-from mainstem.testing.files import SimFiles, SimulatedCrash
+from tests.support.files import SimFiles, SimulatedCrash
 
 DIRECTORY = Path("/d")
 PATH = DIRECTORY / "file"

@@ -11,7 +11,7 @@ import pytest
 
 from mainstem.errors import DirectoryLocked, DirectoryUnusable, LogDamaged, NewerVersion
 from mainstem.ports.commitlog.local.log import LocalCommitLog, open_reader
-from mainstem.testing.files import SimFiles, SimulatedCrash
+from tests.support.files import SimFiles, SimulatedCrash
 
 from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content
 

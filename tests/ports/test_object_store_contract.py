@@ -14,8 +14,8 @@ from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.testing.files import SimFiles, SimulatedCrash
-from mainstem.testing.s3 import S3Server
+from tests.support.files import SimFiles, SimulatedCrash
+from tests.support.s3 import S3Server
 
 from .vendors import VENDORS, vendor_store
 

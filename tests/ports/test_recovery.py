@@ -8,7 +8,7 @@ from mainstem.errors import LogDamaged
 from mainstem.ports.commitlog.local.log import LocalCommitLog, open_reader, segments
 from mainstem.ports.commitlog.port import Checkpoint, Placement
 from mainstem.ports.files import read_up_to, write_all
-from mainstem.testing.files import SimFiles, SimulatedCrash
+from tests.support.files import SimFiles, SimulatedCrash
 
 from .logs import SIM_DIRECTORY, append_samples, commits, contents, open_log, sample_content
 

@@ -15,9 +15,9 @@ from mainstem.errors import NotFound, StoreRefused, StoreUnreachable
 from mainstem.ports.objectstore.bucket import Retries, RetryBudget
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.testing.azure import ACCOUNT, KEY, AzureDouble
-from mainstem.testing.gcs import GcsDouble
-from mainstem.testing.wire_store import PAGE_OBJECTS, WireStore
+from tests.support.azure import ACCOUNT, KEY, AzureDouble
+from tests.support.gcs import GcsDouble
+from tests.support.wire_store import PAGE_OBJECTS, WireStore
 
 Double = GcsDouble | AzureDouble
 

@@ -8,7 +8,7 @@ import pytest
 
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.testing.azurite import Azurite
+from tests.support.azurite import Azurite
 
 VENDORS = ("gcs-double", "azure-double", *(("azurite",) if Azurite.program() else ()))
 """Azurite needs Node, which nobody shall need: who has it runs the tests on it as well."""

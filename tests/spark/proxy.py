@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler
 
 import httpx
 
-from mainstem.testing.background_server import BackgroundServer
+from tests.support.background_server import BackgroundServer
 
 Rule = Callable[[str, str], bool]  # of method and path: whether this request is the one
 

@@ -17,8 +17,8 @@ from mainstem.lake.broker import LakeBroker
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.spark.driver import Driver, DriverOptions
 from mainstem.spark.jobs import SparkRunner
-from mainstem.testing.cluster import eventually
 from mainstem.testing.server import ServerProcess
+from tests.support.cluster import eventually
 
 from .conftest import Broker
 from .driver_process import WAIT_S, DriverProcess

@@ -19,8 +19,8 @@ from mainstem.lake.places import local_path
 from mainstem.log.extents import EXTENT
 from mainstem.spark.driver import Driver, DriverOptions
 from mainstem.spark.jobs import Outcome
-from mainstem.testing.driver import done_here
 from mainstem.testing.server import ServerProcess
+from tests.support.driver import done_here
 
 from .conftest import Broker
 

@@ -20,7 +20,7 @@ from mainstem.spark.pipelines.tables import TableSink, open_catalog, table_frame
 from mainstem.spark.pipelines.watching import QueryLines, watch
 from mainstem.spark.stretches import bound, topic_bound
 from mainstem.spark.views import TopicViews
-from mainstem.testing.driver import lake_pass
+from tests.support.driver import lake_pass
 
 from .conftest import TIME_MS, Broker
 

@@ -10,8 +10,8 @@ import msgspec
 from mainstem.errors import BehindCheckpoint, BrokerFenced, InvariantBroken, Unavailable
 from mainstem.ports.commitlog.port import Checkpoint, Committed, Overtaken, SharedCommitLog
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
-from mainstem.testing.histories import ClusterHistory
-from mainstem.testing.simulation import Node, World
+from tests.support.histories import ClusterHistory
+from tests.support.simulation import Node, World
 
 STREAM = "s"
 

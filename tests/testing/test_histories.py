@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mainstem.errors import InvariantBroken
-from mainstem.testing.histories import Broken, ClusterHistory, Record
+from tests.support.histories import Broken, ClusterHistory, Record
 
 Final = dict[str, list[Record]]
 

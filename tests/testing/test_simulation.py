@@ -21,10 +21,10 @@ from mainstem.errors import (
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken, Placement
 from mainstem.ports.commitlog.shared.etcd import commits
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys
-from mainstem.testing.histories import Broken, ClusterHistory
-from mainstem.testing.simulation import Deadlock, Faults, World
-from mainstem.testing.simulation.loop import OutOfTime
-from mainstem.testing.simulation.schedules import FAULTS, Schedules
+from tests.support.histories import Broken, ClusterHistory
+from tests.support.simulation import Deadlock, Faults, World
+from tests.support.simulation.loop import OutOfTime
+from tests.support.simulation.schedules import FAULTS, Schedules
 
 from .reference_node import STREAM, ReferenceNode
 

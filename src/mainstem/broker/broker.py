@@ -90,6 +90,7 @@ class BrokerOptions:
     hot: HotRetention | None = None  # of a log whose older files go to `objects`: what the disk keeps of it
     place: SharedPlace | None = None  # where a log stands that other brokers write to as well
     zone: str = ""  # where this broker runs, for clients that say where they are
+    trusts_log: bool = False  # open it although digests disagree: to repair it
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
 
     @property

@@ -155,6 +155,7 @@ def _log_options(options: BrokerOptions) -> LogOptions:
         tail_cache_bytes=options.tail_cache_bytes,
         sync_every_ms=options.sync_every_ms,
         repack=options.repack,
+        trusts_log=options.trusts_log,
     )
 
 

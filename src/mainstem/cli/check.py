@@ -15,6 +15,9 @@ from mainstem.config import Resolved
 from mainstem.errors import DirectoryUnusable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mainstem.log.divergence import Divergence
     from mainstem.log.verification.directory import Report
     from mainstem.log.verification.problems import Problem
 
@@ -24,9 +27,16 @@ Progress = Callable[[int], Callable[[int], None]]
 @click.command()
 @takes_settings("data_dir")
 @click.option("--quick", is_flag=True, help="Leave the bytes of the records out: structure and state only.")
+@click.option(
+    "--explain-divergence",
+    is_flag=True,
+    help="Only compare each checkpoint with the log, and name the section and key that differ.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_context
-def check(ctx: click.Context, resolved: Resolved, quick: bool, as_json: bool) -> None:
+def check(
+    ctx: click.Context, resolved: Resolved, quick: bool, explain_divergence: bool, as_json: bool
+) -> None:
     """Look for damage in a data directory, changing nothing.
 
     Each problem is one line: how bad it is, the file and bytes, what it means, what to do.
@@ -46,6 +56,8 @@ def check(ctx: click.Context, resolved: Resolved, quick: bool, as_json: bool) ->
     directory = resolved.config.data_dir
     if not directory.is_dir():
         raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+    if explain_divergence:
+        ctx.exit(_explain(directory, as_json))
     with block_owner(directory) as still, _progress() as progress:
         report = DirectoryCheck(directory, owned=not still, quick=quick).run(progress)
     if as_json:
@@ -54,6 +66,53 @@ def check(ctx: click.Context, resolved: Resolved, quick: bool, as_json: bool) ->
         _print(report)
     if not report.sound:
         ctx.exit(1)
+
+
+def _explain(directory: Path, as_json: bool) -> int:
+    import asyncio
+
+    import msgspec
+
+    from mainstem.log.divergence import explain
+
+    found = asyncio.run(explain(directory))
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(found) | {"diverged": found.diverged}, indent=2))
+    else:
+        for line in divergence_lines(found):
+            click.echo(line)
+        if found.diverged:
+            click.echo(
+                "stop the server and run `mainstem repair` to write the checkpoints again from the log"
+            )
+    return 1 if found.diverged else 0
+
+
+def divergence_lines(found: Divergence) -> Iterator[str]:
+    """What disagrees, a line each."""
+    for one in found.checkpoints:
+        at = f"checkpoint at position {one.position}"
+        if not one.diverged:
+            yield (
+                f"{at}: agrees with the log" if one.replayed is not None else f"{at}: agrees with its digest"
+            )
+            continue
+        recorded = "none" if one.recorded is None else f"{one.recorded:016x}"
+        replayed = "unknown, the log starts later" if one.replayed is None else f"{one.replayed:016x}"
+        yield f"{at}: recorded digest {recorded}, of its state {one.stored:016x}, of the log {replayed}"
+        for row in one.differences:
+            yield f"  section {row.section}, key {row.key}: stored {row.stored}, the log gives {row.replayed}"
+        if not one.differences and one.replayed is not None:
+            yield "  every section agrees with the log: only the recorded digest is wrong"
+    for position, recorded_digest, replayed_digest in found.log:
+        yield (
+            f"log at position {position}: recorded digest {recorded_digest:016x}, "
+            f"replay gives {replayed_digest:016x}"
+        )
+    if found.skipped:
+        yield f"{found.skipped} digests of development builds cannot be compared; the state is intact"
+    if not found.diverged:
+        yield "no divergence"
 
 
 @contextlib.contextmanager

@@ -39,10 +39,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "migrate": ("mainstem.cli.migrate:migrate", "Move a data directory's log to where brokers share it."),
     "cluster": ("mainstem.cli.cluster:cluster", "Brokers that share a log: who is there, do they agree."),
     "check": ("mainstem.cli.check:check", "Look for damage in a data directory, changing nothing."),
+    "repair": ("mainstem.cli.repair:repair", "Write a log's checkpoints again after digests disagreed."),
     "dump": ("mainstem.cli.dump:dump", "Show what is in a log or checkpoint file."),
     "doctor": ("mainstem.cli.doctor:doctor", "Look for what keeps Mainstem from working here."),
     "completion": ("mainstem.cli.completion:completion", "Complete commands in bash, zsh or fish."),
-    "bench": ("mainstem.cli.bench:bench", "Measure this machine."),
+    "bench": ("mainstem.cli.bench:bench", "Load a broker and measure its throughput and latency."),
 }
 
 

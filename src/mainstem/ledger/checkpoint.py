@@ -6,7 +6,7 @@ Head, 40 bytes, little-endian (`HEAD`):
 |----------|-------|-------------------------------------------------|
 | magic    | 8 × u1 | `MSTMLEDG`                                     |
 | version  | u4    | now 1                                           |
-| reserved | u4    | 0                                               |
+| digests  | u4    | version of the digest, now 1; 0 is not compared |
 | digest   | u8    | of the state, compared again once it is decoded |
 | checksum | 8 × u1 | BLAKE2b-64 of the body                         |
 | length   | u8    | bytes of the body                               |
@@ -50,6 +50,7 @@ from mainstem.ledger.topics import Topic
 from mainstem.ledger.transactions import TransactionState
 
 CHECKPOINT_VERSION = 1
+DIGEST_VERSION = 1
 MAGIC = b"MSTMLEDG"
 HEAD = struct.Struct("<8sIIQ8sQ")
 
@@ -92,25 +93,26 @@ _decode = msgspec.msgpack.Decoder(State).decode
 
 def pack(state: State, digest: int) -> bytes:
     body = _encode(state)
-    return HEAD.pack(MAGIC, CHECKPOINT_VERSION, 0, digest, _checksum(body), len(body)) + body
+    return HEAD.pack(MAGIC, CHECKPOINT_VERSION, DIGEST_VERSION, digest, _checksum(body), len(body)) + body
 
 
-def unpack(data: Buffer) -> tuple[State, int]:
-    """The state and the digest it must have. Raises NewerVersion or LogDamaged."""
+def unpack(data: Buffer) -> tuple[State, int | None]:
+    """The state and the digest it must have, None if that cannot be compared. Raises NewerVersion or LogDamaged."""
     if len(data) < HEAD.size:
         raise LogDamaged("a checkpoint is shorter than its head")
-    magic, version, _, digest, checksum, length = HEAD.unpack_from(data)
+    magic, version, digests, digest, checksum, length = HEAD.unpack_from(data)
     if magic != MAGIC:
         raise LogDamaged("these bytes are no checkpoint of a ledger")
-    if version > CHECKPOINT_VERSION:
+    if version > CHECKPOINT_VERSION or digests > DIGEST_VERSION:
         raise NewerVersion(
-            f"a checkpoint of version {version}: this Mainstem reads up to {CHECKPOINT_VERSION}"
+            f"a checkpoint of version {version}.{digests}: this Mainstem reads up to "
+            f"{CHECKPOINT_VERSION}.{DIGEST_VERSION}"
         )
     body = memoryview(data)[HEAD.size :]
     if version == 0 or len(body) != length or _checksum(body) != checksum:
         raise LogDamaged("a checkpoint does not match its checksum")
     try:
-        return _decode(body), digest
+        return _decode(body), digest if digests else None
     except msgspec.DecodeError as error:
         raise LogDamaged(f"a checkpoint cannot be read: {error}") from error
 

@@ -43,6 +43,13 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     dead_letter: str | None = None  # topic that takes those jobs
     leases_durable: bool = False  # leases outlive a restart
 
+    def __post_init__(self) -> None:
+        # `omit_defaults` compares identities: a field that equals its default must be that very object, so that equal
+        # settings are stored, and digested, as the same bytes.
+        for name, default in _DEFAULTS:
+            if getattr(self, name) == default:
+                msgspec.structs.force_setattr(self, name, default)
+
     @property
     def changed(self) -> dict[str, Any]:
         """What differs from the defaults, as declared: the same whatever fields a later version adds."""
@@ -58,3 +65,8 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     def relaxed(self) -> bool:
         """Acked before it is synced."""
         return self.durability != "fsync"
+
+
+_DEFAULTS: tuple[tuple[str, Any], ...] = tuple(
+    (field.name, field.default) for field in msgspec.structs.fields(TopicConfig)
+)

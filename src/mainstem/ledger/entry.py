@@ -5,7 +5,8 @@ Head, 48 bytes, little-endian (`HEAD`):
 | field           | type | meaning                                                              |
 |-----------------|------|----------------------------------------------------------------------|
 | version         | u2   | of the entry and of the rules that apply it; now 1                   |
-| flags           | u2   | bit 0 PLAIN: just one append run, not a timed one; bit 1 DIGEST      |
+| flags           | u2   | bit 0 PLAIN: just one append run, not a timed one; bit 2 DIGEST;     |
+|                 |      | bit 1 OLD_DIGEST: not comparable, see digest.py                      |
 | parts           | u4   | how many parts follow                                                |
 | time_ms         | i8   | the proposer's clock                                                 |
 | broker          | u4   | who proposed it                                                      |
@@ -38,7 +39,8 @@ from mainstem.ledger.commands import Command
 ENTRY_VERSION = 1
 
 PLAIN = 1
-DIGEST = 2
+OLD_DIGEST = 2
+DIGEST = 4
 
 KIND_APPENDS = 1
 KIND_COMMAND = 2
@@ -63,6 +65,7 @@ class Entry:
     time_ms: int
     parts: list[Part] = field(default_factory=list)
     digest: tuple[int, int] | None = None  # (entries applied, digest then)
+    old_digest: bool = False  # it was read with a digest that cannot be compared
 
     @property
     def plain(self) -> bool:
@@ -103,10 +106,11 @@ class Entry:
         version, flags, count, time_ms, broker, epoch, commit_id, position, digest = HEAD.unpack_from(buffer)
         if version > ENTRY_VERSION:
             raise NewerVersion(f"an entry of version {version}: this Mainstem reads up to {ENTRY_VERSION}")
-        if version == 0 or flags & ~(PLAIN | DIGEST):
+        if version == 0 or flags & ~(PLAIN | DIGEST | OLD_DIGEST):
             raise LogDamaged(f"an entry head with version {version} and flags {flags:#x}")
         parts = _decode_parts(memoryview(buffer), count)
-        entry = cls(broker, epoch, commit_id, time_ms, parts, (position, digest) if flags & DIGEST else None)
+        recorded = (position, digest) if flags & DIGEST else None
+        entry = cls(broker, epoch, commit_id, time_ms, parts, recorded, bool(flags & OLD_DIGEST))
         if entry.plain != bool(flags & PLAIN):
             raise LogDamaged("an entry's PLAIN flag contradicts its parts")
         return entry
@@ -146,6 +150,16 @@ def encode_command(command: Command) -> bytes:
         raise InvalidInput(
             f"a {type(command).__name__} holds a value that cannot be stored: {error}"
         ) from error
+
+
+def canonical_command(body: bytes) -> Command:
+    """The command that replay will read from `body`: the one to apply, so that both give the same state.
+
+    Raises InvalidInput if a value has another type than its field, which no replay could read."""
+    try:
+        return _commands.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"a command holds a value of the wrong type: {error}") from error
 
 
 def decode_command(body: Buffer) -> Command:

@@ -46,9 +46,9 @@ async def checkpoint_shared(place: SharedPlace, position: int) -> None:
         await port.close()
 
 
-async def store_state(log: Checkpointed, position: int) -> None:
-    """Replay from the last checkpoint up to `position`, and store what comes of it."""
-    ledger = await asyncio.to_thread(load_ledger, log)
+async def store_state(log: Checkpointed, position: int, *, trust: bool = False) -> None:
+    """Replay from the last checkpoint up to `position`, and store the state. `trust`: as for `load_ledger`."""
+    ledger = await asyncio.to_thread(load_ledger, log, trust=trust)
     async for _ in replay(log, ledger, until=position):
         pass
     if ledger.position != position:

@@ -11,7 +11,7 @@ import numpy as np
 from mainstem import limits
 from mainstem.ledger.appends import RECORD, SLICE, AppendRun
 from mainstem.ledger.commands import Command
-from mainstem.ledger.entry import encode_command
+from mainstem.ledger.entry import canonical_command, encode_command
 from mainstem.log.waiters import Waiter
 from mainstem.records.header import Slice
 
@@ -32,13 +32,15 @@ class Run:
 
 
 class Single:
-    """One command that is not an append, encoded before it joins others: what cannot be stored fails alone."""
+    """One command that is not an append, encoded before it joins others: what cannot be stored fails alone.
+
+    The broker applies the command as decoded from its own bytes, as every replay will."""
 
     __slots__ = ("body", "command", "waiter")
 
     def __init__(self, command: Command, waiter: asyncio.Future[Any]) -> None:
-        self.command = command
         self.body = encode_command(command)
+        self.command = canonical_command(self.body)
         self.waiter = waiter
 
 

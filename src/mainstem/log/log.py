@@ -17,6 +17,7 @@ from mainstem.errors import (
     NotFound,
     invariant,
 )
+from mainstem.ledger.cluster_commands import Heartbeat
 from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
@@ -25,6 +26,7 @@ from mainstem.ledger.repacked import FIRST_NUMBER
 from mainstem.ledger.results import Booted, RecordsRemoved
 from mainstem.ledger.streams import Streams
 from mainstem.log.background import Background
+from mainstem.log.checkpointer import store_state
 from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
 from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
@@ -76,6 +78,7 @@ class LogOptions:
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
     shared: bool = False  # other brokers write to the same log: its port is a SharedCommitLog
+    trusts_log: bool = False  # open it although digests disagree: to repair it
     linger_ms: int = 0  # how long records wait for others to be written together
     repack: RepackOptions = field(default_factory=RepackOptions)
 
@@ -160,7 +163,9 @@ class Log:
 
         `save_at` stores checkpoints of a shared log, which has no use for `checkpoints`."""
         options = options or LogOptions()
-        recovered = await recover(port, cast(SharedCommitLog, port) if options.shared else None)
+        recovered = await recover(
+            port, cast(SharedCommitLog, port) if options.shared else None, trust=options.trusts_log
+        )
         # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
         await port.sync()
         log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port), objects, save_at)
@@ -267,6 +272,21 @@ class Log:
         if self.repacker is not None:
             self.repacker.behind = tiering.behind_the_hot
         self._background.start(tiering.run())
+
+    async def rewrite_shared_checkpoint(self) -> int:
+        """Store the state of a shared log at the end of the object that is open now. Returns its position.
+
+        For a log that this broker trusts although digests disagree: none before the new checkpoint is met again."""
+        port = cast(SharedCommitLog, self._port)
+        await port.roll()
+        await self.propose(Heartbeat(self.broker, self.epoch))  # a commit of the next object ends this one
+        for extents in self._index.unsealed():
+            await port.seal(extents.number, await asyncio.to_thread(extents.encode))
+            self._index.mark_sealed(extents.number)
+        await port.refresh()
+        position = max(one.end_position for one in port.objects() if one.sealed)
+        await store_state(port, position, trust=True)
+        return position
 
     def upkeep(self) -> Upkeep:
         """What keeps a shared log in order, a round at a time."""

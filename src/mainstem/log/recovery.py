@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from mainstem import events
 from mainstem.errors import LogDamaged, invariant
 from mainstem.ledger.appends import SLICE, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.entry import Entry
@@ -21,6 +22,8 @@ from mainstem.ledger.replay import PlainRun, merge_plain
 from mainstem.log.extents import SealedExtents, extents_of
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, Committed, SharedCommitLog
+
+_log = events.named("recovery")
 
 Int64s = npt.NDArray[np.int64]
 
@@ -58,12 +61,15 @@ class Replayed:
     intact: bool  # False: some slice of these commits fails its checksum
 
 
-def load_ledger(port: Followed) -> Ledger:
-    """The ledger of the newest checkpoint, or an empty one."""
+def load_ledger(port: Followed, *, trust: bool = False) -> Ledger:
+    """The ledger of the newest checkpoint, or an empty one.
+
+    `trust`: digests that disagree do not stop it, nor what it replays."""
     checkpoint = port.load_checkpoint()
+    ledger = Ledger() if checkpoint is None else Ledger.decode(checkpoint.state, trust=trust)
+    ledger.trusts_log = trust
     if checkpoint is None:
-        return Ledger()
-    ledger = Ledger.decode(checkpoint.state)
+        return ledger
     if ledger.position != checkpoint.position:
         raise LogDamaged(
             f"the checkpoint of position {checkpoint.position} holds the state of {ledger.position}: "
@@ -149,9 +155,13 @@ def _starts(rows: Rows, slices: Int64s, payloads: Int64s) -> Int64s:
     return starts
 
 
-async def recover(port: CommitLog, shared: SharedCommitLog | None = None) -> Recovered:
-    """Bring the state back. Nothing is written. `shared`: the same port, if others write to it meanwhile."""
-    ledger = load_ledger(port)
+async def recover(
+    port: CommitLog, shared: SharedCommitLog | None = None, *, trust: bool = False
+) -> Recovered:
+    """Bring the state back. Nothing is written. `shared`: the same port, if others write to it meanwhile.
+
+    `trust`: as for `load_ledger`."""
+    ledger = load_ledger(port, trust=trust)
     if shared is not None:
         await shared.refresh()  # the checkpoint may be newer than what is known of the objects it covers
     recovered = Recovered(ledger, ExtentIndex(ledger.repacked), ledger.position)
@@ -189,6 +199,13 @@ async def recover(port: CommitLog, shared: SharedCommitLog | None = None) -> Rec
         raise LogDamaged(
             f"the log ends at position {port.end}, but its commits are there only up to {ledger.position}: "
             "restore the missing files from a backup"
+        )
+    if ledger.digests_skipped:
+        _log.warning(
+            "digests not comparable",
+            digests=ledger.digests_skipped,
+            position=ledger.position,
+            reason="a development build wrote them; the state is intact, and new digests are compared again",
         )
     return recovered
 

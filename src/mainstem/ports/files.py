@@ -1,6 +1,6 @@
 """The file port: every call the local backends make to the operating system.
 
-Tests replace it with `mainstem.testing.files.SimFiles`, which can crash, tear writes and run out of space. Errors that
+Tests replace it with `tests.support.files.SimFiles`, which can crash, tear writes and run out of space. Errors that
 a user can act on are raised as Mainstem's own; the rest stay `OSError`.
 """
 

@@ -11,18 +11,34 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Protocol
 
 from mainstem.address import Address
-from mainstem.testing.forks import ForkedProcess
 from mainstem.testing.ports import kept_ports
 
 _START_S = 120.0
 
 
-def execute(
-    arguments: Sequence[str], environment: dict[str, str], folder: Path
-) -> subprocess.Popen[str] | ForkedProcess:
-    """Start the command line as anybody does."""
+class ServerHandle(Protocol):
+    """The part of `subprocess.Popen` that a server process needs."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stderr(self) -> IO[str] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def execute(arguments: Sequence[str], environment: dict[str, str], folder: Path) -> ServerHandle:
+    """Start the command line in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "mainstem", *arguments],
         stdout=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
 from mainstem.ports.clock import ManualClock
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 
 class GroupsStage:

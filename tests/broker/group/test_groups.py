@@ -36,7 +36,7 @@ from mainstem.errors import (
     UnsupportedAssignor,
     WrongGroupKind,
 )
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 from .stage import GroupsStage
 

@@ -14,8 +14,8 @@ from mainstem.broker.group.consumer_member import Beat, BeatAnswer
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.groups import Groups
 from mainstem.errors import GroupNotEmpty, NoSpace, UnknownMember
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import until
+from tests.support.machine import Machine
+from tests.support.turns import until
 
 from .stage import GroupsStage
 

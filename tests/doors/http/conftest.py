@@ -16,9 +16,9 @@ from mainstem.doors.http.app import App
 from mainstem.doors.http.auth import Keys, parse_keys
 from mainstem.doors.http.context import Context, HttpLimits
 from mainstem.ports.clock import ManualClock
-from mainstem.testing import through
 from mainstem.testing.server import ServerProcess
-from mainstem.testing.through import server_process
+from tests.support import through
+from tests.support.through import server_process
 
 from .any_broker import AnyBroker, host
 

@@ -22,7 +22,7 @@ from mainstem.doors.http.broadcast import Broadcast
 from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.doors.http.outlet import Outlet
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.certificates import make_self_signed
+from tests.support.certificates import make_self_signed
 
 from .watching import Event, event_id, parse
 

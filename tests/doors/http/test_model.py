@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 from .conftest import Api
 from .contract_model import Settings

@@ -12,7 +12,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.deletes import Deletes
 from mainstem.broker.writes import Writes
 from mainstem.ledger.leases import Leases
-from mainstem.testing.machine import Machine
+from tests.support.machine import Machine
 
 from .contract_steps import steps
 from .test_model import STEPS, failure

@@ -20,7 +20,7 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.errors import CannotListen, InvalidConfig
-from mainstem.testing.certificates import make_self_signed
+from tests.support.certificates import make_self_signed
 
 WRITE = {"records": [{"data": 1}]}
 

@@ -22,7 +22,7 @@ from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.rules import RULES
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.security_commands import AccessRule, DeleteAccessRules, PutAccessRules
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened
 from .messages import make

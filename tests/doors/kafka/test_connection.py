@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.connections import KafkaLimits
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened
 from .requests import fetch, list_offsets, metadata, produce

@@ -16,7 +16,7 @@ import pytest
 from kio.index import load_request_schema
 
 from mainstem.doors.kafka.registry import apis
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage
 from .wire import Wire

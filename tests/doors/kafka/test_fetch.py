@@ -17,7 +17,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.chunks import Chunk
 from mainstem.records.building import build_batch
 from mainstem.records.header import stamp
-from mainstem.testing.batches import batch, records_of
+from tests.support.batches import batch, records_of
 
 from .conftest import KafkaStage
 from .requests import fetch, metadata, produce

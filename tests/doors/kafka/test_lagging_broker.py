@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import StoreUnreachable
-from mainstem.testing.batches import batch
-from mainstem.testing.cluster import brokers_here
+from tests.support.batches import batch
+from tests.support.cluster import brokers_here
 
 from .conftest import opened
 from .messages import make

@@ -16,7 +16,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.kafka.landing import Landing, fresh, kept
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage
 from .requests import metadata, produce

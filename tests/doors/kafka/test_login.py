@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
-import json
 import random
 import struct
-import subprocess
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +14,11 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.registry import apis
-from mainstem.doors.kafka.security.curves import CURVES
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.passwords import hashed, matches, parse_users
-from mainstem.doors.kafka.security.tokens import Key, Tokens, read_keys
-from mainstem.errors import InvalidConfig, Unauthorized
+from mainstem.errors import InvalidConfig
 from mainstem.ports.clock import ManualClock
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened
 from .requests import metadata, produce
@@ -237,180 +230,6 @@ def test_users_are_listed_with_a_password_or_its_hash() -> None:
     for wrong in ("ann", ":x", "ann:", "ann:SCRAM-SHA-512$1$x", "ann:SCRAM-SHA-256$4096$AA==$AA==$AA=="):
         with pytest.raises(InvalidConfig, match="--kafka-users"):
             parse_users(wrong)
-
-
-def _encoded(value: bytes) -> str:
-    return base64.urlsafe_b64encode(value).decode().rstrip("=")
-
-
-def _unsigned(head: dict[str, Any], **claims: Any) -> str:
-    return ".".join(
-        _encoded(json.dumps(part).encode()) for part in (head, {"sub": "ann", "exp": 2_000, **claims})
-    )
-
-
-def _rsa_files(directory: Path) -> tuple[Path, Path]:
-    """A private key, and its public half as JWKS."""
-    key, keys = directory / "key.pem", directory / "keys.json"
-    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    shown = subprocess.run(
-        ["openssl", "rsa", "-in", str(key), "-noout", "-modulus"], check=True, capture_output=True, text=True
-    )
-    modulus = bytes.fromhex(shown.stdout.strip().partition("=")[2])
-    row = {"kty": "RSA", "kid": "one", "n": _encoded(modulus), "e": _encoded(b"\1\0\1"), "use": "sig"}
-    keys.write_text(json.dumps({"keys": [row, {"kty": "EC", "crv": "secp256k1"}]}))
-    return key, keys
-
-
-def test_a_token_is_taken_if_a_known_key_signed_it_and_only_then(tmp_path: Path) -> None:
-    private, keys = _rsa_files(tmp_path)
-    tokens = Tokens(read_keys(keys), issuer="us", audience="log")
-
-    def signed(head: dict[str, Any], **claims: Any) -> str:
-        unsigned = _unsigned(head, **claims)
-        command = ["openssl", "dgst", "-sha256", "-sign", str(private)]
-        made = subprocess.run(command, input=unsigned.encode(), check=True, capture_output=True).stdout
-        return f"{unsigned}.{_encoded(made)}"
-
-    good: dict[str, Any] = {"iss": "us", "aud": ["log", "other"]}
-    token = signed({"alg": "RS256", "kid": "one"}, **good)
-    assert tokens.check(token, 1_000_000) == ("ann", 2_000_000)
-    wrong = {
-        "expired": (token, 2_000_000),
-        "not signed by": (token[:-6] + "AAAAAA", 0),
-        "this is no token": ("a.b", 0),
-        "is not signed": (_unsigned({"alg": "none"}, **good) + ".", 0),
-        "another issuer": (signed({"alg": "RS256"}, iss="them", aud="log"), 0),
-        "another audience": (signed({"alg": "RS256"}, iss="us", aud="x"), 0),
-        "not valid yet": (signed({"alg": "RS256"}, **good, nbf=1_900), 0),
-        "no user": (signed({"alg": "RS256"}, **good, sub=""), 0),
-    }
-    for reason, (text, now) in wrong.items():
-        with pytest.raises(Unauthorized, match=reason):
-            tokens.check(text, now)
-    # The public key is no secret: it must not serve as one.
-    confused = _unsigned({"alg": "HS256"}, **good)
-    forged = hmac.digest(keys.read_bytes(), confused.encode(), hashlib.sha256)
-    with pytest.raises(Unauthorized):
-        tokens.check(f"{confused}.{_encoded(forged)}", 0)
-    for other in ({"alg": "RS512"}, {"alg": "RS256", "kid": "two"}, {"alg": "ES256"}, {"alg": ""}):
-        with pytest.raises(Unauthorized):
-            tokens.check(signed(other, **good), 0)
-
-
-def _curve_files(directory: Path, curve: str, name: str, size: int) -> tuple[Path, dict[str, str]]:
-    """A private key, and its public half as a row of a JWKS."""
-    private = directory / f"{name}.pem"
-    command = ["openssl", "ecparam", "-name", curve, "-genkey", "-noout", "-out", str(private)]
-    subprocess.run(command, check=True, capture_output=True)
-    command = ["openssl", "ec", "-in", str(private), "-pubout", "-outform", "DER"]
-    point = subprocess.run(command, check=True, capture_output=True).stdout[-2 * size :]
-    return private, {"kty": "EC", "crv": name, "x": _encoded(point[:size]), "y": _encoded(point[size:])}
-
-
-def _halves(der: bytes, size: int) -> bytes:
-    """A signature as tokens have it, of one as OpenSSL writes it: a sequence of two integers."""
-    at = 3 if der[1] & 0x80 else 2
-    numbers = []
-    for _ in range(2):
-        length = der[at + 1]
-        numbers.append(int.from_bytes(der[at + 2 : at + 2 + length], "big").to_bytes(size, "big"))
-        at += 2 + length
-    return b"".join(numbers)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "curve", "name", "size"),
-    [
-        ("ES256", "prime256v1", "P-256", 32),
-        ("ES384", "secp384r1", "P-384", 48),
-        ("ES512", "secp521r1", "P-521", 66),
-    ],
-)
-def test_a_token_signed_by_a_curve_is_taken_and_no_other(
-    tmp_path: Path, algorithm: str, curve: str, name: str, size: int
-) -> None:
-    private, row = _curve_files(tmp_path, curve, name, size)
-    keys = tmp_path / "keys.json"
-    keys.write_text(json.dumps({"keys": [row]}))
-    tokens = Tokens(read_keys(keys))
-    unsigned = _unsigned({"alg": algorithm})
-    command = ["openssl", "dgst", f"-sha{algorithm[2:]}", "-sign", str(private)]
-    for _ in range(3):
-        made = subprocess.run(command, input=unsigned.encode(), check=True, capture_output=True).stdout
-        signature = _halves(made, size)
-        assert tokens.check(f"{unsigned}.{_encoded(signature)}", 0) == ("ann", 2_000_000)
-    order = CURVES[name].order.to_bytes(size, "big")
-    r, s = signature[:size], signature[size:]
-    for forged in (
-        made,
-        b"",
-        bytes(2 * size),
-        bytes(size) + s,
-        r + bytes(size),
-        order + s,
-        r + order,
-        s + r,
-        signature + b"\0",
-        r + (int.from_bytes(s, "big") ^ 1).to_bytes(size, "big"),
-    ):
-        with pytest.raises(Unauthorized):
-            tokens.check(f"{unsigned}.{_encoded(forged)}", 0)
-    with pytest.raises(Unauthorized):
-        tokens.check(f"{_unsigned({'alg': algorithm}, sub='bob')}.{_encoded(signature)}", 0)
-    other = "ES384" if algorithm != "ES384" else "ES256"
-    with pytest.raises(Unauthorized):
-        tokens.check(f"{_unsigned({'alg': other})}.{_encoded(signature)}", 0)
-
-
-def test_the_token_of_the_standard_is_understood() -> None:
-    """RFC 7515, A.3: what others sign we take, and not only what we think is right."""
-    key = Key(
-        kty="EC",
-        crv="P-256",
-        x="f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
-        y="x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
-    )
-    signed = (
-        b"eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFt"
-        b"cGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
-    )
-    signature = base64.urlsafe_b64decode(
-        "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q=="
-    )
-    assert key.usable
-    x, y = (int.from_bytes(base64.urlsafe_b64decode(part + "="), "big") for part in (key.x, key.y))
-    digest = hashlib.sha256(signed).digest()
-    assert CURVES["P-256"].signed((x, y), digest, signature)
-    assert not CURVES["P-256"].signed((x, y), hashlib.sha256(signed + b".").digest(), signature)
-
-
-def test_curves_are_groups() -> None:
-    """Every number of them was typed by hand: a base of another order would show."""
-    for curve in CURVES.values():
-        assert curve.holds(*curve.base)
-        assert not curve.holds(curve.base[0], curve.base[1] ^ 1)
-        assert curve._sum(curve.order, 0, curve.base)[2] == 0
-        assert curve._sum(curve.order - 1, 1, curve.base)[2] == 0
-        assert curve._sum(2, 3, curve.base)[2] != 0
-
-
-def test_key_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    for text in (
-        "",
-        "{}",
-        '{"keys": []}',
-        '{"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}]}',
-        '{"keys": [{"kty": "oct", "k": "AAAA"}]}',
-        '{"keys": [{"kty": "EC", "crv": "P-256", "x": "AAAA", "y": "AAAA"}]}',
-        '{"keys": [{"kty": "EC", "crv": "secp256k1", "x": "AAAA", "y": "AAAA"}]}',
-    ):
-        path.write_text(text)
-        with pytest.raises(InvalidConfig, match="--kafka-oauth-jwks"):
-            read_keys(path)
-    with pytest.raises(InvalidConfig, match="cannot be read"):
-        read_keys(tmp_path / "missing")
 
 
 async def test_what_is_sent_along_with_a_renewal_that_fails_is_not_served(closed: KafkaStage) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -22,10 +23,12 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
-from mainstem.testing.certificates import make_certificates
 from mainstem.testing.server import ServerProcess
-from mainstem.testing.through import server_process
+from tests.support.certificates import make_certificates
+from tests.support.through import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up
@@ -259,6 +262,29 @@ def test_a_token_that_nobody_signed_is_for_development_only(tmp_path: Path) -> N
         _produced(_with_token(server, lambda: _token({"alg": "none"}, {"sub": "ann"})), "by-token", b"1")
         late = _with_token(server, lambda: _token({"alg": "none"}, {"sub": "ann", "exp": time.time() - 60}))
         assert "expired" in _refusal(late)
+
+
+def test_a_token_that_a_known_key_signed_lets_a_client_in(tmp_path: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    row = {**ECAlgorithm.to_jwk(private.public_key(), as_dict=True), "kid": "one"}
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [row]}))
+
+    def token(**claims: Any) -> str:
+        shown = {"sub": "ann", "exp": time.time() + 3600, "iss": "us", "aud": "log", **claims}
+        return jwt.encode(shown, private, "ES256", headers={"kid": "one"})
+
+    flags = ("--kafka-sasl", "oauthbearer", "--kafka-acl", "off", "--kafka-oauth-jwks", str(keys))
+    flags += ("--kafka-oauth-issuer", "us", "--kafka-oauth-audience", "log")
+    with server_process(tmp_path / "data", *flags) as server:
+        config = _with_token(server, token)
+        _produced(config, "by-signed-token", b"1")
+        assert _consumed(config, "by-signed-token", 1) == [b"1"]
+        assert "another issuer" in _refusal(_with_token(server, lambda: token(iss="them")))
+        assert "another audience" in _refusal(_with_token(server, lambda: token(aud="others")))
+        assert "exp is out of range" in _refusal(_with_token(server, lambda: token(exp=10**17)))
+        assert "not signed" in _refusal(_with_token(server, lambda: _token({"alg": "none"}, {"sub": "ann"})))
+        assert not [line for line in server.lines if line["event"] == "connection dropped"]
 
 
 def test_a_login_that_runs_out_is_renewed_on_the_same_connection(tmp_path: Path) -> None:

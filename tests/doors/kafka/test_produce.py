@@ -14,7 +14,7 @@ from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.lone_batch import LoneBatches
 from mainstem.doors.kafka.produce import API
 from mainstem.ledger.config import TopicConfig
-from mainstem.testing.batches import batch, produced
+from tests.support.batches import batch, produced
 
 from .conftest import KafkaStage, opened
 from .requests import metadata, produce

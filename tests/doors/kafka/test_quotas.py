@@ -16,7 +16,7 @@ from mainstem.broker.client_quotas import Meter
 from mainstem.doors.kafka.metered import counted
 from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
 from mainstem.ports.clock import ManualClock
-from mainstem.testing.batches import batch
+from tests.support.batches import batch
 
 from .conftest import KafkaStage
 from .messages import make

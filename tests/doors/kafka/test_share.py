@@ -16,7 +16,7 @@ from mainstem.doors.kafka.security.access import ALLOW, LITERAL, Kind, Operation
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.ledger.security_commands import AccessRule, AlterClientQuota, PutAccessRules, QuotaEntity
 from mainstem.records.building import build_batch
-from mainstem.testing.turns import until
+from tests.support.turns import until
 
 from .conftest import KafkaStage, opened
 from .messages import make

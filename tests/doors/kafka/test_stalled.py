@@ -15,8 +15,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.doors.kafka.connection import KafkaConnection
-from mainstem.testing.batches import batch
 from mainstem.testing.server import ServerProcess
+from tests.support.batches import batch
 
 from .conftest import KafkaStage
 from .requests import metadata, produce

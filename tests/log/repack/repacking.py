@@ -8,8 +8,8 @@ from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.repack.repacker import Repacker
 from mainstem.ports.commitlog.local.layout import WAL
 from mainstem.ports.commitlog.local.segments import number_of
-from mainstem.testing.machine import DIRECTORY, Machine
-from mainstem.testing.turns import finished
+from tests.support.machine import DIRECTORY, Machine
+from tests.support.turns import finished
 
 SMALL = RepackOptions(
     on=False,  # each test says when

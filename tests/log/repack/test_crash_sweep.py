@@ -9,11 +9,11 @@ import random
 import pytest
 
 from mainstem.errors import MainstemError, invariant
-from mainstem.testing.files import Policy, SimulatedCrash
-from mainstem.testing.history import History
-from mainstem.testing.lanes import step_instead_of_threads
-from mainstem.testing.machine import Machine
-from mainstem.testing.workload import Workload
+from tests.support.files import Policy, SimulatedCrash
+from tests.support.history import History
+from tests.support.lanes import step_instead_of_threads
+from tests.support.machine import Machine
+from tests.support.workload import Workload
 
 from .repacking import SMALL, repack_all, repacked_keys, repacker
 

@@ -16,8 +16,8 @@ from mainstem.ports.commitlog.local.layout import WAL
 from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import LENGTH_COVERS_FROM
-from mainstem.testing.history import scan
-from mainstem.testing.machine import DIRECTORY, Machine
+from tests.support.history import scan
+from tests.support.machine import DIRECTORY, Machine
 
 from .repacking import repack_all, repacker, wal_numbers, write_two
 

@@ -20,9 +20,9 @@ from mainstem.ports.commitlog.local.layout import WAL
 from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.records.building import build_batch
 from mainstem.records.header import walk
-from mainstem.testing.history import scan
-from mainstem.testing.lanes import step_instead_of_threads
-from mainstem.testing.machine import DIRECTORY, Machine
+from tests.support.history import scan
+from tests.support.lanes import step_instead_of_threads
+from tests.support.machine import DIRECTORY, Machine
 
 from .repacking import repacker, write_two
 

@@ -10,8 +10,8 @@ from mainstem.errors import NoSpace
 from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
 from mainstem.ledger.repacked import REPACKED
 from mainstem.log.repack.files import RepackedFiles
-from mainstem.testing.history import scan
-from mainstem.testing.machine import Machine
+from tests.support.history import scan
+from tests.support.machine import Machine
 
 from .repacking import SMALL, repack_all, repacked_keys, repacker, wal_numbers, write_two
 

@@ -13,8 +13,8 @@ from mainstem.log.losses import UNREADABLE
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
-from mainstem.testing.history import scan
-from mainstem.testing.machine import DIRECTORY, Machine
+from tests.support.history import scan
+from tests.support.machine import DIRECTORY, Machine
 
 from .repacking import repack_all, write_two
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mainstem import limits
-from mainstem.testing.machine import Machine
-from mainstem.testing.turns import finished
+from tests.support.machine import Machine
+from tests.support.turns import finished
 
 from .repacking import SMALL, repack_all, repacker, write_two
 

@@ -16,7 +16,7 @@ from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.upkeep import Upkeep
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.history import scan
+from tests.support.history import scan
 
 from ..cell import Cell
 

@@ -6,7 +6,7 @@ from mainstem.broker.broker import Broker
 from mainstem.errors import RecordsLost
 from mainstem.log.verification.directory import DirectoryCheck, Report
 from mainstem.log.verification.problems import Problem, Severity
-from mainstem.testing.stored import StoredLog, options
+from tests.support.stored import StoredLog, options
 
 
 def check(stored: StoredLog, *, owned: bool = False, quick: bool = False) -> Report:

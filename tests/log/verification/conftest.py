@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.testing.stored import StoredLog, options, write_records
+from tests.support.stored import StoredLog, options, write_records
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from mainstem.errors import MainstemError
 from mainstem.log.verification.problems import Severity
 from mainstem.ports.commitlog.local import segments
-from mainstem.testing.stored import StoredLog
+from tests.support.stored import StoredLog
 
 from .checking import all_in, check, lost, only, opened, said, wal_name
 

@@ -12,7 +12,7 @@ from mainstem.log.verification.problems import Severity
 from mainstem.log.verification.slices import slice_rows
 from mainstem.records.building import build_batch
 from mainstem.records.header import SliceFacts
-from mainstem.testing.stored import StoredLog, options
+from tests.support.stored import StoredLog, options
 
 from .checking import check, lost, only, opened, readable, said, wal_name
 

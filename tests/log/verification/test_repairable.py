@@ -6,7 +6,7 @@ import pytest
 
 from mainstem.log.verification.problems import Severity
 from mainstem.ports.commitlog.local import segments
-from mainstem.testing.stored import StoredLog
+from tests.support.stored import StoredLog
 
 from .checking import check, only, opened, readable, said, wal_name
 

@@ -13,7 +13,7 @@ from mainstem.errors import DirectoryUnusable
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
-from mainstem.testing.stored import StoredLog, options, write_records
+from tests.support.stored import StoredLog, options, write_records
 
 from .checking import check, only, opened
 

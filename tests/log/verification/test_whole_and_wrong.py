@@ -16,7 +16,7 @@ from mainstem.ports.commitlog.local import frames, segments
 from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.files import OsFiles
-from mainstem.testing.stored import StoredLog, write_records
+from tests.support.stored import StoredLog, write_records
 
 from .checking import check, lost, only, opened, said, wal_name
 

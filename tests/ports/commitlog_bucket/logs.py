@@ -21,7 +21,7 @@ from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.testing.s3 import S3Server
+from tests.support.s3 import S3Server
 
 from ..vendors import vendor_store
 

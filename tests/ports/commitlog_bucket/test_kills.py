@@ -12,7 +12,7 @@ from pathlib import Path
 from mainstem.errors import StoreUnreachable
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.open import open_store
-from mainstem.testing.s3 import S3Server
+from tests.support.s3 import S3Server
 
 from ..logs import contents
 from .logs import open_bucket_log

@@ -11,9 +11,9 @@ from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.history import scan
-from mainstem.testing.machine import CountingRandom
-from mainstem.testing.turns import finished
+from tests.support.history import scan
+from tests.support.machine import CountingRandom
+from tests.support.turns import finished
 
 from .logs import open_bucket_log
 

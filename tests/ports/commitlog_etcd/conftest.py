@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
-from mainstem.testing.etcd import EtcdCluster
+from tests.support.etcd import EtcdCluster
 
 from .logs import Ground
 

@@ -16,7 +16,7 @@ from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.testing.etcd import EtcdCluster
+from tests.support.etcd import EtcdCluster
 
 _numbers = itertools.count()
 

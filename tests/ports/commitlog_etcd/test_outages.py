@@ -12,8 +12,8 @@ import pytest
 
 from mainstem.errors import NoSpace, Unavailable
 from mainstem.ports.commitlog.shared.etcd.log import EtcdOptions
-from mainstem.testing.etcd import EtcdCluster
-from mainstem.testing.proxy import LossyProxy
+from tests.support.etcd import EtcdCluster
+from tests.support.proxy import LossyProxy
 
 from ..logs import append_samples, contents, sample_content
 from .logs import Ground, Tail, append_after_all

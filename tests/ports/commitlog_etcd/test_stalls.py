@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstem import limits
-from mainstem.testing.etcd import EtcdCluster
+from tests.support.etcd import EtcdCluster
 
 from ..logs import append_samples
 from .logs import Ground, Tail

@@ -15,7 +15,7 @@ from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
-from mainstem.testing.etcd import EtcdCluster
+from tests.support.etcd import EtcdCluster
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import Ground, Tail, append_after_all, stored_keys

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mainstem.doors.kafka.security.exchange import Step, text_of
-from mainstem.doors.kafka.security.tokens import Tokens
 from mainstem.errors import Unauthorized
 from mainstem.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.security.tokens import Tokens
 
 _SCHEME = "bearer "
 
@@ -24,7 +28,8 @@ class OAuthBearerExchange:
         given = values.get("auth", "")
         if given[: len(_SCHEME)].lower() != _SCHEME:
             raise Unauthorized("OAUTHBEARER takes a bearer token")
-        user, expires_ms = self._tokens.check(given[len(_SCHEME) :].strip(), self._clock.now_ms())
+        token = given[len(_SCHEME) :].strip()
+        user, expires_ms = await self._tokens.check(token, self._clock.now_ms())
         if acting_for not in (",", f"a={user},"):
             raise Unauthorized("nobody acts for another user here")
         return Step(b"", user, expires_ms)

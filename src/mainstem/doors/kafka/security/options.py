@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mainstem.config import Config
 from mainstem.doors.kafka.security.certificates import tls_context
@@ -14,13 +15,16 @@ from mainstem.doors.kafka.security.oauth_bearer import OAuthBearerExchange
 from mainstem.doors.kafka.security.passwords import MECHANISMS, parse_users
 from mainstem.doors.kafka.security.plain import PlainExchange
 from mainstem.doors.kafka.security.scram import ScramExchange
-from mainstem.doors.kafka.security.tokens import Tokens, read_keys
 from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.credentials import Credential
 from mainstem.ports.clock import Clock
 
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.security.tokens import Tokens
+
 _OFFERED = ("PLAIN", *MECHANISMS, "OAUTHBEARER")
+_ANY = "any"  # waives the check of a token's issuer or audience
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +86,33 @@ def kafka_security(config: Config) -> KafkaSecurity:
 
 
 def _tokens(config: Config) -> Tokens:
-    if config.kafka_oauth_jwks is None and not config.kafka_oauth_unsecured:
-        raise InvalidConfig(
-            "--kafka-sasl oauthbearer needs --kafka-oauth-jwks PATH, or --kafka-oauth-unsecured true to take "
-            "tokens that nobody signed"
-        )
-    keys = [] if config.kafka_oauth_jwks is None else read_keys(config.kafka_oauth_jwks)
+    from mainstem.doors.kafka.security.tokens import Tokens, read_keys  # imports PyJWT and cryptography
+
+    if config.kafka_oauth_jwks is None:
+        if not config.kafka_oauth_unsecured:
+            raise InvalidConfig(
+                "--kafka-sasl oauthbearer needs --kafka-oauth-jwks PATH, or --kafka-oauth-unsecured true to "
+                "accept unsigned tokens"
+            )
+        keys = []
+    else:
+        for option, claim, value in (
+            ("--kafka-oauth-issuer", "iss", config.kafka_oauth_issuer),
+            ("--kafka-oauth-audience", "aud", config.kafka_oauth_audience),
+        ):
+            if not value:
+                raise InvalidConfig(
+                    f"--kafka-oauth-jwks needs {option}: the {claim} that tokens must have, or {_ANY!r} to "
+                    "accept every one"
+                )
+        keys = read_keys(config.kafka_oauth_jwks)
     return Tokens(
         keys,
         unsecured=config.kafka_oauth_unsecured,
-        issuer=config.kafka_oauth_issuer,
-        audience=config.kafka_oauth_audience,
+        issuer=_unless_any(config.kafka_oauth_issuer),
+        audience=_unless_any(config.kafka_oauth_audience),
     )
+
+
+def _unless_any(value: str) -> str:
+    return "" if value == _ANY else value

@@ -1,41 +1,60 @@
-"""JSON web tokens (RFC 7519): whose they are, if they are signed by a key we were given.
+"""JSON web tokens (RFC 7519): verify the signature and the claims of a bearer token.
 
-Keys come from a JWKS file. RS256, RS384, RS512, ES256, ES384, ES512 and HS256, HS384, HS512 are understood.
-Checking an RSA signature (RFC 8017, 8.2.2) needs no secret, so plain arithmetic does: the padded hash is built anew
-and compared as a whole, which leaves nothing of the padding to be parsed. For elliptic curves see curves.py.
+The keys come from a JWKS file (RFC 7517). PyJWT and `cryptography` parse them and verify signatures. Both are slow to
+import, so import this module only where OAUTHBEARER is configured.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
-import hmac
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt import PyJWTError
+from jwt.algorithms import get_default_algorithms
 
 from mainstem import limits
-from mainstem.doors.kafka.security.curves import CURVES
 from mainstem.errors import InvalidConfig, Unauthorized
 
 _CLOCK_SKEW_MS = 30_000
 _RSA_BITS_MIN, _RSA_BITS_MAX = 2048, 16384
-# What stands before the hash in a signature: DER of the hash's name (RFC 8017, 9.2, note 1).
-_DER = {
-    "256": bytes.fromhex("3031300d060960864801650304020105000420"),
-    "384": bytes.fromhex("3041300d060960864801650304020205000430"),
-    "512": bytes.fromhex("3051300d060960864801650304020305000440"),
+_SECRET_BYTES_MIN = 32
+_MALFORMED = "the token is malformed"
+_UNKNOWN_KEY = "the token is not signed by a known key"
+
+# The accepted algorithms, by type and curve of the key. No key serves an algorithm of another type.
+_ALGORITHMS_OF = {
+    ("RSA", ""): frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
+    ("EC", "P-256"): frozenset({"ES256"}),
+    ("EC", "P-384"): frozenset({"ES384"}),
+    ("EC", "P-521"): frozenset({"ES512"}),
+    ("OKP", "Ed25519"): frozenset({"EdDSA"}),
+    ("OKP", "Ed448"): frozenset({"EdDSA"}),
+    ("oct", ""): frozenset({"HS256", "HS384", "HS512"}),
 }
-_CURVE_OF = {"256": "P-256", "384": "P-384", "512": "P-521"}  # RFC 7518, 3.4: a hash goes with one curve
+_IMPLEMENTATIONS = get_default_algorithms()
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-class Key(msgspec.Struct, frozen=True):
-    """One key of a JWKS file; what it does not need is passed over."""
+class Jwk(msgspec.Struct, frozen=True):
+    """One key of a JWKS file: its public members, or the secret `k`. Decoding ignores all other members."""
 
     kty: str
     kid: str | None = None
     alg: str | None = None
+    use: str | None = None
+    key_ops: list[str] | None = None
     n: str = ""
     e: str = ""
     k: str = ""
@@ -44,128 +63,186 @@ class Key(msgspec.Struct, frozen=True):
     y: str = ""
 
     @property
-    def usable(self) -> bool:
-        return self.kty in ("RSA", "oct") or (self.kty == "EC" and self.crv in CURVES)
+    def algorithms(self) -> frozenset[str]:
+        """The algorithms whose signatures the key verifies; empty for a key that serves another purpose."""
+        if self.use not in (None, "sig") or (self.key_ops is not None and "verify" not in self.key_ops):
+            return frozenset()
+        curve = self.crv if self.kty in ("EC", "OKP") else ""
+        accepted = _ALGORITHMS_OF.get((self.kty, curve), frozenset())
+        return accepted if self.alg is None else accepted & {self.alg}
 
 
 class _KeySet(msgspec.Struct, frozen=True):
-    keys: list[Key]
+    keys: list[Jwk]
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationKey:
+    kid: str | None
+    algorithms: frozenset[str]
+    material: Any  # a public key of `cryptography`, or the bytes of a secret
+
+    @classmethod
+    def parse(cls, jwk: Jwk) -> VerificationKey:
+        """Raises ValueError."""
+        members = {"kty": jwk.kty, "n": jwk.n, "e": jwk.e, "k": jwk.k, "crv": jwk.crv, "x": jwk.x, "y": jwk.y}
+        algorithms = jwk.algorithms
+        try:
+            material = _IMPLEMENTATIONS[min(algorithms)].from_jwk(members)
+        except (PyJWTError, UnsupportedAlgorithm) as error:
+            raise ValueError(str(error)) from None
+        if isinstance(material, RSAPublicKey) and not _RSA_BITS_MIN <= material.key_size <= _RSA_BITS_MAX:
+            raise ValueError(f"an RSA key needs {_RSA_BITS_MIN} to {_RSA_BITS_MAX} bits")
+        if isinstance(material, bytes) and len(material) < _SECRET_BYTES_MIN:
+            raise ValueError(f"an oct key needs at least {_SECRET_BYTES_MIN} bytes")
+        return cls(jwk.kid, algorithms, material)
+
+    def verifies(self, algorithm: str, signed: bytes, signature: bytes) -> bool:
+        """`algorithm`: one of `algorithms`."""
+        return _IMPLEMENTATIONS[algorithm].verify(signed, self.material, signature)
 
 
 class _Head(msgspec.Struct, frozen=True):
     alg: str
     kid: str | None = None
+    crit: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Claims(msgspec.Struct, frozen=True):
     sub: str
     exp: float
     nbf: float = 0
+    iat: float = 0
     iss: str | None = None
     aud: str | list[str] | None = None
 
 
 class Tokens:
-    """`unsecured`: tokens that nobody signed are taken too, for development."""
+    """Checks tokens against one key set, and remembers the signatures that it has verified.
+
+    An empty `issuer` or `audience` accepts any. `unsecured` accepts unsigned tokens as well.
+    """
 
     def __init__(
-        self, keys: list[Key], *, unsecured: bool = False, issuer: str = "", audience: str = ""
+        self,
+        keys: Sequence[VerificationKey],
+        *,
+        unsecured: bool = False,
+        issuer: str = "",
+        audience: str = "",
     ) -> None:
         self._keys = keys
         self._unsecured = unsecured
         self._issuer = issuer
         self._audience = audience
+        # Not the loop's own threads: anybody who can connect can keep these busy.
+        self._threads = ThreadPoolExecutor(limits.KAFKA_TOKEN_CHECK_THREADS, "mainstem-tokens")
+        self._waiting = 0
+        self._verified: OrderedDict[bytes, None] = (
+            OrderedDict()
+        )  # SHA-256 of tokens, least recently used first
 
-    def check(self, token: str, now_ms: int) -> tuple[str, int]:
-        """Whose token it is, and until when. Raises Unauthorized."""
+    async def check(self, token: str, now_ms: int) -> tuple[str, int]:
+        """Return the user and when the token expires, in milliseconds since the epoch. Raises Unauthorized."""
         parts = token.split(".")
         if len(parts) != 3 or len(token) > limits.KAFKA_TOKEN_BYTES_MAX:
-            raise Unauthorized("this is no token")
-        try:
-            head = msgspec.json.decode(_bytes(parts[0]), type=_Head)
-            claims = msgspec.json.decode(_bytes(parts[1]), type=_Claims)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Unauthorized("this is no token") from None
-        self._check_signature(head, f"{parts[0]}.{parts[1]}".encode(), _bytes(parts[2]))
-        return claims.sub, self._check_claims(claims, now_ms)
-
-    def _check_signature(self, head: _Head, signed: bytes, signature: bytes) -> None:
+            raise Unauthorized(_MALFORMED)
+        head = _decoded(parts[0], _Head)
+        claims = _decoded(parts[1], _Claims)
+        signature = _bytes(parts[2])
+        if head.crit is not msgspec.UNSET:
+            raise Unauthorized("the token has critical header parameters, and the server knows none")
         if head.alg == "none":
             if not self._unsecured or signature:
                 raise Unauthorized("the token is not signed")
-            return
-        keys = [key for key in self._keys if head.kid in (None, key.kid) and key.alg in (None, head.alg)]
-        if not any(_signed_by(key, head.alg, signed, signature) for key in keys):
-            raise Unauthorized("the token is not signed by a key that is known here")
+            return claims.sub, self._check_claims(claims, now_ms)
+        digest = hashlib.sha256(token.encode()).digest()
+        if digest not in self._verified:
+            await self._check_signature(head, f"{parts[0]}.{parts[1]}".encode(), signature)
+        expires_ms = self._check_claims(claims, now_ms)  # each time: a signature outlives its token
+        self._remember(digest)
+        return claims.sub, expires_ms
+
+    async def _check_signature(self, head: _Head, signed: bytes, signature: bytes) -> None:
+        keys = [key for key in self._keys if head.kid in (None, key.kid) and head.alg in key.algorithms]
+        if not keys:
+            raise Unauthorized(_UNKNOWN_KEY)
+        if self._waiting >= limits.KAFKA_TOKEN_CHECKS_WAITING_MAX:
+            raise Unauthorized("too many tokens wait for their check; try again")
+        self._waiting += 1
+        try:
+            verified = await asyncio.get_running_loop().run_in_executor(
+                self._threads, _any_verifies, keys, head.alg, signed, signature
+            )
+        finally:
+            self._waiting -= 1
+        if not verified:
+            raise Unauthorized(_UNKNOWN_KEY)
+
+    def _remember(self, digest: bytes) -> None:
+        self._verified[digest] = None
+        self._verified.move_to_end(digest)
+        if len(self._verified) > limits.KAFKA_TOKENS_REMEMBERED:
+            self._verified.popitem(last=False)
 
     def _check_claims(self, claims: _Claims, now_ms: int) -> int:
-        """When it expires. The numbers are a client's: they may be anything, infinity too."""
+        """Return when the token expires, in milliseconds since the epoch."""
         if not claims.sub or len(claims.sub) > limits.NAME_CHARS_MAX:
             raise Unauthorized("the token names no user")
-        expires_s = min(claims.exp, float(limits.OFFSET_MAX // 2000))
-        if not expires_s * 1000 > now_ms:
+        for name, seconds in (("exp", claims.exp), ("nbf", claims.nbf), ("iat", claims.iat)):
+            if not 0 <= seconds <= limits.KAFKA_TOKEN_TIME_S_MAX:
+                raise Unauthorized(f"the token's {name} is out of range")
+        expires_ms = int(claims.exp * 1000)
+        if expires_ms <= now_ms:
             raise Unauthorized("the token has expired")
         if claims.nbf * 1000 > now_ms + _CLOCK_SKEW_MS:
             raise Unauthorized("the token is not valid yet")
         if self._issuer and claims.iss != self._issuer:
-            raise Unauthorized("the token is of another issuer")
+            raise Unauthorized("the token comes from another issuer")
         audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud or []
         if self._audience and self._audience not in audiences:
             raise Unauthorized("the token is for another audience")
-        return int(expires_s * 1000)
+        return expires_ms
 
 
-def read_keys(path: Path) -> list[Key]:
-    """Raises InvalidConfig."""
+def read_keys(path: Path) -> list[VerificationKey]:
+    """Read the keys that verify signatures. Raises InvalidConfig."""
     try:
-        keys = msgspec.json.decode(path.read_bytes(), type=_KeySet).keys
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as wrong:
-        raise InvalidConfig(f"--kafka-oauth-jwks {path} cannot be read: {wrong}") from None
-    usable = [key for key in keys if key.usable]
+        listed = msgspec.json.decode(path.read_bytes(), type=_KeySet).keys
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidConfig(f"--kafka-oauth-jwks {path} cannot be read: {error}") from None
+    usable = [jwk for jwk in listed if jwk.algorithms]
     if not usable:
-        raise InvalidConfig(f"--kafka-oauth-jwks {path} holds no RSA, EC or oct key")
-    for key in usable:
-        if key.kty == "RSA" and not _RSA_BITS_MIN <= _number(key.n).bit_length() <= _RSA_BITS_MAX:
-            raise InvalidConfig(
-                f"--kafka-oauth-jwks {path}: an RSA key has {_RSA_BITS_MIN} to {_RSA_BITS_MAX} bits"
-            )
-        if key.kty == "oct" and len(_bytes(key.k)) < 32:
-            raise InvalidConfig(f"--kafka-oauth-jwks {path}: an oct key has at least 32 bytes")
-        if key.kty == "EC" and not CURVES[key.crv].holds(_number(key.x), _number(key.y)):
-            raise InvalidConfig(f"--kafka-oauth-jwks {path}: an EC key is no point of {key.crv}")
-    return usable
+        raise InvalidConfig(
+            f"--kafka-oauth-jwks {path} has no key that verifies signatures: RSA, EC, OKP or oct"
+        )
+    if len(usable) > limits.KAFKA_TOKEN_KEYS_MAX:
+        raise InvalidConfig(f"--kafka-oauth-jwks {path} has more than {limits.KAFKA_TOKEN_KEYS_MAX} keys")
+    keys: list[VerificationKey] = []
+    for number, jwk in enumerate(usable, 1):
+        if jwk.kid is not None and any(key.kid == jwk.kid for key in keys):
+            raise InvalidConfig(f"--kafka-oauth-jwks {path}: two keys have the kid {jwk.kid!r}")
+        try:
+            keys.append(VerificationKey.parse(jwk))
+        except ValueError as error:
+            name = f"key {number}" if jwk.kid is None else f"key {jwk.kid!r}"
+            raise InvalidConfig(f"--kafka-oauth-jwks {path}: {name} is invalid: {error}") from None
+    return keys
 
 
-def _signed_by(key: Key, algorithm: str, signed: bytes, signature: bytes) -> bool:
-    kind, bits = algorithm[:2], algorithm[2:]
-    if bits not in _DER:
-        return False
-    if kind == "HS" and key.kty == "oct":
-        return hmac.compare_digest(hmac.digest(_bytes(key.k), signed, f"sha{bits}"), signature)
-    if kind == "RS" and key.kty == "RSA":
-        return _rsa_signed(_number(key.n), _number(key.e), bits, signed, signature)
-    if kind == "ES" and key.kty == "EC" and key.crv == _CURVE_OF[bits]:
-        digest = hashlib.new(f"sha{bits}", signed).digest()
-        return CURVES[key.crv].signed((_number(key.x), _number(key.y)), digest, signature)
-    return False
+def _any_verifies(keys: Sequence[VerificationKey], algorithm: str, signed: bytes, signature: bytes) -> bool:
+    return any(key.verifies(algorithm, signed, signature) for key in keys)
 
 
-def _rsa_signed(modulus: int, exponent: int, bits: str, signed: bytes, signature: bytes) -> bool:
-    length = (modulus.bit_length() + 7) // 8
-    value = int.from_bytes(signature, "big")
-    if len(signature) != length or value >= modulus:
-        return False
-    tail = _DER[bits] + hashlib.new(f"sha{bits}", signed).digest()
-    expected = b"\0\1" + b"\xff" * (length - len(tail) - 3) + b"\0" + tail
-    return hmac.compare_digest(pow(value, exponent, modulus).to_bytes(length, "big"), expected)
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(_bytes(text), "big")
+def _decoded(part: str, struct: type[_Struct]) -> _Struct:
+    try:
+        return msgspec.json.decode(_bytes(part), type=struct)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # the last by brackets within brackets
+        raise Unauthorized(_MALFORMED) from None
 
 
 def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True)
     except (binascii.Error, ValueError):
-        raise Unauthorized("this is no token") from None
+        raise Unauthorized(_MALFORMED) from None

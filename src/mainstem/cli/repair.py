@@ -1,0 +1,56 @@
+"""`mainstem repair`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+from mainstem.cli.check import divergence_lines
+from mainstem.cli.output import as_json_option, print_json
+from mainstem.cli.settings import takes_settings
+from mainstem.config import Resolved
+from mainstem.errors import DirectoryUnusable
+
+
+@click.command()
+@takes_settings("data_dir", "store", "etcd", "log", "objects")
+@click.option(
+    "--backup",
+    type=click.Path(path_type=Path),
+    help="New folder for the checkpoints as they are. [default: repair-TIME in the data directory]",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@as_json_option
+def repair(resolved: Resolved, backup: Path | None, yes: bool, as_json: bool) -> None:
+    """Write the checkpoints of a log again after digests disagreed.
+
+    The servers must be stopped. Mainstem copies the checkpoints to a backup folder, replays the log, and stores the
+    state that the log gives. It changes no record and no offset. `mainstem check --explain-divergence` shows before
+    what differs.
+    """
+    import asyncio
+
+    from mainstem.broker.options import broker_options
+    from mainstem.broker.repair import repair_log
+    from mainstem.ports.clock import SystemClock, SystemRandom
+
+    options = broker_options(resolved.config)
+    directory = options.data_dir
+    if options.place is None and not (directory / "FORMAT").exists():
+        raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+    folder = backup or directory / time.strftime("repair-%Y%m%dT%H%M%SZ", time.gmtime())
+    where = directory if options.place is None else options.place.name
+    if not yes:
+        click.confirm(f"Write the checkpoints of {where} again, with a backup in {folder}?", abort=True)
+    report = asyncio.run(repair_log(options, SystemClock(), SystemRandom(), folder))
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+        return
+    for line in divergence_lines(report.divergence):
+        click.echo(line)
+    click.echo(
+        f"checkpoint written at position {report.position}; the checkpoints of before are in {report.backup}"
+    )

@@ -1,0 +1,63 @@
+"""`make bench`: every speed and memory bar, with CPU seconds and a raw baseline measured in the same run.
+
+    python -m tools.bench [NAME …] [--dir DIR]
+
+NAME is one of those in `NAMES`; none means all. The
+data goes to a temporary folder below DIR (default: the current one, since /tmp may be memory), and is removed
+afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import tempfile
+from pathlib import Path
+
+from tools.bench.machine import touch_memory
+from tools.bench.report import Report, heading
+
+NAMES = (
+    "records",
+    "appends",
+    "singles",
+    "embedded",
+    "reads",
+    "recovery",
+    "memory",
+    "kafka",
+    "http",
+    "watch",
+    "queues",
+    "shares",
+    "routers",
+    "parts",
+    "lake",
+    "spark",
+    "etcd",
+    "cluster",
+    "objectstore",
+    "repack",
+    "tables",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure the bars.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}; default all")
+    parser.add_argument("--dir", type=Path, default=Path(), help="where the scratch data goes")
+    chosen = parser.parse_args()
+    unknown = set(chosen.names) - set(NAMES)
+    if unknown:
+        parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    report = Report()
+    print(heading(), flush=True)
+    touch_memory()
+    for name in chosen.names or NAMES:
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=chosen.dir) as scratch:
+            importlib.import_module(f"tools.bench.{name}").run(Path(scratch), report)
+    print(report.summary())
+
+
+if __name__ == "__main__":
+    main()

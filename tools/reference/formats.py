@@ -1,0 +1,62 @@
+"""Byte layouts, from the tables that stand beside the code that packs them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import mainstem
+from tools.reference.markdown import MADE
+
+# In the order of a reader who comes from outside: the record, the commit, the file, then the shared logs.
+LAYOUTS = (
+    "records/header.py",
+    "ledger/entry.py",
+    "ledger/appends.py",
+    "ledger/checkpoint.py",
+    "ports/commitlog/local/log.py",
+    "ports/commitlog/local/segments.py",
+    "ports/commitlog/local/frames.py",
+    "ports/commitlog/local/cold.py",
+    "ports/commitlog/local/checkpoints.py",
+    "log/extents.py",
+    "log/repack/layout.py",
+    "ports/commitlog/shared/bucket/keys.py",
+    "ports/commitlog/shared/bucket/identity.py",
+    "ports/commitlog/shared/bucket/entries.py",
+    "ports/commitlog/shared/bucket/seals.py",
+    "ports/commitlog/shared/bucket/references.py",
+    "ports/commitlog/shared/bucket/checkpoints.py",
+    "ports/commitlog/shared/etcd/keys.py",
+    "ports/commitlog/shared/etcd/records.py",
+    "ports/commitlog/shared/etcd/directory.py",
+    "ports/objectstore/blocks.py",
+    "records/rows.py",
+    "records/parquet.py",
+    "doors/text/frames.py",
+)
+
+_TEXT = """# Formats
+
+Every layout that is stored or sent, as its module describes it. Types: `u4` is an unsigned number of four bytes, `i8` a
+signed one of eight, `s16` sixteen bytes as they are. A reader that meets a newer version stops and says so.
+"""
+
+_SOURCE = Path(inspect.getfile(mainstem)).parent
+
+
+def formats_page() -> str:
+    return MADE + _TEXT + "".join(_section(path) for path in LAYOUTS)
+
+
+def _section(path: str) -> str:
+    text = ast.get_docstring(ast.parse((_SOURCE / path).read_text(encoding="utf-8"))) or ""
+    title, _, rest = text.partition("\n")
+    name = re.match(r"[^:.]+", title)
+    heading = name[0] if name else title
+    said = title[len(heading) :].lstrip(": ")
+    said = said[:1].upper() + said[1:] if len(said) > 1 else ""
+    body = f"{said}\n{rest}".strip("\n")
+    return f"\n## {heading}\n\n`src/mainstem/{path}`\n\n{body}\n"
