@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 
 from mainstem.ports.loop_thread import LoopThread
 
-__all__ = ["LoopThread", "Steps"]
+__all__ = ["IteratorSteps", "LoopThread"]
 
 T = TypeVar("T")
 
 
-class Steps(Generic[T]):
+class IteratorSteps(Generic[T]):
     """An asynchronous iterator taken one step at a time by another thread, and closed even in the middle of one."""
 
     def __init__(self, items: AsyncGenerator[T]) -> None:

@@ -43,10 +43,10 @@ class SharedCheckpoints:
         state = await asyncio.to_thread(compressed, checkpoint.state)
         await self._store.put(CheckpointName(checkpoint.position, token), state)
         listed = await self._store.names()
-        standing = await self._standing(listed)
-        if len(standing) == self._keep:
+        driver_status = await self._standing(listed)
+        if len(driver_status) == self._keep:
             for old in listed:
-                if old.position < standing[-1].position:
+                if old.position < driver_status[-1].position:
                     await self._store.delete(old)
 
     async def load(self) -> Checkpoint | None:
