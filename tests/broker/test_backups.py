@@ -18,7 +18,7 @@ from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention, check_owned, missing_notes
 from mainstem.ports.clock import SystemClock, SystemRandom
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.testing.server import ServerProcess
 from tests.support.history import scan

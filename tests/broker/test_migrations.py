@@ -22,8 +22,8 @@ from mainstem.broker.plans import PlanRequest
 from mainstem.errors import DirectoryLocked, InvalidInput
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
-from mainstem.ports.commitlog.layout import LOCK
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.local.layout import LOCK
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import OsFiles
 from mainstem.testing.server import ServerProcess
 from tests.support.cluster import broker_processes
@@ -149,7 +149,7 @@ def test_a_directory_goes_on_as_a_log_of_two_brokers(tmp_path: Path) -> None:
     assert report["records"] == 604
     again = _mainstem(*moving)
     assert again.returncode == 1
-    assert "not empty" in again.stderr
+    assert "already holds a log" in again.stderr
 
     (tmp_path / "brokers").mkdir()
     with broker_processes(tmp_path / "brokers", *place, "--text", "off") as brokers:

@@ -10,7 +10,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.ports.commitlog.checkpoints import Checkpoints
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.files import OsFiles
 from tests.support.stored import StoredLog, options, write_records
@@ -112,9 +112,9 @@ async def test_beside_an_owner_it_says_what_it_left_out(shell: Shell, tmp_path: 
 
 async def test_nobody_takes_the_directory_while_it_is_checked(stored: StoredLog) -> None:
     from mainstem.errors import DirectoryLocked
-    from mainstem.ports.commitlog.standstill import standstill
+    from mainstem.ports.commitlog.local.locking import block_owner
 
-    with standstill(stored.directory) as still, standstill(stored.directory) as still_too:
+    with block_owner(stored.directory) as still, block_owner(stored.directory) as still_too:
         assert still
         assert still_too
         with pytest.raises(DirectoryLocked):
@@ -138,7 +138,7 @@ def test_no_log_is_an_error(shell: Shell, tmp_path: Path) -> None:
 
 
 def _with_a_wrong_digest(stored: StoredLog) -> None:
-    checkpoints = Checkpoints(OsFiles(), stored.directory / "checkpoints", limits.CHECKPOINTS_KEPT)
+    checkpoints = LocalCheckpoints(OsFiles(), stored.directory / "checkpoints", limits.CHECKPOINTS_KEPT)
     newest = checkpoints.load()
     assert newest is not None
     state = bytearray(newest.state)

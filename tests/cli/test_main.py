@@ -82,7 +82,7 @@ def test_every_command_and_option_says_what_it_does_and_what_reads_gives_json() 
 def test_a_directory_where_nothing_can_be_made_is_one_line(plain: Shell) -> None:
     outcome = plain("topic", "create", "t", "--data-dir", "/proc/mainstem/data")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert outcome.err.startswith("error: cannot use /proc/mainstem: nothing can be made in /proc")
+    assert outcome.err.startswith("error: cannot use /proc/mainstem: /proc does not allow new directories")
 
 
 def test_the_help_names_every_command(shell: Shell) -> None:

@@ -13,7 +13,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import TopicConfig
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 
 _TTL_MS = 30_000
 

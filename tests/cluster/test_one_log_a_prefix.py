@@ -9,8 +9,8 @@ import pytest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import InvalidConfig
 from mainstem.log.tiering import HotRetention
-from mainstem.ports.commitlog.etcd.owner import own_store
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.etcd.log import own_store
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.etcd import EtcdCluster
@@ -29,7 +29,7 @@ async def test_a_log_in_a_store_alone_and_one_that_an_etcd_orders_do_not_meet(tm
         store = _store(tmp_path)
         ordered = BrokerOptions(tmp_path / "one", place=SharedPlace(store, etcd.endpoints))
         await _serve(ordered)
-        with pytest.raises(InvalidConfig, match="name it with --etcd"):
+        with pytest.raises(InvalidConfig, match="name that etcd with --etcd"):
             await _serve(BrokerOptions(tmp_path / "two", place=SharedPlace(store)))
         await _serve(ordered)
         alone = _store(tmp_path / "other")
@@ -57,5 +57,5 @@ async def test_a_server_of_its_own_and_brokers_that_share_a_log_do_not_meet(tmp_
 
 async def test_brokers_begin_no_log_where_a_server_keeps_older_files(tmp_path: Path) -> None:
     await LocalObjectStore(tmp_path / "bucket").put("tiers/" + "00" * 16 + "/owner", b"0" * 16)
-    with pytest.raises(InvalidConfig, match="prefix of its own"):
+    with pytest.raises(InvalidConfig, match="give each log its own prefix"):
         await _serve(BrokerOptions(tmp_path / "one", place=SharedPlace(_store(tmp_path))))

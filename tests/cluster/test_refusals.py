@@ -13,8 +13,8 @@ import pytest
 from mainstem.broker import opening
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import StoreRefused, Unavailable
-from mainstem.ports.commitlog import places
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared import open as places
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import MainstemError
-from mainstem.ports.commitlog.bucket import writing
-from mainstem.ports.commitlog.bucket.entries import PAYLOAD_APART
+from mainstem.ports.commitlog.shared.bucket.commits import BucketCommits
 from tests.support.histories import ClusterHistory
 from tests.support.simulation import Faults, World
 from tests.support.simulation.schedules import FAULTS, Schedules
@@ -84,9 +83,7 @@ async def _scenario(world: World, kind: str) -> tuple[int, int]:
     """A cell in trouble, then calm, then judgement. Returns the log's length and the digest all agree on."""
     with pytest.MonkeyPatch.context() as patched:
         if world.random.random() < 0.5:  # sealed objects of the bucket refer to the larger payloads
-            patched.setattr(
-                writing, "apart_flags", lambda _, payload_length: PAYLOAD_APART * bool(payload_length)
-            )
+            patched.setattr(BucketCommits, "payload_bytes_max", 0)
             patched.setattr(limits, "BUCKET_REFERENCE_BYTES_MIN", 100)
         return await _troubled(world, kind)
 

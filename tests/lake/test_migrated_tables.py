@@ -20,8 +20,8 @@ from mainstem.broker import migrations
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import InvalidConfig, InvalidInput
 from mainstem.log.migration import MigrationReport, Progress
-from mainstem.ports.commitlog.places import ARRIVING, SharedPlace
 from mainstem.ports.commitlog.port import Buffer
+from mainstem.ports.commitlog.shared.open import MIGRATION_KEY, SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from tests.support.azure import AzureDouble
 from tests.support.etcd import EtcdCluster
@@ -154,8 +154,8 @@ async def test_a_users_table_goes_along_after_being_cut_off_anywhere(
     assert len(set(files)) == len(files), "what was there was copied again"
     assert len([key for key in puts if key.startswith("log/seals/")]) == report.objects
     assert (report.tables, report.files) == (["mine.own"], planned.files)
-    assert not (bucket / ARRIVING).exists()
-    (bucket / ARRIVING).write_text(report.log)  # as after a kill right before it is taken away
+    assert not (bucket / MIGRATION_KEY).exists()
+    (bucket / MIGRATION_KEY).write_text(report.log)  # as after a kill right before it is taken away
     with pytest.raises(InvalidInput, match="already"):
         await moved(data, place)
     shutil.rmtree(data)

@@ -15,13 +15,13 @@ from mainstem.errors import NotFound
 from mainstem.lake import object_readers
 from mainstem.lake.object_readers import Content, open_pieces
 from mainstem.lake.store_access import STORE_ENV, with_own_options
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
-from mainstem.ports.commitlog.etcd.directory import Directory
-from mainstem.ports.commitlog.etcd.keys import StoreKeys
-from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
 from mainstem.ports.commitlog.port import CommitLog, Piece
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.etcd.directory import Directory
+from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
+from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.ports.objectstore.open import public
+from mainstem.ports.objectstore.open import public_url
 
 STORE = "s3://bucket"
 
@@ -97,10 +97,15 @@ async def test_what_etcd_names_is_read_payload_by_payload(tmp_path: Path, url: s
         data = bytes([97 + number]) * (number * 11)
         directory.add(len(content), len(data), bytes([number]) * 16)
         if data:
-            await payloads.put(Upload(bytes([number]) * 16, (data,), len(data), 0, b"an entry behind it"))
+            await payloads.put(bytes([number]) * 16, [data, b"an entry behind it"])
         content += data
     ranges = [(0, 11), (5, 20), (30, 80), (12, 3)]
-    found = await asyncio.to_thread(_read, url, payloads.pieces(directory, ranges), ranges)
+    found = await asyncio.to_thread(
+        _read,
+        url,
+        payloads.pieces([(start, directory.pieces(start, length)) for start, length in ranges]),
+        ranges,
+    )
     assert found == [content[start : start + length] for start, length in ranges]
 
 
@@ -124,7 +129,7 @@ def test_an_object_that_is_gone_is_said_so_wherever_it_was(url: str) -> None:
 
 def test_a_plan_names_no_secret_and_a_worker_uses_its_own() -> None:
     whole = "s3://bucket/a?endpoint=http://h:1&access_key_id=AK&secret_access_key=S%2FK%2B&region=r"
-    named = public(whole)
+    named = public_url(whole)
     assert named == "s3://bucket/a?endpoint=http://h:1&region=r"
     own = "s3://bucket/elsewhere?endpoint=http://h:2&access_key_id=mine&secret_access_key=S%2FK%2B"
     found = with_own_options(named, {STORE_ENV: own})

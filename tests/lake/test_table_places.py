@@ -15,7 +15,7 @@ from mainstem.log.backup import restore
 from mainstem.log.migration import Progress
 from mainstem.log.tiering import HotRetention
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import open_store
 from tests.support.history import scan

@@ -10,7 +10,7 @@ from mainstem.errors import BrokerFenced
 from mainstem.log.checkpointer import store_state
 from mainstem.log.log import Log, LogOptions
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.machine import DIRECTORY, CountingRandom
 

@@ -14,7 +14,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.checkpoints import ChildCheckpointer
 from mainstem.log.recovery import recover
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 from tests.support.batches import produced
 from tests.support.history import scan
 from tests.support.machine import DIRECTORY, Machine

@@ -18,9 +18,9 @@ from mainstem.ledger import checkpoint
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.divergence import explain
 from mainstem.ports.clock import SystemClock, SystemRandom
-from mainstem.ports.commitlog.checkpoints import Checkpoints
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import OsFiles
 
 
@@ -34,8 +34,8 @@ async def _written(options: BrokerOptions, records: int = 5) -> None:
     await broker.close()
 
 
-def _stored(directory: Path) -> Checkpoints:
-    return Checkpoints(OsFiles(), directory / "checkpoints", limits.CHECKPOINTS_KEPT)
+def _stored(directory: Path) -> LocalCheckpoints:
+    return LocalCheckpoints(OsFiles(), directory / "checkpoints", limits.CHECKPOINTS_KEPT)
 
 
 def _tampered(directory: Path, change: bytes | None = None) -> int:

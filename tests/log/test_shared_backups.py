@@ -18,7 +18,7 @@ from mainstem.errors import InvalidInput, ObjectMissing
 from mainstem.log.log import LogOptions
 from mainstem.log.migration import Migration, MigrationPlan
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from tests.support.history import scan
 

@@ -21,8 +21,8 @@ from mainstem.errors import (
 from mainstem.ledger.tiers import Tier
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention
-from mainstem.ports.commitlog.cold import TIERS
-from mainstem.ports.commitlog.layout import COLD
+from mainstem.ports.commitlog.local.cold import TIERS
+from mainstem.ports.commitlog.local.layout import COLD
 from mainstem.ports.commitlog.port import LogObject
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.files import Policy, SimulatedCrash

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mainstem import limits
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import Checkpoint
 from tests.support.files import Policy, SimFiles, SimulatedCrash
 

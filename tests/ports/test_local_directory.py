@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import DirectoryLocked, DirectoryUnusable, LogDamaged, NewerVersion
-from mainstem.ports.commitlog.local import LocalCommitLog, open_reader
+from mainstem.ports.commitlog.local.log import LocalCommitLog, open_reader
 from tests.support.files import SimFiles, SimulatedCrash
 
 from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content
@@ -18,7 +18,7 @@ from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_cont
 HOLD_THE_LOCK = """
 import asyncio, sys
 from pathlib import Path
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 
 async def hold():
     log = await LocalCommitLog.open(Path(sys.argv[1]))
@@ -150,7 +150,7 @@ async def test_half_written_checkpoints_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_a_directory_without_a_log_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryUnusable, match="holds no log"):
+    with pytest.raises(DirectoryUnusable, match="does not hold a log"):
         open_reader(tmp_path)
 
 

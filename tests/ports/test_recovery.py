@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.errors import LogDamaged
-from mainstem.ports.commitlog import segments
-from mainstem.ports.commitlog.local import LocalCommitLog, open_reader
+from mainstem.ports.commitlog.local.log import LocalCommitLog, open_reader, segments
 from mainstem.ports.commitlog.port import Checkpoint, Placement
 from mainstem.ports.files import read_up_to, write_all
 from tests.support.files import SimFiles, SimulatedCrash
@@ -229,7 +228,7 @@ async def test_positions_below_a_checkpoint_cannot_be_missing_at_the_end() -> No
     await log.close()
     file = wal.files.open(FIRST, write=True)
     file.ftruncate(segments.HEADER_BYTES)
-    with pytest.raises(LogDamaged, match="though a checkpoint holds all before 3"):
+    with pytest.raises(LogDamaged, match="but a checkpoint covers all before 3"):
         await wal.open()
 
 
@@ -313,7 +312,7 @@ async def test_both_index_copies_damaged_is_told_when_the_index_is_read() -> Non
     wal.files.flip_bit(FIRST, size - at, 0)
     wal.files.flip_bit(FIRST, size - at - 72, 0)
     log = await wal.open()
-    with pytest.raises(LogDamaged, match="no whole index"):
+    with pytest.raises(LogDamaged, match="both copies of the index"):
         log.read_index(1)
     await log.close()
 

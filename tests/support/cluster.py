@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import BrokerFenced
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.testing.server import ServerProcess
 
 T = TypeVar("T")

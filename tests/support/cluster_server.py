@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mainstem.address import Address
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.testing.server import ServerProcess
 from tests.support.etcd import EtcdCluster
 from tests.support.s3 import S3Server

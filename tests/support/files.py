@@ -16,7 +16,7 @@ from typing import Literal
 
 from mainstem.errors import DirectoryLocked, DirectoryUnusable, NoSpace
 from mainstem.ports.commitlog.port import Buffer
-from mainstem.ports.files import File, FileFacts, Lock
+from mainstem.ports.files import File, FileStatus, Lock
 from tests.support.files_disk import Content, Inode, Resize, Write
 
 Policy = Literal["lost", "kept", "torn"]
@@ -184,12 +184,12 @@ class SimFiles:
             self._check()
             return path in self._names
 
-    def facts(self, path: Path) -> FileFacts:
+    def facts(self, path: Path) -> FileStatus:
         with self._lock:
             self._check()
             if self._names.get(path) == "directory":
-                return FileFacts(0, 0, is_directory=True)
-            return FileFacts(self._inode(path).now.size, 0, is_directory=False)
+                return FileStatus(0, 0, is_directory=True)
+            return FileStatus(self._inode(path).now.size, 0, is_directory=False)
 
     def lock(self, path: Path) -> Lock:
         with self._lock:

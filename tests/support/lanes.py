@@ -12,7 +12,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import Closed
-from mainstem.ports.commitlog import local
+from mainstem.ports.commitlog.local import log as local
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ _STEPS_MAX = 6  # turns of the loop a blocking call may take
 
 
 class SteppedLane:
-    """Stands in for `Lane`: a call runs some turns of the loop after it was handed in, still in order."""
+    """Stands in for `SerialExecutor`: a call runs some turns of the loop after it was handed in, still in order."""
 
     def __init__(self, randomness: random.Random) -> None:
         self._random = randomness
@@ -82,5 +82,5 @@ def step_instead_of_threads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         return call(*args, **kwargs)
 
     monkeypatch.setattr(limits, "SHORTCUT_SLOW_S", float("inf"))  # no real clock has a say
-    monkeypatch.setattr(local, "Lane", lambda name: SteppedLane(randomness))
+    monkeypatch.setattr(local, "SerialExecutor", lambda name: SteppedLane(randomness))
     monkeypatch.setattr(asyncio, "to_thread", to_thread)

@@ -12,7 +12,7 @@ from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.files import Policy, SimFiles

@@ -10,10 +10,10 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import invariant
 from mainstem.log.extents import SealedExtents
 from mainstem.log.verification.scan import FoundFrame, scan_frames
-from mainstem.ports.commitlog import identity, segments
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import CHECKPOINTS, WAL
-from mainstem.ports.commitlog.segments import HEADER_BYTES, Footer
+from mainstem.ports.commitlog.local import identity, segments
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import CHECKPOINTS, WAL
+from mainstem.ports.commitlog.local.segments import HEADER_BYTES, Footer
 from mainstem.ports.files import OsFiles
 
 

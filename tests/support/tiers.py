@@ -9,7 +9,7 @@ from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention, check_alone, check_owned, missing_notes
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.machine import DIRECTORY, Machine
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import msgspec
 
 from mainstem.errors import BehindCheckpoint, BrokerFenced, InvariantBroken, Unavailable
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
 from mainstem.ports.commitlog.port import Checkpoint, Committed, Overtaken, SharedCommitLog
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from tests.support.histories import ClusterHistory
 from tests.support.simulation import Node, World
 

@@ -18,9 +18,9 @@ from mainstem.errors import (
     NotFound,
     Unavailable,
 )
-from mainstem.ports.commitlog.etcd import writing
-from mainstem.ports.commitlog.etcd.keys import EtcdKeys
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken, Placement
+from mainstem.ports.commitlog.shared.etcd import commits
+from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys
 from tests.support.histories import Broken, ClusterHistory
 from tests.support.simulation import Deadlock, Faults, World
 from tests.support.simulation.loop import OutOfTime
@@ -289,7 +289,7 @@ def always(key: bytes, *_: object) -> object:
 def test_a_log_that_leaves_out_a_condition_is_found_out(
     condition: str, broken: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, condition, always)
+    monkeypatch.setattr(commits, condition, always)
     said = ""
     for seed in range(100):
         world = World(seed)

@@ -30,7 +30,7 @@ import psutil
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.open import open_store
 from tests.support.cluster import BrokerProcesses, broker_processes, eventually
 from tests.support.etcd import EtcdCluster

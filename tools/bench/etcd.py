@@ -11,8 +11,8 @@ from pathlib import Path
 
 import uvloop
 
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.etcd import EtcdCluster
 from tools.bench.report import Figure, Report, Span, measured

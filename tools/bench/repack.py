@@ -24,10 +24,10 @@ from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import SystemClock, SystemRandom
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import open_store
 from tests.support.etcd import EtcdCluster

@@ -30,11 +30,11 @@ from mainstem.log.backup_contents import (
 from mainstem.log.log import Log
 from mainstem.log.recovery import load_ledger, replay
 from mainstem.ports.clock import Clock
-from mainstem.ports.commitlog.identity import LogId, read_format
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.reader import open_reader
-from mainstem.ports.commitlog.segments import file_name
-from mainstem.ports.commitlog.standstill import standstill
+from mainstem.ports.commitlog.local.identity import LogId, read_format
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.locking import block_owner
+from mainstem.ports.commitlog.local.reader import open_reader
+from mainstem.ports.commitlog.local.segments import file_name
 from mainstem.ports.files import OsFiles
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
@@ -143,7 +143,7 @@ async def back_up_directory(directory: Path, to: str, *, objects: str, showing: 
     """Copy a data directory that no server has open. `objects`: the store that older files of its log are in.
 
     Raises DirectoryUnusable, ObjectMissing, InvalidConfig, LogDamaged, StoreRefused, StoreUnreachable."""
-    with standstill(directory) as still:
+    with block_owner(directory) as still:
         if not still:
             raise DirectoryUnusable(
                 f"a server has {directory} open: back it up through the server, with --url"

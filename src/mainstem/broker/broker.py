@@ -63,7 +63,7 @@ from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention
 from mainstem.log.waiters import Placed, Waiter, promise
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.records.building import build_batch, build_lone

@@ -22,7 +22,7 @@ from mainstem.ledger.results import PartsSwapped, TaskLeased
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.objectstore.open import public
+from mainstem.ports.objectstore.open import public_url
 from mainstem.ports.objectstore.port import ObjectStore
 
 
@@ -80,7 +80,7 @@ class Lake:
         self._log = log
         self._clock = clock
         self.store = store
-        self.store_url = public(store_url)
+        self.store_url = public_url(store_url)
         self._record_locator = RecordLocator(log, self.store_url)
         self._planning = LakePlanner(log, self._record_locator, clock, random, all_topics=all_topics)
         self._garbage = LakeGarbage(log, store, clock)

@@ -26,23 +26,22 @@ from mainstem.log.recovery import RecoveredLog, load_ledger, recover, replay
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import absent_tiers
 from mainstem.ports.clock import SystemClock
-from mainstem.ports.commitlog.adoption import open_adoption
-from mainstem.ports.commitlog.cold import read_notes
-from mainstem.ports.commitlog.identity import read_format
-from mainstem.ports.commitlog.layout import COLD, FORMAT
-from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.commitlog.places import ARRIVING, SharedPlace, open_shared
+from mainstem.ports.commitlog.local.cold import read_notes
+from mainstem.ports.commitlog.local.identity import read_format
+from mainstem.ports.commitlog.local.layout import COLD, FORMAT
+from mainstem.ports.commitlog.local.locking import block_owner
+from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.commitlog.local.reader import LogReader, open_reader
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import Buffer, LogObject
-from mainstem.ports.commitlog.reader import LogReader, open_reader
-from mainstem.ports.commitlog.standstill import standstill
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.shared.importing import open_importer
+from mainstem.ports.commitlog.shared.open import MIGRATION_KEY, SharedPlace, open_shared
 from mainstem.ports.files import OsFiles
 from mainstem.ports.host import boot_id
-from mainstem.ports.objectstore.keys import check_key
 from mainstem.ports.objectstore.open import open_store
-from mainstem.ports.objectstore.port import ObjectStore, StoredObject
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject, check_key
 
-RESERVED = ("log/", ARRIVING)  # what keys of users' files must not begin with in the new place
+RESERVED = ("log/", MIGRATION_KEY)  # what keys of users' files must not begin with in the new place
 
 Showing = Callable[[int], AbstractContextManager[Progress]]
 """How progress is shown, told how many bytes there are."""
@@ -60,9 +59,9 @@ async def migrate(
         raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
     source = open_store(objects or (directory / "objects").absolute().as_uri())
     target = open_store(place.store)
-    adoption = await open_adoption(place, target)
+    importer = await open_importer(place, target)
     try:
-        await adoption.check_free()
+        await importer.check_free()
         log = read_format(OsFiles(), directory)
         await check_place(target, b"" if log is None else log.whole)
         if dry_run:
@@ -70,12 +69,12 @@ async def migrate(
         port, plan = await _planned(directory, source if objects else None, source)
         try:
             with showing(plan.total_bytes) as progress:
-                await Migration(port, source, adoption, target, progress).run(plan)
+                await Migration(port, source, importer, target, progress).run(plan)
             report = plan.report(port.identity)
         finally:
             await port.close()
     finally:
-        await adoption.close()
+        await importer.close()
     await check_arrival(plan, place, target)
     return report
 
@@ -83,7 +82,7 @@ async def migrate(
 async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
     """What sealed files and notes say, changing nothing: what was written last is not in it."""
     files = OsFiles()
-    with standstill(directory) as still:
+    with block_owner(directory) as still:
         if not still:
             raise DirectoryLocked(f"a server has {directory} open: stop it first")
         log = read_format(files, directory)

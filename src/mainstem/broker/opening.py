@@ -21,15 +21,15 @@ from mainstem.log.tiering import (
     missing_notes,
 )
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.local import LocalCommitLog
-from mainstem.ports.commitlog.places import SharedPlace, open_shared
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
+from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.files import Lock, OsFiles, make_directories
 from mainstem.ports.host import boot_id
 from mainstem.ports.objectstore.cache import CachedObjectStore
-from mainstem.ports.objectstore.forgiving import ForgivingObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.refusals import RefusalsAsOutages
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import BrokerOptions
@@ -79,7 +79,7 @@ async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, 
         except BaseException:
             await port.close()
             raise
-        lasting = ForgivingObjectStore(store)
+        lasting = RefusalsAsOutages(store)
         log = await _opened(port, options, clock, lasting)
         try:
             await check_owned(port, store, log.ledger)
@@ -134,7 +134,7 @@ async def _join(
                     shared=True,
                     linger_ms=place.linger_ms,
                 ),
-                objects=ForgivingObjectStore(open_store(place.store)),
+                objects=RefusalsAsOutages(open_store(place.store)),
                 save_at=SharedChildCheckpointer(place).save_at,
             )
         except BaseException:

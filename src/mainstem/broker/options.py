@@ -10,7 +10,7 @@ from mainstem.config import Config
 from mainstem.errors import InvalidConfig
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 
 
 def broker_options(config: Config) -> BrokerOptions:

@@ -12,9 +12,9 @@ from mainstem.broker.opening import open_log
 from mainstem.errors import DirectoryUnusable
 from mainstem.log.divergence import Divergence, LogDigest, rewrite_checkpoints
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.layout import CHECKPOINTS, LOCK
-from mainstem.ports.commitlog.places import SharedPlace, open_shared
+from mainstem.ports.commitlog.local.layout import CHECKPOINTS, LOCK
 from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.files import OsFiles
 
 if TYPE_CHECKING:

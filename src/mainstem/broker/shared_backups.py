@@ -22,9 +22,9 @@ from mainstem.log.migration import (
     plan_migration,
 )
 from mainstem.log.recovery import RecoveredLog, recover
-from mainstem.ports.commitlog.adoption import open_adoption
-from mainstem.ports.commitlog.places import SharedPlace, open_shared
 from mainstem.ports.commitlog.port import LogObject, SharedCommitLog
+from mainstem.ports.commitlog.shared.importing import open_importer
+from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 
@@ -58,13 +58,13 @@ async def back_up_shared(source: SharedPlace, to: SharedPlace, *, showing: Showi
 
 async def _check_there(source: SharedPlace, store: ObjectStore) -> None:
     """Else to open it would begin one."""
-    adoption = await open_adoption(source, store)
+    importer = await open_importer(source, store)
     try:
-        await adoption.check_free()
+        await importer.check_free()
     except InvalidInput:
         return
     finally:
-        await adoption.close()
+        await importer.close()
     raise DirectoryUnusable(
         f"there is no log in {source.name}: name it with --store, and --etcd if it has one"
     )
@@ -75,18 +75,18 @@ async def _copied(
 ) -> tuple[MigrationPlan, MigrationReport]:
     port = await open_shared(source, broker=None)
     try:
-        adoption = await open_adoption(to, target)
+        importer = await open_importer(to, target)
         try:
-            await adoption.check_free()
+            await importer.check_free()
             await check_place(target, port.identity)
             held = _LogObjects(port, await recover(port, port))
             plan = await asyncio.to_thread(plan_migration, held, held.ledger)
             plan.files += await files_of_tables(plan, store)
             with showing(plan.total_bytes) as progress:
-                await Migration(port, store, adoption, target, progress).run(plan)
+                await Migration(port, store, importer, target, progress).run(plan)
             return plan, plan.report(port.identity)
         finally:
-            await adoption.close()
+            await importer.close()
     finally:
         await port.close()
 

@@ -81,7 +81,7 @@ def _back_up_shared(store: str, etcd: str, destination: str, as_json: bool) -> N
     import asyncio
 
     from mainstem.broker.shared_backups import back_up_shared
-    from mainstem.ports.commitlog.places import SharedPlace
+    from mainstem.ports.commitlog.shared.open import SharedPlace
 
     source = SharedPlace(store, tuple(filter(None, etcd.split(","))))
     to = SharedPlace(destination)

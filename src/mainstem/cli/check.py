@@ -51,14 +51,14 @@ def check(
     more are checked.
     """
     from mainstem.log.verification.directory import DirectoryCheck
-    from mainstem.ports.commitlog.standstill import standstill
+    from mainstem.ports.commitlog.local.locking import block_owner
 
     directory = resolved.config.data_dir
     if not directory.is_dir():
         raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
     if explain_divergence:
         ctx.exit(_explain(directory, as_json))
-    with standstill(directory) as still, _progress() as progress:
+    with block_owner(directory) as still, _progress() as progress:
         report = DirectoryCheck(directory, owned=not still, quick=quick).run(progress)
     if as_json:
         click.echo(json.dumps(_as_json(report), indent=2))

@@ -31,11 +31,11 @@ from mainstem.log.extents import SealedExtents
 from mainstem.log.verification.problems import stream_name
 from mainstem.log.verification.scan import FoundFrame, FrameGap, scan_frames
 from mainstem.log.verification.slices import SliceRow, slice_fault, slice_rows
-from mainstem.ports.commitlog import frames, identity, segments
-from mainstem.ports.commitlog.checkpoints import read_checkpoint
-from mainstem.ports.commitlog.frames import HEAD, HEAD_MAGIC
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.segments import FOOTER_BYTES, HEADER_BYTES, Footer, SegmentHeader
+from mainstem.ports.commitlog.local import frames, identity, segments
+from mainstem.ports.commitlog.local.checkpoints import read_checkpoint
+from mainstem.ports.commitlog.local.frames import HEAD, HEAD_MAGIC
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.segments import FOOTER_BYTES, HEADER_BYTES, Footer, SegmentHeader
 from mainstem.ports.files import File, OsFiles, read_up_to
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import stamp

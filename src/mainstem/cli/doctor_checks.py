@@ -69,10 +69,10 @@ def data_directory(directory: Path) -> Iterator[Finding]:
 
 def _owner(directory: Path) -> str | None:
     """The process that has it open; None for none."""
-    from mainstem.ports.commitlog.layout import LOCK
-    from mainstem.ports.commitlog.standstill import standstill
+    from mainstem.ports.commitlog.local.layout import LOCK
+    from mainstem.ports.commitlog.local.locking import block_owner
 
-    with standstill(directory) as still:
+    with block_owner(directory) as still:
         if still:
             return None
     return (directory / LOCK).read_text(encoding="utf-8", errors="replace").strip() or "of another user"

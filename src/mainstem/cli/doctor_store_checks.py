@@ -27,9 +27,9 @@ def store(config: Config) -> Iterator[Finding]:
 async def _store(url: str, *, ordering: bool) -> list[Finding]:
     from mainstem.broker.store_clock import clock_off_ms
     from mainstem.ports.clock import SystemClock, SystemRandom
-    from mainstem.ports.commitlog.bucket.identity import check_conditions
-    from mainstem.ports.objectstore.open import open_store, shown
-    from mainstem.ports.objectstore.retries import Retries, RetryBudget
+    from mainstem.ports.commitlog.shared.bucket.identity import check_conditions
+    from mainstem.ports.objectstore.bucket import Retries, RetryBudget
+    from mainstem.ports.objectstore.open import open_store, redacted_url
 
     clock, random = SystemClock(), SystemRandom()
     try:
@@ -38,8 +38,8 @@ async def _store(url: str, *, ordering: bool) -> list[Finding]:
             await check_conditions(there, f"probe/{random.token(16).hex()}")
         off_ms = await clock_off_ms(there, clock, random)
     except (MainstemError, ImportError) as wrong:
-        return [Finding("problem", _STORE, f"{shown(url)}: {wrong}", "")]
-    found = [Finding("ok", _STORE, f"{shown(url)} takes objects and gives them back")]
+        return [Finding("problem", _STORE, f"{redacted_url(url)}: {wrong}", "")]
+    found = [Finding("ok", _STORE, f"{redacted_url(url)} takes objects and gives them back")]
     if abs(off_ms) > limits.CLOCK_SKEW_MS_MAX:
         what = f"this clock is {off_ms} ms off it"
         found.append(Finding("problem", _CLOCK, what, "have this machine follow a time server (NTP)"))
@@ -50,7 +50,7 @@ async def _store(url: str, *, ordering: bool) -> list[Finding]:
 
 async def _etcd(members: tuple[str, ...]) -> Finding:
     try:
-        from mainstem.ports.commitlog.etcd.client import EtcdClient, EtcdOptions
+        from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, EtcdOptions
 
         client = EtcdClient(EtcdOptions(members, retry_s=_ANSWER_S, call_s=_ANSWER_S))
         try:

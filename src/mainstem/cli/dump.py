@@ -58,7 +58,7 @@ def _items(path: Path, wanted: CommitFilter) -> Iterator[Item]:
     from mainstem.cli.contents import SegmentContents, checkpoint_items
     from mainstem.cli.repacked_contents import repacked_items
     from mainstem.log.repack import layout
-    from mainstem.ports.commitlog import checkpoints, cold, segments
+    from mainstem.ports.commitlog.local import checkpoints, cold, segments
     from mainstem.ports.files import OsFiles, read_up_to
 
     file = OsFiles().open(path)

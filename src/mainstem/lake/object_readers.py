@@ -16,6 +16,7 @@ import numpy as np
 from mainstem.broker.plans import StoredPiece
 from mainstem.errors import NotFound
 from mainstem.lake.store_access import open_named
+from mainstem.ports.objectstore.range_file import RangeFile
 
 T = TypeVar("T")
 Range = tuple[int, int]  # start and length
@@ -48,7 +49,7 @@ def open_seekable(url: str, size: int) -> io.RawIOBase | io.BufferedReader:
     """An object of `size` bytes as a file to read. Raises as `open_object_reader`."""
     path = local_path(url)
     if path is None:
-        return _SeekableReader(open_object_reader(url), size)
+        return _PlaceFile(open_object_reader(url), size)
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -225,33 +226,12 @@ def _joined(length: int, parts: list[tuple[int, Content]]) -> Content:
     return memoryview(whole)
 
 
-class _SeekableReader(io.RawIOBase):
-    """A place as a file. What reads it asks for large ranges, so nothing is buffered."""
+class _PlaceFile(RangeFile):
+    """A place as a file, which closes it."""
 
     def __init__(self, place: ObjectReader, size: int) -> None:
+        super().__init__(lambda start, length: place.read([(start, length)])[0], size)
         self._place = place
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        (data,) = self._place.read([(self._at, min(len(view), max(0, self._size - self._at)))])
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

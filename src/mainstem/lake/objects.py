@@ -24,7 +24,7 @@ from mainstem.lake.object_readers import (
 )
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT
-from mainstem.ports.objectstore.open import shown
+from mainstem.ports.objectstore.open import redacted_url
 from mainstem.records.header import stamp
 from mainstem.records.merging import RowRun, merged_rows
 from mainstem.records.parquet import RowFile
@@ -161,7 +161,7 @@ def _salvage_slices(
 def _location_text(extents: WalExtents, start: int) -> str:
     """Where the byte of the log's object is, for people."""
     within = [piece.key for piece in extents.pieces if piece.start <= start < piece.start + piece.length]
-    return shown(url_of(extents.url, within[0]) if within else extents.url)
+    return redacted_url(url_of(extents.url, within[0]) if within else extents.url)
 
 
 def _slices(place: ObjectReader, rows: Rows) -> tuple[Sequence[Content], list[memoryview]]:
@@ -197,7 +197,7 @@ def _part_rows(part: Part, sources: Sources, name: str, typed: bool) -> Iterator
                 yield from RowFile(source).rows(sources.base, sources.end, typed=typed)
             except LogDamaged as damage:
                 raise LogDamaged(
-                    f"{name}: the file {shown(url)}, of offsets [{part.base}, {part.end}), cannot be read: {damage}"
+                    f"{name}: cannot read the file {redacted_url(url)} of offsets [{part.base}, {part.end}): {damage}"
                 ) from damage
 
     wanted = [file for file in part.files if file.base < sources.end and file.end > sources.base]

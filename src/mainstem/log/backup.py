@@ -21,10 +21,10 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.errors import BackupDamaged, DirectoryUnusable, NewerVersion, NotFound, ObjectMissing
 from mainstem.log.backup_contents import OBJECTS, BackupContent
-from mainstem.ports.commitlog.bucket.parts import Parts
-from mainstem.ports.commitlog.cold import owner_key
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import COLD
+from mainstem.ports.commitlog.local.cold import owner_key
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import COLD
+from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.files import File, Files, OsFiles, make_directories, write_all
 from mainstem.ports.objectstore.port import ObjectStore
 

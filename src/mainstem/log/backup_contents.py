@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 
 from mainstem.errors import BackupDamaged
 from mainstem.ledger.tiers import Tier, Tiers
-from mainstem.ports.commitlog.bucket.parts import Parts
-from mainstem.ports.commitlog.cold import tier_folder
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import number_of, segment_path
+from mainstem.ports.commitlog.local.cold import tier_folder
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segments import number_of, segment_path
+from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
 OBJECTS = "objects"  # where a data directory has the files of the object store

@@ -17,9 +17,9 @@ from typing import Protocol
 
 from mainstem.errors import MainstemError, StorageError
 from mainstem.log.recovery import Followed, load_ledger, replay
-from mainstem.ports.commitlog.places import SharedPlace, open_shared
+from mainstem.ports.commitlog.local.reader import open_reader
 from mainstem.ports.commitlog.port import Checkpoint
-from mainstem.ports.commitlog.reader import open_reader
+from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 
 _NICENESS = 5  # the broker's work goes first
 

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from mainstem.errors import StorageError
 from mainstem.ledger.ledger import Ledger
-from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog
+from mainstem.ports.commitlog.shared.open import SharedPlace
 
 
 class Checkpointer(Protocol):

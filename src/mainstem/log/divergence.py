@@ -18,10 +18,10 @@ from mainstem.ledger import checkpoint
 from mainstem.ledger.divergence import Difference, differences
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.recovery import Followed, replay
-from mainstem.ports.commitlog.checkpoints import Checkpoints
-from mainstem.ports.commitlog.layout import CHECKPOINTS
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
+from mainstem.ports.commitlog.local.layout import CHECKPOINTS
+from mainstem.ports.commitlog.local.reader import open_reader
 from mainstem.ports.commitlog.port import Checkpoint
-from mainstem.ports.commitlog.reader import open_reader
 from mainstem.ports.files import OsFiles
 
 
@@ -89,12 +89,12 @@ async def rewrite_checkpoints(directory: Path) -> Divergence:
         await reader.close()
 
 
-def _checkpoints(directory: Path) -> Checkpoints:
-    return Checkpoints(OsFiles(), directory / CHECKPOINTS, limits.CHECKPOINTS_KEPT)
+def _checkpoints(directory: Path) -> LocalCheckpoints:
+    return LocalCheckpoints(OsFiles(), directory / CHECKPOINTS, limits.CHECKPOINTS_KEPT)
 
 
 async def _compared(
-    reader: Followed, stored: Checkpoints, end: int, found: Divergence
+    reader: Followed, stored: LocalCheckpoints, end: int, found: Divergence
 ) -> AsyncIterator[tuple[CheckpointDivergence, Ledger]]:
     """Each checkpoint that is whole, and the state that a start from it should have."""
     ledger = Ledger()

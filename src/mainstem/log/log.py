@@ -57,9 +57,9 @@ from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
 from mainstem.log.waiters import Placed, Waiter, notify, promise
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.local import LocalCommitLog
+from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
-from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.records.header import Slice, SliceFacts
 

@@ -23,9 +23,9 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.tiers import Tiers
 from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
-from mainstem.ports.commitlog.adoption import Adoption
-from mainstem.ports.commitlog.places import ARRIVING
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, LogObject, SharedCommitLog
+from mainstem.ports.commitlog.shared.importing import LogImporter
+from mainstem.ports.commitlog.shared.open import MIGRATION_KEY
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
 Progress = Callable[[int], None]  # bytes done
@@ -149,7 +149,7 @@ def _retired(ledger: Ledger) -> list[str]:
 async def check_place(target: ObjectStore, identity: bytes) -> bool:
     """Whether a migration of this log into the place was cut off. Raises InvalidInput if anything else is there."""
     try:
-        noted = await target.get(ARRIVING)
+        noted = await target.get(MIGRATION_KEY)
     except NotFound:
         async for found in target.list():
             raise InvalidInput(
@@ -164,14 +164,19 @@ async def check_place(target: ObjectStore, identity: bytes) -> bool:
 
 
 class Migration:
-    """From a port and its object store into an adoption and another store."""
+    """From a port and its object store into an importer and another store."""
 
     def __init__(
-        self, port: CommitLog, store: ObjectStore, adoption: Adoption, target: ObjectStore, progress: Progress
+        self,
+        port: CommitLog,
+        store: ObjectStore,
+        importer: LogImporter,
+        target: ObjectStore,
+        progress: Progress,
     ) -> None:
         self._port = port
         self._store = store
-        self._adoption = adoption
+        self._importer = importer
         self._target = target
         self._progress = progress
         self._there: dict[str, StoredObject] = {}  # by key: what was copied by a migration that was cut off
@@ -181,10 +186,10 @@ class Migration:
         last = max((one.number for one in self._port.objects()), default=0)
         whole: set[int] = set()
         if await check_place(self._target, self._port.identity):
-            whole = await self._adoption.go_on([one for one, _ in plan.objects])
+            whole = await self._importer.resume([one for one, _ in plan.objects])
             self._there = {found.key: found async for found in self._target.list()}
         else:
-            await self._target.put(ARRIVING, self._port.identity.hex().encode())
+            await self._target.put(MIGRATION_KEY, self._port.identity.hex().encode())
         for file in plan.files:
             await self._copy_file(file)
         for key in plan.retired:
@@ -193,10 +198,10 @@ class Migration:
             if one.number in whole:
                 self._progress(one.size_bytes)
             else:
-                await self._adoption.put_object(one, index, self._reading(one.number))
+                await self._importer.put_object(one, index, self._reading(one.number))
         checkpoint = Checkpoint(plan.ledger.position, await asyncio.to_thread(plan.ledger.encode))
-        await self._adoption.finish(self._port.identity, checkpoint, last)
-        await self._target.delete(ARRIVING)
+        await self._importer.finish(self._port.identity, checkpoint, last)
+        await self._target.delete(MIGRATION_KEY)
 
     def _reading(self, number: int) -> Callable[[int, int], Awaitable[bytes]]:
         async def read(start: int, length: int) -> bytes:

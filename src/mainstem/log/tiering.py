@@ -35,10 +35,10 @@ from mainstem.ledger.tiers import TOKEN_BYTES, Tier
 from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock, Random
-from mainstem.ports.commitlog.bucket.keys import LOG_FOLDER, Keys
-from mainstem.ports.commitlog.cold import TIERS
+from mainstem.ports.commitlog.local.cold import TIERS
+from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, LogObject
-from mainstem.ports.commitlog.tiered import TieredCommitLog
+from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, BucketKeys
 from mainstem.ports.objectstore.port import ObjectStore
 
 _log = events.named("tiers")
@@ -361,7 +361,7 @@ async def check_alone(port: TieredCommitLog, store: ObjectStore) -> None:
                     f"the object store has files of another log ({found.key}): each log needs a prefix of its own"
                 )
             return
-        await store.get_ranges(Keys(LOG_FOLDER).id, [(0, 1)])
+        await store.get_ranges(BucketKeys(LOG_FOLDER).id, [(0, 1)])
         raise InvalidConfig(
             "the object store has a log of brokers that share it: each needs a prefix of its own"
         )

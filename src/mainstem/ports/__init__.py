@@ -1,1 +1,1 @@
-"""All input and output goes through these; tests replace them."""
+"""Ports: all input and output goes through these, and tests replace them."""

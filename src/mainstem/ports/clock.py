@@ -1,4 +1,4 @@
-"""Time and randomness, injected so that tests decide them."""
+"""Time and randomness, injected so that tests control them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never run back; only differences mean anything."""
+        """Seconds that never run backwards; only differences mean anything."""
         ...
 
 
@@ -26,7 +26,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when told to."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

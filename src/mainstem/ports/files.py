@@ -1,7 +1,7 @@
 """The file port: every call the local backends make to the operating system.
 
-The tests replace it with `SimFiles` of `tests/support/files.py`, which can crash, tear and run out of space. Errors
-that a user can act on are raised as Mainstem's own; the rest stay `OSError`.
+Tests replace it with `tests.support.files.SimFiles`, which can crash, tear writes and run out of space. Errors that
+a user can act on are raised as Mainstem's own; the rest stay `OSError`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _UNUSABLE = {
     errno.EACCES: "give the user that runs Mainstem read and write access, or choose another directory",
     errno.EPERM: "give the user that runs Mainstem read and write access, or choose another directory",
     errno.ENOTDIR: "a part of this path is a file: move it away, or choose another directory",
-    errno.EISDIR: "a directory stands where a file should be: move it away, or choose another directory",
+    errno.EISDIR: "there is a directory where a file should be: move it away, or choose another directory",
     errno.EROFS: "the file system is mounted read-only: mount it writable, or choose another directory",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileStatus:
     """What the file system says about a path."""
 
     size_bytes: int
@@ -46,11 +46,11 @@ class File(Protocol):
     def path(self) -> Path: ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write at most `limits.IOVECS_MAX` buffers. Returns how many bytes went out: maybe not all."""
+        """Write at most `limits.IOVECS_MAX` buffers. Returns how many bytes were written: maybe not all."""
         ...
 
     def preadv(self, buffer: bytearray | memoryview, offset: int) -> int:
-        """Fill the buffer from `offset`. Returns how many bytes there were: 0 at the end of the file."""
+        """Fill the buffer from `offset`. Returns how many bytes were read: 0 at the end of the file."""
         ...
 
     def fdatasync(self) -> None: ...
@@ -76,7 +76,7 @@ class Files(Protocol):
     """A file system. Creating, renaming and unlinking are durable once `fsync_dir` of the parent returned."""
 
     def create(self, path: Path) -> File:
-        """A new empty file, readable and writable. What was there is emptied."""
+        """A new empty file, readable and writable. Truncates an existing one."""
         ...
 
     def open(self, path: Path, *, write: bool = False) -> File:
@@ -84,7 +84,7 @@ class Files(Protocol):
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Replace `target` in one step."""
+        """Replace `target` atomically."""
         ...
 
     def link(self, source: Path, target: Path) -> None:
@@ -105,12 +105,12 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
-    def facts(self, path: Path) -> FileFacts:
+    def facts(self, path: Path) -> FileStatus:
         """Raises FileNotFoundError."""
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Own `path` until released or until this process ends. Raises DirectoryLocked."""
+        """Hold `path` until released or until this process ends. Raises DirectoryLocked."""
         ...
 
 
@@ -121,7 +121,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _NO_SPACE:
-            raise NoSpace(f"no space left for {path}: free some; writes resume by themselves") from error
+            raise NoSpace(f"no space left for {path}: free some; writes then resume by themselves") from error
         advice = _UNUSABLE.get(error.errno or 0)
         if advice:
             raise DirectoryUnusable(f"cannot use {path} ({error.strerror}): {advice}") from error
@@ -172,7 +172,7 @@ class OsFile:
 
 
 class OsLock:
-    """An flock with the owner's pid in the file. The kernel releases it when the process ends, however."""
+    """An flock with the owner's pid in the file. The kernel releases it when the process ends, even by a crash."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -229,10 +229,10 @@ class OsFiles:
             return False
         return True
 
-    def facts(self, path: Path) -> FileFacts:
+    def facts(self, path: Path) -> FileStatus:
         with _explained(path):
             found = os.stat(path)
-        return FileFacts(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+        return FileStatus(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
 
     def lock(self, path: Path) -> Lock:
         with _explained(path):
@@ -246,20 +246,20 @@ class OsFiles:
                 f"{path.parent} is in use by process {owner}: stop it, or choose another directory"
             ) from error
         os.ftruncate(fd, 0)
-        # The pid is a courtesy to whoever is refused; the flock is the lock, so a full disk is no obstacle.
+        # The pid only serves the error message. The flock is the lock, so a full disk does not matter.
         with contextlib.suppress(OSError):
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return OsLock(fd)
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write every byte, in order, whatever the kernel takes at a time. Returns the offset after them."""
+    """Write every byte, in order, in as many calls as the kernel needs. Returns the offset after them."""
     pending = list(buffers)
     first = 0
     while first < len(pending):
         batch = pending[first : first + limits.IOVECS_MAX]
         written = file.pwritev(batch, offset)
-        invariant(written > 0 or not any(map(len, batch)), "a write without an error moves forward")
+        invariant(written > 0 or not any(map(len, batch)), "a write without an error makes progress")
         offset += written
         while first < len(pending) and written >= len(pending[first]):
             written -= len(pending[first])
@@ -270,7 +270,7 @@ def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
 
 
 def read_up_to(file: File, offset: int, length: int) -> bytearray:
-    """The bytes at `offset`, fewer if the file ends before."""
+    """The bytes at `offset`; fewer if the file ends there."""
     buffer = bytearray(length)
     count = read_into(file, offset, memoryview(buffer))
     del buffer[count:]
@@ -278,7 +278,7 @@ def read_up_to(file: File, offset: int, length: int) -> bytearray:
 
 
 def read_into(file: File, offset: int, view: memoryview) -> int:
-    """Fill `view` as far as the file goes. Returns how many bytes there were."""
+    """Fill `view` as far as the file goes. Returns how many bytes were read."""
     done = 0
     while done < len(view):
         count = file.preadv(view[done:], offset + done)
@@ -298,17 +298,17 @@ def make_directories(files: Files, path: Path) -> None:
         raise DirectoryUnusable(f"cannot use {path}: it is a file; move it away, or choose another directory")
     for directory in reversed(missing):
         try:
-            with contextlib.suppress(FileExistsError):  # another thread was faster, which is as good
+            with contextlib.suppress(FileExistsError):  # another thread made it
                 files.mkdir(directory)
-        except FileNotFoundError:  # as file systems answer that hold no files of ours, such as /proc
+        except FileNotFoundError:  # the answer of file systems such as /proc
             raise DirectoryUnusable(
-                f"cannot use {directory}: nothing can be made in {directory.parent}; choose another directory"
+                f"cannot use {directory}: {directory.parent} does not allow new directories; choose another directory"
             ) from None
         files.fsync_dir(directory.parent)
 
 
 def write_whole(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
-    """Write a file durably and whole, or not at all, replacing what was there."""
+    """Write a file durably and atomically, replacing an existing one."""
     temporary = path.with_name(path.name + ".tmp")
     write_temporary(files, temporary, buffers)
     files.rename(temporary, path)
@@ -316,13 +316,13 @@ def write_whole(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
 
 
 def write_temporary(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
-    """Write a file durably, yet under a name that is not. If it fails, nothing stays behind."""
+    """Write a file durably; its name is not durable yet. Leaves nothing behind if it fails."""
     file = files.create(path)
     try:
         write_all(file, buffers, 0)
         file.fdatasync()
     except (MainstemError, OSError):
-        with contextlib.suppress(MainstemError, OSError):  # the first error is the one to tell
+        with contextlib.suppress(MainstemError, OSError):  # report the first error
             files.unlink(path)
         raise
     finally:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def boot_id() -> str:
-    """Changes with every boot of the kernel. Empty where it cannot be told, which counts as a new boot."""
+    """Changes with every boot of the kernel. Empty if it cannot be read, which counts as a new boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

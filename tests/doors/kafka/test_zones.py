@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.ports.commitlog.places import SharedPlace
+from mainstem.ports.commitlog.shared.open import SharedPlace
 
 from .conftest import KafkaStage, opened
 from .requests import fetch, metadata

@@ -6,8 +6,8 @@ from mainstem.broker.broker import Broker
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.repack.repacker import Repacker
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import number_of
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segments import number_of
 from tests.support.machine import DIRECTORY, Machine
 from tests.support.waiting import finished
 

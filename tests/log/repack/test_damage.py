@@ -12,8 +12,8 @@ from mainstem.log.extents import SealedExtents
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import segment_path
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import LENGTH_COVERS_FROM
 from tests.support.history import scan

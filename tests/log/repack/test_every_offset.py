@@ -16,8 +16,8 @@ from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.extents import SealedExtents
 from mainstem.log.views import View
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import segment_path
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.records.building import build_batch
 from mainstem.records.header import walk
 from tests.support.history import scan

@@ -9,7 +9,7 @@ import pytest
 
 from mainstem.errors import MainstemError
 from mainstem.log.verification.problems import Severity
-from mainstem.ports.commitlog import segments
+from mainstem.ports.commitlog.local import segments
 from tests.support.stored import StoredLog
 
 from .checking import all_in, check, lost, only, opened, said, wal_name
@@ -57,7 +57,7 @@ async def test_both_copies_of_an_index_name_what_cannot_be_looked_up(closed: Sto
     )
     assert lost(problem) == held
     assert not report.sound
-    with pytest.raises(MainstemError, match="no whole index"):
+    with pytest.raises(MainstemError, match="both copies of the index"):
         await opened(closed)
 
 
@@ -67,7 +67,7 @@ async def test_an_index_lost_with_its_footer_before_the_checkpoint_stops_a_start
     os.truncate(closed.wal(number), footer.index_a)
     problem = only(check(closed))
     assert said(problem) == (Severity.DAMAGED, wal_name(closed, number), footer.index_a, footer.index_a)
-    with pytest.raises(MainstemError, match="no whole index"):
+    with pytest.raises(MainstemError, match="both copies of the index"):
         await opened(closed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.log.verification.problems import Severity
-from mainstem.ports.commitlog import segments
+from mainstem.ports.commitlog.local import segments
 from tests.support.stored import StoredLog
 
 from .checking import check, only, opened, readable, said, wal_name

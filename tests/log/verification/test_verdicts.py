@@ -12,7 +12,7 @@ import pytest
 
 from mainstem.errors import MainstemError
 from mainstem.log.verification.problems import Severity
-from mainstem.ports.commitlog import segments
+from mainstem.ports.commitlog.local import segments
 from tests.support.stored import StoredLog
 
 from .checking import check, lost, readable

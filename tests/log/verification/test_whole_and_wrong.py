@@ -12,8 +12,8 @@ from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import SealedExtents
 from mainstem.log.verification.problems import Severity
-from mainstem.ports.commitlog import frames, segments
-from mainstem.ports.commitlog.checkpoints import Checkpoints
+from mainstem.ports.commitlog.local import frames, segments
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.files import OsFiles
 from tests.support.stored import StoredLog, write_records
@@ -25,7 +25,7 @@ def test_a_checkpoint_of_another_state_diverges(closed: StoredLog) -> None:
     newest = closed.checkpoints[-1]
     position = int(newest.stem)
     files = OsFiles()
-    checkpoints = Checkpoints(files, newest.parent, limits.CHECKPOINTS_KEPT)
+    checkpoints = LocalCheckpoints(files, newest.parent, limits.CHECKPOINTS_KEPT)
     stored = checkpoints.read(position)
     assert stored is not None
     ledger = Ledger.decode(stored.state)
@@ -41,7 +41,7 @@ def test_a_checkpoint_of_another_state_diverges(closed: StoredLog) -> None:
 def test_a_whole_checkpoint_that_gives_another_state_is_not_to_be_thrown_away(closed: StoredLog) -> None:
     """Its checksums hold: the code that reads it may be what changed, so the file must be kept."""
     newest = closed.checkpoints[-1]
-    checkpoints = Checkpoints(OsFiles(), newest.parent, limits.CHECKPOINTS_KEPT)
+    checkpoints = LocalCheckpoints(OsFiles(), newest.parent, limits.CHECKPOINTS_KEPT)
     stored = checkpoints.read(int(newest.stem))
     assert stored is not None
     state, digest = unpack(stored.state)

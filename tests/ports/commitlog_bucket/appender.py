@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.open import open_store
 
 

@@ -12,9 +12,12 @@ import pytest
 from mainstem import limits
 from mainstem.errors import Unavailable
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.bucket.keys import wal_in
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Committed, Overtaken
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, wal_in
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
+from mainstem.ports.commitlog.shared.bucket.seals import BucketObjects
+from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
@@ -57,9 +60,13 @@ async def check_nothing_stray(store: MemoryObjectStore, clock: ManualClock) -> N
     log = await open_bucket_log(store)
     await log.truncate()
     await log.collect_orphans()
-    floor, tail = await log._reader.floor(), await log.tail()
-    needed = {head.id for head in await log._reader.heads(range(floor.position, tail)) if head.apart_bytes}
-    needed |= {id async for id in log._seals.referenced()}
+    reader = EntryReader(store, store, BucketKeys("log"), int.from_bytes(log.identity[:8], "little"))
+    heads = await reader.heads(range((await reader.floor()).position, await log.tail()))
+    needed = {head.id for head in heads if head.apart_bytes}
+    needed |= {
+        id
+        async for id in BucketObjects(store, store, BucketKeys("log"), reader, ObjectTable(0, 0)).referenced()
+    }
     found = {wal_in(one.key) async for one in store.list("log/wal/")}
     assert found == needed
     await log.close()

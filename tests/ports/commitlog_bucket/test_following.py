@@ -8,14 +8,14 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
-from mainstem.ports.commitlog.bucket.entries import HEAD
-from mainstem.ports.commitlog.bucket.keys import Keys
+from mainstem.ports.commitlog.shared.bucket.entries import HEAD
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import open_bucket_log
 
-KEYS = Keys("log")
+KEYS = BucketKeys("log")
 
 
 async def test_a_follower_sees_what_others_commit_and_ends_when_its_log_is_closed() -> None:
@@ -242,7 +242,7 @@ async def test_an_entry_missing_in_the_middle_is_damage_and_not_the_tail() -> No
     await store.delete(KEYS.entry(2))
     fresh = await open_bucket_log(store)
     assert fresh.end == 2  # nothing tells a new reader that there was more …
-    other._reader._recent._entries.clear()
+    other._commits._reader.recent.forget(2)
     with pytest.raises(LogDamaged, match="position 2"):
         await contents(other)  # … but who knows it says so
     for one in (log, other, fresh):

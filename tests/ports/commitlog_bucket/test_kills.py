@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from mainstem.errors import StoreUnreachable
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.open import open_store
 from tests.support.s3 import S3Server
 

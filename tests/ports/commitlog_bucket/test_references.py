@@ -10,17 +10,17 @@ import pytest
 from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.clock import ManualClock
-from mainstem.ports.commitlog.bucket.keys import Keys, SealName
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
-from mainstem.ports.commitlog.bucket.references import References
-from mainstem.ports.commitlog.bucket.seals import packed_seal
 from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, SealName
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.bucket.references import References
+from mainstem.ports.commitlog.shared.bucket.seals import packed_seal
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import commits
 from .logs import check_nothing_stray, open_bucket_log, refer_to_all_over, s3_store
 
-KEYS = Keys("log")
+KEYS = BucketKeys("log")
 HOUR_MS = 3_600_000
 LARGE, APART, SMALL = 100, 80, 10  # bytes: referred to, apart from its entry but packed, in its entry
 
@@ -114,7 +114,7 @@ async def test_only_what_is_small_is_copied(ground: Ground, sizes: list[int]) ->
 async def test_readers_without_the_broker_are_told_where_each_byte_is(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.ports.commitlog.bucket.parts.Parts.__init__.__defaults__", (64,))
+    monkeypatch.setattr("mainstem.ports.commitlog.shared.bucket.parts.Parts.__init__.__defaults__", (64,))
     log = await ground.open()
     await ground.append(log, SMALL, LARGE + 60, APART, SMALL, LARGE, LARGE, SMALL)
     await ground.seal(log)

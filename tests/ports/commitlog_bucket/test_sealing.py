@@ -9,16 +9,16 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import InvariantBroken, LogDamaged
-from mainstem.ports.commitlog.bucket.keys import Keys
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
+from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import append_samples, contents, sample_content
 from .logs import open_bucket_log
 
-KEYS = Keys("log")
+KEYS = BucketKeys("log")
 
 
 async def followed(log: BucketCommitLog) -> None:
@@ -125,6 +125,23 @@ async def test_an_object_that_grows_after_it_was_sealed_is_followed_by_who_knew_
         assert log.objects() == other.objects()
         assert await contents(log) == [sample_content(number) for number in range(6)]
     for log in (one, other, late):
+        await log.close()
+
+
+async def test_an_object_that_grew_after_it_was_dropped_stays_when_the_drop_is_listed_again() -> None:
+    store = MemoryObjectStore()
+    one, other = await open_bucket_log(store), await open_bucket_log(store)
+    await append_samples(one, 5)
+    await followed(other)
+    await one.roll()
+    await one.seal(1, b"index of five")
+    await one.drop(1)
+    await other.append(*_sample(5))
+    await followed(one)
+    for log in (one, other):
+        await log.refresh()
+        assert [(found.number, found.end_position) for found in log.objects()] == [(1, 6)]
+        assert await contents(log) == [sample_content(number) for number in range(6)]
         await log.close()
 
 

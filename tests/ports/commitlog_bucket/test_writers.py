@@ -8,8 +8,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import StoreRefused, StoreUnreachable, Unavailable
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.faults import FaultRates, FaultyObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import ObjectStore

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mainstem.ports.commitlog.etcd.client import EtcdClient
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
 from tests.support.etcd import EtcdCluster
 
 from .logs import Ground

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mainstem.ports.commitlog.etcd.client import EtcdClient, put
-from mainstem.ports.commitlog.etcd.keys import EtcdKeys
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.commitlog.port import Overtaken, Placement
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, put
+from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 from tests.support.etcd import EtcdCluster

@@ -8,8 +8,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import Closed, LogDamaged
-from mainstem.ports.commitlog.etcd.client import EtcdClient
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from tests.support.waiting import until
 
 from ..logs import append_samples, contents, sample
@@ -123,7 +123,7 @@ async def test_an_entry_whose_object_is_missing_is_damage_not_silence(ground: Gr
     await log.append(b"x" * (limits.ETCD_ENTRY_BYTES_MAX + 1), [])
     async for stored in ground.store.list():
         await ground.store.delete(stored.key)
-    with pytest.raises(LogDamaged, match="at 0"):
+    with pytest.raises(LogDamaged, match="at position 0"):
         await contents(log)
 
 
@@ -131,5 +131,5 @@ async def test_a_commit_missing_in_the_middle_is_damage(ground: Ground, client: 
     log = await ground.open()
     await append_samples(log, 5)
     await client.delete(ground.keys.commit(2))
-    with pytest.raises(LogDamaged, match="at 2"):
+    with pytest.raises(LogDamaged, match="at position 2"):
         await contents(log)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import NoSpace, Unavailable
-from mainstem.ports.commitlog.etcd.log import EtcdOptions
+from mainstem.ports.commitlog.shared.etcd.log import EtcdOptions
 from tests.support.etcd import EtcdCluster
 from tests.support.proxy import LossyProxy
 
@@ -46,7 +46,7 @@ async def test_a_server_that_stays_away_gives_a_clear_error_and_nothing_is_lost(
     await append_samples(log, 5)
     (member,) = own.members
     member.stop()
-    with pytest.raises(Unavailable, match=f"did not answer for 2 s, lastly {member.endpoint}"):
+    with pytest.raises(Unavailable, match=f"did not answer for 2 s, last asked {member.endpoint}"):
         await log.append(*_samples(5))
     with pytest.raises(Unavailable):
         await contents(log)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mainstem.ports.commitlog.etcd.directory import Directory
-from mainstem.ports.commitlog.etcd.keys import StoreKeys
-from mainstem.ports.commitlog.etcd.payloads import Payloads, Upload
+from mainstem.ports.commitlog.shared.etcd.directory import Directory
+from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
+from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 COMMITS = 5
@@ -30,8 +30,8 @@ async def test_the_payloads_of_small_commits_are_read_side_by_side_and_come_in_o
     directory = Directory()
     for number in range(COMMITS):
         id, content = bytes([number]) * 16, b"%d" % number * 10
-        await payloads.put(Upload(id, (content,), len(content), 0, None))
+        await payloads.put(id, [content])
         directory.add(10 * number, len(content), id)
     async with asyncio.timeout(60):
-        found = await payloads.read(directory, 5, 10 * COMMITS - 10)
+        found = await payloads.read(directory.pieces(5, 10 * COMMITS - 10))
     assert found == b"0000011111111112222222222333333333344444"

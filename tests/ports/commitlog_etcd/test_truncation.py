@@ -10,9 +10,9 @@ import pytest
 from mainstem import limits
 from mainstem.errors import BehindCheckpoint
 from mainstem.ports.clock import ManualClock, SystemClock
-from mainstem.ports.commitlog.etcd.client import EtcdClient
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
+from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.etcd import EtcdCluster

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from mainstem.errors import BrokerFenced, InvariantBroken, ReadOnly
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
 from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 from ..logs import contents
@@ -151,6 +151,32 @@ async def test_an_object_that_has_grown_is_not_sealed_with_the_old_index(ground:
     (found,) = one.objects()
     assert (found.first_position, found.end_position, found.sealed) == (0, 2, True)
     assert await contents(one) == [(0, b"a", b"1"), (1, b"b", b"2")]
+
+
+async def test_an_object_that_grows_while_its_seal_is_uploaded_is_not_sealed(ground: Ground) -> None:
+    """The sealer may itself have learnt what was added, and begun the next object, before its seal is published."""
+    store = ground.store
+    assert isinstance(store, MemoryObjectStore)
+    one, two = await ground.open("one"), await ground.open("two")
+    place = await one.append(b"a", [b"1"])
+    async for _ in two.follow(0):
+        pass
+    await one.roll()
+
+    async def grow(call: str, key: str) -> None:
+        if call == "put" and "/seals/" in key:
+            store.before = None
+            await two.append(b"b", [b"2"])
+            await append_after_all(one, b"c, in the next object", [b"3"])
+
+    store.before = grow
+    with pytest.raises(Overtaken):
+        await one.seal(place.object, b"index of a")
+    again = await ground.open("three")
+    assert await contents(again) == [(0, b"a", b"1"), (1, b"b", b"2"), (2, b"c, in the next object", b"3")]
+    await one.seal(place.object, b"index of a and b")
+    assert [(found.end_position, found.sealed) for found in one.objects()] == [(2, True), (3, False)]
+    assert len([key for key in await stored_keys(store) if "/seals/" in key]) == 1
 
 
 async def test_commits_met_while_sealing_are_told_by_the_next_append(ground: Ground) -> None:

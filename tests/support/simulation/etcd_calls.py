@@ -11,7 +11,7 @@ import grpc
 from aetcd import rpc
 from grpc.aio import Metadata
 
-from mainstem.ports.commitlog.etcd.client import Connect, Connection, EtcdOptions
+from mainstem.ports.commitlog.shared.etcd.client import Connect, Connection, EtcdOptions
 from tests.support.simulation.etcd_state import EtcdState
 from tests.support.simulation.network import CallLost, Network, check_alive
 from tests.support.simulation.nodes import Life

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from mainstem.errors import NotFound, Unavailable
 from mainstem.ports.commitlog.port import Buffer
-from mainstem.ports.objectstore.keys import check_key
-from mainstem.ports.objectstore.port import StoredObject
+from mainstem.ports.objectstore.port import StoredObject, check_key
 from tests.support.simulation.network import CallLost, Network
 from tests.support.simulation.nodes import Life
 

@@ -7,9 +7,9 @@ import random
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from mainstem.ports.commitlog.blocking import BlockingCalls
-from mainstem.ports.commitlog.bucket.log import BucketCommitLog
-from mainstem.ports.commitlog.etcd.log import EtcdCommitLog, EtcdOptions
+from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
+from mainstem.ports.loop_thread import LoopThread
 from tests.support.simulation.etcd_calls import connect_to
 from tests.support.simulation.etcd_state import EtcdState
 from tests.support.simulation.faults import Faults
@@ -126,7 +126,7 @@ class SeededTokens:
         return self._random.randbytes(size)
 
 
-class InlineCalls(BlockingCalls):
+class InlineCalls(LoopThread):
     """Blocking calls done on the spot: the whole simulation is one thread, so nothing may really block. A call may do
     several things side by side: a loop of its own takes the steps, at once."""
 
@@ -134,13 +134,13 @@ class InlineCalls(BlockingCalls):
         super().__init__("simulated")
         self._network = network
 
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
         outer = asyncio.get_running_loop()
         asyncio.events._set_running_loop(None)  # which one thread has one of at a time
         inner = asyncio.new_event_loop()
         self._network.inline = True
         try:
-            return inner.run_until_complete(call)
+            return inner.run_until_complete(work)
         finally:
             self._network.inline = False
             inner.close()

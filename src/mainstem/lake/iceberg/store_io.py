@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
@@ -16,6 +15,7 @@ from mainstem.client.loop import LoopThread
 from mainstem.errors import NotFound
 from mainstem.lake.store_access import open_named
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
+from mainstem.ports.objectstore.range_file import RangeFile
 
 
 class StoreIO(FileIO):
@@ -61,7 +61,7 @@ class StoreIO(FileIO):
     def ranged(self, key: str, size: int) -> io.BufferedReader:
         """An object read piece by piece."""
         return io.BufferedReader(
-            _RangedReader(lambda start, length: self._range(key, start, length), size), 64 << 10
+            RangeFile(lambda start, length: self._range(key, start, length), size), 64 << 10
         )
 
     def _range(self, key: str, start: int, length: int) -> bytes:
@@ -137,30 +137,3 @@ class _Upload(io.BytesIO):
             super().close()
         else:
             self.close()
-
-
-class _RangedReader(io.RawIOBase):
-    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        self._read = read
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self._read(self._at, min(len(view), max(0, self._size - self._at)))
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)

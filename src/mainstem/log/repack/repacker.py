@@ -41,8 +41,7 @@ from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
-from mainstem.ports.objectstore.port import ObjectStore, StoredObject
-from mainstem.ports.objectstore.store_time import store_now_ms
+from mainstem.ports.objectstore.port import ObjectStore, StoredObject, store_now_ms
 
 _log = events.named("repack")
 

@@ -1,6 +1,6 @@
 """Whether the log's positions go on from file to file, and what stands after its last commit.
 
-The verdicts are those of the next start (ports/commitlog/recovery.py), told beforehand.
+The verdicts are those of the next start (ports/commitlog/local/recovery.py), told beforehand.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mainstem.log.verification.problems import Problem, Problems, Severity
-from mainstem.ports.commitlog import searches
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import FOOTER_BYTES, HEADER_BYTES, file_name, segment_path
-from mainstem.ports.commitlog.surveys import SegmentSurvey
+from mainstem.ports.commitlog.local import frame_scan as searches
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segment_scan import SegmentScan
+from mainstem.ports.commitlog.local.segments import FOOTER_BYTES, HEADER_BYTES, file_name, segment_path
 from mainstem.ports.files import Files
 
 RESTORE = "restore the file from a backup"
@@ -43,9 +43,9 @@ class Chain:
         self._durable = durable
         self._problems = problems
 
-    def check(self, found: list[SegmentSurvey], unread: set[int]) -> list[SegmentSurvey]:
+    def check(self, found: list[SegmentScan], unread: set[int]) -> list[SegmentScan]:
         """Returns the files that stay part of the log. `unread` are files that a live owner still changes."""
-        kept: list[SegmentSurvey] = []
+        kept: list[SegmentScan] = []
         present = {one.number for one in found}
         for index, one in enumerate(found):
             if one.empty:
@@ -76,9 +76,9 @@ class Chain:
 
     def _follows(
         self,
-        one: SegmentSurvey,
-        previous: SegmentSurvey | None,
-        found: list[SegmentSurvey],
+        one: SegmentScan,
+        previous: SegmentScan | None,
+        found: list[SegmentScan],
         missing: list[int],
     ) -> bool:
         """Whether the log goes on into this file, whatever may be missing before it."""
@@ -107,7 +107,7 @@ class Chain:
             )
         )
 
-    def _report_overlap(self, one: SegmentSurvey, first: int, end: int) -> None:
+    def _report_overlap(self, one: SegmentScan, first: int, end: int) -> None:
         self._problems.add(
             Problem(
                 Severity.DAMAGED,
@@ -120,13 +120,13 @@ class Chain:
             )
         )
 
-    def _settle(self, one: SegmentSurvey, *, followed: bool) -> None:
+    def _settle(self, one: SegmentScan, *, followed: bool) -> None:
         """A whole entry, a damaged payload and no second copy: torn if it was written last, else damaged."""
         frame, one.doubtful = one.doubtful, None
         if frame is not None and (followed or self._durable.named > frame.position):
             one.end, one.data_end = frame.position + 1, frame.end
 
-    def _break(self, found: list[SegmentSurvey], index: int, at: int, position: int) -> bool:
+    def _break(self, found: list[SegmentScan], index: int, at: int, position: int) -> bool:
         """The positions are broken though whole frames follow. True if a start cuts the log here."""
         broken = found[index]
         following = min(broken.beyond, default=None)
@@ -160,13 +160,13 @@ class Chain:
         )
         return False
 
-    def _durable_after(self, found: list[SegmentSurvey], index: int) -> int:
+    def _durable_after(self, found: list[SegmentScan], index: int) -> int:
         synced = [frame.synced for frame in found[index].beyond]
         for one in found[index + 1 :]:
             synced.append(one.end if one.sealed else self._highest_synced(one))
         return max([self._durable.named, *synced])
 
-    def _highest_synced(self, one: SegmentSurvey) -> int:
+    def _highest_synced(self, one: SegmentScan) -> int:
         file = self._files.open(segment_path(self._wal, one.number))
         try:
             whole = searches.find_frames(file, HEADER_BYTES, one.size, self._log.low, -1)
@@ -174,7 +174,7 @@ class Chain:
         finally:
             file.close()
 
-    def _check_tail(self, one: SegmentSurvey) -> None:
+    def _check_tail(self, one: SegmentScan) -> None:
         """What stands after the last commit of a file that carries no footer."""
         if one.sealed:
             return
@@ -216,7 +216,7 @@ class Chain:
                 )
             )
 
-    def _check_end(self, kept: list[SegmentSurvey], found: list[SegmentSurvey]) -> None:
+    def _check_end(self, kept: list[SegmentScan], found: list[SegmentScan]) -> None:
         """The log must reach its newest checkpoint."""
         if not kept and found and found[-1].number > 1:
             return  # all before was dropped, which a checkpoint of all of it allows

@@ -9,9 +9,9 @@ from mainstem.errors import LogDamaged
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.verification.problems import Problem, Problems, Severity
-from mainstem.ports.commitlog.cold import SUFFIX, note_numbers, read_note
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import COLD
+from mainstem.ports.commitlog.local.cold import SUFFIX, note_numbers, read_note
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import COLD
 from mainstem.ports.files import Files
 
 

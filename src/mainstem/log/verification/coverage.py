@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import Rows
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity, readable
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import file_name
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segments import file_name
 
 
 class Coverage:

@@ -17,11 +17,11 @@ from mainstem.log.verification.repacked import RepackedCheck
 from mainstem.log.verification.segment import SegmentCheck
 from mainstem.log.verification.state import StateCheck, StoredStates
 from mainstem.log.verification.windows import WindowedFile
-from mainstem.ports.commitlog import identity, segments
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.layout import FORMAT, QUARANTINE, WAL
-from mainstem.ports.commitlog.segments import segment_path
-from mainstem.ports.commitlog.surveys import SegmentSurvey, survey_file
+from mainstem.ports.commitlog.local import identity, segments
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.layout import FORMAT, QUARANTINE, WAL
+from mainstem.ports.commitlog.local.segment_scan import SegmentScan, scan_segment
+from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.ports.files import Files, OsFiles
 
 
@@ -130,16 +130,16 @@ class DirectoryCheck:
             )
         return None
 
-    def _survey(self, log: LogId, numbers: list[int]) -> tuple[list[SegmentSurvey], set[int]]:
+    def _survey(self, log: LogId, numbers: list[int]) -> tuple[list[SegmentScan], set[int]]:
         """Every file as found, and the numbers of those that a live owner may still change."""
-        found: list[SegmentSurvey] = []
+        found: list[SegmentScan] = []
         unread: set[int] = set()
         for number in numbers:
             try:
                 if self._owned and not self._is_sealed(log, number):
                     unread.add(number)
                     continue
-                found.append(survey_file(self._files, self._wal, log, number))
+                found.append(scan_segment(self._files, self._wal, log, number))
             except FileNotFoundError:  # dropped by the owner since it was listed
                 continue
         if self._owned:
@@ -159,7 +159,7 @@ class DirectoryCheck:
     def _check_segments(
         self,
         log: LogId,
-        kept: list[SegmentSurvey],
+        kept: list[SegmentScan],
         unread: set[int],
         state: StateCheck,
         stored: StoredStates,

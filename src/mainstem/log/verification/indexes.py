@@ -10,10 +10,10 @@ from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.verification.chain import RESTORE, name_of
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
 from mainstem.log.verification.scan import FrameGap
-from mainstem.ports.commitlog import segments
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.segments import FOOTER_BYTES
-from mainstem.ports.commitlog.surveys import SegmentSurvey
+from mainstem.ports.commitlog.local import segments
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.segment_scan import SegmentScan
+from mainstem.ports.commitlog.local.segments import FOOTER_BYTES
 from mainstem.ports.files import File
 
 
@@ -34,7 +34,7 @@ def extent_rows(extents: SealedExtents) -> Iterator[ExtentRow]:
 
 
 class IndexCheck:
-    def __init__(self, file: File, survey: SegmentSurvey, log: LogId, problems: Problems) -> None:
+    def __init__(self, file: File, survey: SegmentScan, log: LogId, problems: Problems) -> None:
         self._file = file
         self._survey = survey
         self._log = log

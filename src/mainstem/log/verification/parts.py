@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import io
+from functools import partial
 from pathlib import Path
 
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.parts import DataFile
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
-from mainstem.ports.files import File, Files, read_up_to
+from mainstem.ports.files import Files, read_up_to
+from mainstem.ports.objectstore.range_file import RangeFile
 
 OBJECTS = "objects"  # the store's folder in a data directory
 
@@ -49,11 +50,11 @@ class PartsCheck:
             size = opened.size()
             if size != file.bytes:
                 return f"the file has {size} bytes, not {file.bytes}"
-            return self._wrong_inside(file, _Seekable(opened, size))
+            return self._wrong_inside(file, RangeFile(partial(read_up_to, opened), size))
         finally:
             opened.close()
 
-    def _wrong_inside(self, file: DataFile, source: _Seekable) -> str:
+    def _wrong_inside(self, file: DataFile, source: RangeFile) -> str:
         from mainstem.records.parquet import RowFile  # Arrow, only where there are parts
 
         try:
@@ -83,31 +84,3 @@ class PartsCheck:
                 in_parts=True,
             )
         )
-
-
-class _Seekable(io.RawIOBase):
-    """A file of the port as Arrow reads one."""
-
-    def __init__(self, file: File, size: int) -> None:
-        self._file = file
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        left = max(0, self._size - self._at)
-        found = bytes(read_up_to(self._file, self._at, left if size is None or size < 0 else min(size, left)))
-        self._at += len(found)
-        return found

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
-from mainstem.ports.commitlog.layout import WAL
-from mainstem.ports.commitlog.segments import number_of
+from mainstem.ports.commitlog.local.layout import WAL
+from mainstem.ports.commitlog.local.segments import number_of
 
 _RANGES_SHOWN = 4  # in the text of one problem; the JSON has them all
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mainstem.errors import LogDamaged
-from mainstem.ports.commitlog import frames, searches
-from mainstem.ports.commitlog.frames import Frame
+from mainstem.ports.commitlog.local import frame_scan as searches
+from mainstem.ports.commitlog.local import frames
+from mainstem.ports.commitlog.local.frames import Frame
 from mainstem.ports.files import File
 
 

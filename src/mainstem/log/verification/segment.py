@@ -19,11 +19,11 @@ from mainstem.log.verification.problems import LostRange, Problem, Problems, Sev
 from mainstem.log.verification.scan import FoundFrame, FrameGap, scan_frames
 from mainstem.log.verification.slices import SliceRow, slice_fault, slice_rows, written_rows
 from mainstem.log.verification.state import StateCheck
-from mainstem.ports.commitlog import segments
-from mainstem.ports.commitlog.frames import Frame
-from mainstem.ports.commitlog.identity import LogId
-from mainstem.ports.commitlog.segments import HEADER_BYTES
-from mainstem.ports.commitlog.surveys import SegmentSurvey
+from mainstem.ports.commitlog.local import segments
+from mainstem.ports.commitlog.local.frames import Frame
+from mainstem.ports.commitlog.local.identity import LogId
+from mainstem.ports.commitlog.local.segment_scan import SegmentScan
+from mainstem.ports.commitlog.local.segments import HEADER_BYTES
 from mainstem.ports.files import File, read_up_to
 
 _CHUNK_BYTES = 4 * limits.MIB  # of entries gathered before they are replayed
@@ -62,7 +62,7 @@ class SegmentCheck:
     def __init__(
         self,
         file: File,
-        survey: SegmentSurvey,
+        survey: SegmentScan,
         log: LogId,
         state: StateCheck,
         problems: Problems,

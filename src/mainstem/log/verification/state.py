@@ -13,8 +13,8 @@ from mainstem.log.extents import Rows, extents_of
 from mainstem.log.recovery import apply_commits
 from mainstem.log.verification.problems import Problem, Problems, Severity
 from mainstem.log.verification.scan import FoundFrame
-from mainstem.ports.commitlog.checkpoints import Checkpoints
-from mainstem.ports.commitlog.layout import CHECKPOINTS
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
+from mainstem.ports.commitlog.local.layout import CHECKPOINTS
 from mainstem.ports.commitlog.port import Committed, Placement
 from mainstem.ports.files import Files
 
@@ -30,7 +30,7 @@ class StoredStates:
     def __init__(self, files: Files, directory: Path, problems: Problems) -> None:
         self._files = files
         self._folder = directory / CHECKPOINTS
-        self._checkpoints = Checkpoints(files, self._folder, limits.CHECKPOINTS_KEPT)
+        self._checkpoints = LocalCheckpoints(files, self._folder, limits.CHECKPOINTS_KEPT)
         self._problems = problems
         positions = self._checkpoints.positions() if files.exists(self._folder) else []
         self.named = max(positions, default=0)  # all before it was durable, whatever became of the file

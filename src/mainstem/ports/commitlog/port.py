@@ -1,13 +1,13 @@
 """The commit log port: one ordered sequence of entries, each with its payload.
 
-A commit is an *entry* (opaque bytes, encoded by the ledger) and a *payload* (slices of record batches, in
-the order the entry lists them). The backend decides where the payload lives and numbers the *objects* that
-hold it; the entry's *position* is its place in the log: 0, 1, 2, … without holes.
+A commit is an *entry* (opaque bytes, encoded by the ledger) and a *payload* (slices of record batches, in the order the
+entry lists them). The backend decides where the payload lives and numbers the *objects* that hold it. The entry's
+*position* is its place in the log: 0, 1, 2, … without gaps.
 
-Rules every backend keeps (one contract suite checks them all):
+Rules that every backend keeps, and one contract suite checks:
 - `append` returns once the commit is written; `sync` once everything written before the call is durable.
 - A failed append publishes nothing: no later `follow` shows it, and the next append takes its position.
-- `follow` gives exactly the commits that were written, in order, with damage marked and never hidden.
+- `follow` gives exactly the commits that were written, in order. It marks damage and never hides it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Placement(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes of an object of the log, as one object of the store has them."""
+    """Bytes of a log object that one object of the store holds."""
 
-    start: int  # in the object of the log, counted as `Placement.start` is
+    start: int  # in the log object, counted as `Placement.start`
     length: int
     key: str  # in the store
-    at: int  # where they begin there
+    at: int  # where they begin in the store's object
 
 
 class Committed(NamedTuple):
@@ -54,7 +54,7 @@ class LogObject:
     end_position: int  # one past the last commit in it
     size_bytes: int
     sealed: bool  # carries its index and takes no more commits
-    cold: bool = False  # of a local log: it is in an object store alone
+    cold: bool = False  # of a local log: only an object store has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +66,39 @@ class Checkpoint:
 
 
 class Overtaken(Exception):
-    """Other writers' commits come first, and nothing of ours was written: apply them, then append again."""
+    """Other writers' commits come first, and ours was not written: apply them, then append again."""
 
     def __init__(self, commits: list[Committed]) -> None:
-        super().__init__(f"{len(commits)} commits of other writers come first")
+        super().__init__(f"{len(commits)} commits of other writers come first: apply them, then append again")
         self.commits = commits  # in order, from the position that the append tried to take
 
 
 class CommitLog(Protocol):
     async def append(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
-        """Write one commit. Calls do not overlap: the caller groups commands meanwhile. `crc`: CRC32C of all slices in
-        a row, if the caller knows it.
+        """Write one commit. Calls do not overlap: the caller groups commands meanwhile. `crc`: CRC32C of all slices
+        joined, if the caller knows it.
 
-        Raises NoSpace (nothing written, may be tried again) or ReadOnly (an earlier fsync failed)."""
+        Raises NoSpace (nothing was written; try again) or ReadOnly (an earlier fsync failed)."""
         ...
 
     async def append_synced(
         self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None
     ) -> tuple[Placement, float | None]:
-        """As `append`, for a commit that somebody waits for: it is synced in the same go where that spares switching to
-        another thread and back. Returns also the seconds that took, None if it is left to `sync`.
+        """As `append`, for a commit that a caller waits for: syncs in the same call where that saves a thread switch.
+        Also returns the seconds the sync took; None if it is left to `sync`.
 
-        Raises ReadOnly as well if the sync failed; then the commit may be written all the same."""
+        Also raises ReadOnly if the sync failed; the commit may still be written."""
         ...
 
     async def sync(self) -> int:
         """Make everything written so far durable. Returns the position below which all is durable.
 
-        May run beside `append`. A failure is final: from then on `append` and `sync` raise ReadOnly."""
+        May run in parallel with `append`. A failure is final: from then on `append` and `sync` raise ReadOnly."""
         ...
 
     @property
     def identity(self) -> bytes:
-        """What tells this log from every other one: 16 random bytes that never change."""
+        """16 random bytes that distinguish this log from every other and never change."""
         ...
 
     @property
@@ -108,16 +108,16 @@ class CommitLog(Protocol):
 
     @property
     def synced(self) -> int:
-        """The position below which all is known durable."""
+        """The position below which all is known to be durable."""
         ...
 
     @property
     def suspect(self) -> bool:
-        """Whether what was written, but not synced, may be missing although the machine never went down."""
+        """Whether unsynced writes may be missing although the machine never went down."""
         ...
 
     async def clear_suspicion(self) -> None:
-        """The ledger has taken it into account. Only called if `suspect`."""
+        """The ledger has recorded it. Only called if `suspect`."""
         ...
 
     def follow(self, position: int) -> AsyncIterator[list[Committed]]:
@@ -125,7 +125,7 @@ class CommitLog(Protocol):
         ...
 
     def read(self, object: int, start: int, length: int) -> bytearray:
-        """Payload bytes, fresh and writable. Blocks: call it on a thread. FileNotFoundError if dropped."""
+        """Payload bytes in a new, writable buffer. Blocks: call it on a thread. Raises FileNotFoundError if dropped."""
         ...
 
     async def roll(self) -> None:
@@ -137,24 +137,24 @@ class CommitLog(Protocol):
         ...
 
     def read_index(self, object: int) -> bytes:
-        """The index of a sealed object. Blocks: call it on a thread. LogDamaged if no copy is whole."""
+        """The index of a sealed object. Blocks: call it on a thread. Raises LogDamaged if no copy is intact."""
         ...
 
     def url(self, object: int) -> str | None:
-        """Where a reader on this machine finds the object's bytes, counted as `Placement.start` is.
+        """Where a reader on this machine finds the object's bytes, counted as `Placement.start`.
 
-        None: they are in an object store, see `pieces`."""
+        None: an object store has them, see `pieces`."""
         ...
 
     async def pieces(self, object: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
-        """What of the store holds these (start, length) of an object that has no URL, by rising start.
+        """Which objects of the store hold these (start, length) ranges of an object without a URL, by rising start.
 
-        Raises FileNotFoundError if it was dropped, Unavailable."""
+        Raises FileNotFoundError if it was dropped, or Unavailable."""
         ...
 
     async def distrust(self, object: int, start: int, length: int) -> None:
-        """Bytes of an object came back damaged: let go of what a cache has of them, so that another read tells whether
-        they are damaged where they are stored. Raises as `pieces` where there is a cache."""
+        """Bytes of an object came back damaged: remove them from any cache, so that the next read shows whether the
+        stored bytes are damaged. Raises as `pieces` where there is a cache."""
         ...
 
     def objects(self) -> list[LogObject]:
@@ -166,11 +166,11 @@ class CommitLog(Protocol):
         ...
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint durably and forget all but the newest few."""
+        """Store a checkpoint durably and delete all but the newest few."""
         ...
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole."""
+        """The newest intact checkpoint."""
         ...
 
     async def close(self) -> None: ...
@@ -179,40 +179,40 @@ class CommitLog(Protocol):
 class SharedCommitLog(CommitLog, Protocol):
     """A commit log that several brokers write to.
 
-    Its `append` also raises Overtaken, BrokerFenced (a newer life of this broker writes, or it was expelled),
-    Stale (too long without news of the tail: rejoin, with a new epoch), BehindCheckpoint (the position was truncated:
-    load the newest checkpoint) and Unavailable (bounded retries did not tell whether it was written: the next call
-    settles it first). It comes after all that `follow` and Overtaken gave to the caller: after opening, follow up
-    to `end` before the first one."""
+    Its `append` also raises Overtaken, BrokerFenced (a newer process of this broker writes, or it was expelled), Stale
+    (no news of the tail for too long: rejoin with a new epoch), BehindCheckpoint (the position was truncated: load the
+    newest checkpoint) and Unavailable (bounded retries did not show whether it was written: the next call settles
+    that first). A commit comes after all that `follow` and Overtaken gave the caller: after opening, follow up to
+    `end` before the first append."""
 
     async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
-        """Upload what is large of a commit. Calls may overlap; `append` takes what this returns.
+        """Upload the large parts of a commit. Calls may overlap; `append` takes what this returns.
 
-        If it never comes to that, `collect_orphans` finds the upload in the end."""
+        If the append never happens, `collect_orphans` finds the upload later."""
         ...
 
     async def append(
         self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
     ) -> Placement:
-        """As a log of one writer does, with what was uploaded for it before. Calls do not overlap."""
+        """As `CommitLog.append`, with what `prepare` uploaded. Calls do not overlap."""
         ...
 
     async def checkpoints(self) -> list[int]:
-        """Positions of the checkpoints that are kept, by whomever they were saved, rising."""
+        """Positions of the checkpoints that are kept, whichever broker saved them, rising."""
         ...
 
     async def collect_orphans(self) -> int:
-        """Delete uploads that never became commits, once nobody can have a use for them. Returns how many."""
+        """Delete uploads that never became commits, once no writer can still use them. Returns how many."""
         ...
 
     def follow(self, position: int, *, wait: bool = False) -> AsyncIterator[list[Committed]]:
-        """The commits from `position` on, in chunks: up to the tail, or with `wait` past it, without an end.
+        """The commits from `position` on, in chunks: up to the tail, or with `wait` past it, without end.
 
         Raises BehindCheckpoint if they were truncated: load the newest checkpoint and follow from there."""
         ...
 
     async def rejoin(self) -> int:
-        """Read up to the tail after being Stale. Returns its position: follow up to there, then append again."""
+        """Read up to the tail after Stale. Returns its position: follow up to there, then append again."""
         ...
 
     async def refresh(self) -> None:
@@ -220,5 +220,5 @@ class SharedCommitLog(CommitLog, Protocol):
         ...
 
     async def tail(self) -> int:
-        """One past the last commit of anybody, read now from where the log lives: what a barrier waits for."""
+        """One past the last commit of any broker, read now from the store: what a barrier waits for."""
         ...

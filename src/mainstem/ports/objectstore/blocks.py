@@ -1,4 +1,4 @@
-"""Cached blocks as files of a folder, one each: `<hash of the key>-<number>.blk`. Version 1, little-endian.
+"""Cached blocks, one file each in a folder: `<hash of the key>-<number>.blk`. Version 1, little-endian.
 
 | field      | type | meaning                                    |
 |------------|------|--------------------------------------------|
@@ -11,7 +11,7 @@
 | key        |      | of the object                              |
 | content    |      | up to the end of the file                  |
 
-Files are not synced: one that a crash left torn fails its checksum, which makes it a miss.
+Files are not synced. One that a crash tore fails its checksum, which counts as a miss.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = events.named("cache")
 
 
 class BlockFolder:
-    """Blocks on disk, those used longest ago giving way. Any thread may use it; one process owns the folder."""
+    """Blocks on disk; the least recently used are deleted. Thread-safe; one process owns the folder."""
 
     def __init__(self, files: Files, folder: Path, bytes_max: int, block_bytes: int) -> None:
         self._files = files
@@ -46,13 +46,13 @@ class BlockFolder:
         self._bytes_max = bytes_max
         self._block_bytes = block_bytes
         self._lock = threading.Lock()
-        self._sizes: OrderedDict[str, int] = OrderedDict()  # by file name, the one used last at the end
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # by file name, the most recently used last
         self._failing = False
         self.held_bytes = 0
         self._survey()
 
     def load(self, key: str, number: int) -> bytes | None:
-        """The block, if it is there, can be read and is whole."""
+        """The block, if it is there, readable and intact."""
         name = _name(key, number)
         with self._lock:
             if name not in self._sizes:
@@ -61,7 +61,7 @@ class BlockFolder:
         try:
             content = self._read(name, key, number)
         except (MainstemError, OSError) as error:
-            _log.warning("a cached block cannot be read", file=str(self._folder / name), error=str(error))
+            _log.warning("cached block unreadable", file=str(self._folder / name), error=str(error))
             content = None
         if content is None:
             with self._lock:
@@ -69,7 +69,7 @@ class BlockFolder:
         return content
 
     def store(self, key: str, number: int, content: bytes) -> None:
-        """Keep a block, if there is room on the disk: a cache that cannot grow is no reason to fail a read."""
+        """Keep a block if the disk has room. A full disk does not fail the read."""
         name = _name(key, number)
         size = HEADER.size + len(key.encode()) + len(content)
         if size > self._bytes_max:
@@ -95,7 +95,7 @@ class BlockFolder:
                 self._remove(name)
 
     def _survey(self) -> None:
-        """Take over what an earlier process left, oldest first."""
+        """Load what an earlier process left, oldest first."""
         make_directories(self._files, self._folder)
         found = []
         for name in self._files.listdir(self._folder):
@@ -113,7 +113,7 @@ class BlockFolder:
     def _read(self, name: str, key: str, number: int) -> bytes | None:
         try:
             file = self._files.open(self._folder / name)
-        except FileNotFoundError:  # it gave way meanwhile
+        except FileNotFoundError:  # deleted meanwhile
             return None
         try:
             whole = read_up_to(file, 0, file.size())
@@ -157,7 +157,7 @@ class BlockFolder:
         self.held_bytes -= self._sizes.pop(name, 0)
 
     def _unlink(self, name: str) -> None:
-        """One that stays, as on a disk that became read-only, is found by the next process."""
+        """A file that cannot be deleted, as on a read-only disk, is found by the next process."""
         try:
             self._files.unlink(self._folder / name)
         except FileNotFoundError:
@@ -166,9 +166,9 @@ class BlockFolder:
             self._fails(error)
 
     def _fails(self, error: Exception) -> None:
-        """Told once, until it works again."""
+        """Log it once, until a write succeeds again."""
         if not self._failing:
-            _log.warning("blocks are not kept on disk", folder=str(self._folder), error=str(error))
+            _log.warning("block cache not writable", folder=str(self._folder), error=str(error))
         self._failing = True
 
 

@@ -1,37 +1,124 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, through obstore.
 
-An object is put with one request, never in parts, so it is there whole or not at all and "if absent" is decided
-by the store. A put whose answer was lost is settled by reading the object: ours if it holds what we sent.
+An object is put with one request, never in parts: it is there whole or not at all, and the store decides "if absent".
+A put whose answer is lost is settled by reading the object: it is ours if it holds what we sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import sys
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import obstore
 from obstore import exceptions
 
 from mainstem import limits
 from mainstem.errors import NotFound, StoreUnreachable
+from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.objectstore.failures import explained, out_of_range
-from mainstem.ports.objectstore.keys import check_key
-from mainstem.ports.objectstore.leaving import wait_at_exit
-from mainstem.ports.objectstore.port import StoredObject
-from mainstem.ports.objectstore.ranges import Span, coalesced
-from mainstem.ports.objectstore.retries import Retries
+from mainstem.ports.objectstore.port import StoredObject, check_key
 
 T = TypeVar("T")
+_EXIT_PAUSE_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBudget:
+    """What one request may cost before its error reaches the caller."""
+
+    attempts: int = limits.STORE_ATTEMPTS_MAX
+    trying_s: float = limits.STORE_TRYING_S
+    backoff_s: float = limits.STORE_BACKOFF_S
+    backoff_max_s: float = limits.STORE_BACKOFF_MAX_S
+
+
+@dataclass(slots=True)
+class Retries:
+    """Repeats requests within a budget, after StoreUnreachable only."""
+
+    budget: RetryBudget = field(default_factory=RetryBudget)
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The first answer. Raises the last StoreUnreachable once the budget is spent, any other error at once."""
+        started = self.clock.monotonic()
+        for attempt in range(1, self.budget.attempts):
+            try:
+                return await call()
+            except StoreUnreachable:
+                pause = self._pause(attempt)
+                if self.clock.monotonic() - started + pause > self.budget.trying_s:
+                    raise
+                await self.wait(pause)
+        return await call()
+
+    def _pause(self, attempt: int) -> float:
+        """Doubles, less a random part of up to half, so that writers that failed together do not return together."""
+        whole = min(self.budget.backoff_s * float(1 << (attempt - 1)), self.budget.backoff_max_s)
+        return whole * (1 - int.from_bytes(self.random.token(4), "big") / 2**33)
+
+
+class RangeRequest(NamedTuple):
+    """One request, and which of the ranges it answers."""
+
+    start: int
+    end: int
+    answers: tuple[int, ...]
+
+
+def coalesced(ranges: Sequence[tuple[int, int]], *, gap: int, size: int) -> list[RangeRequest]:
+    """The requests for some (start, length) ranges: gaps up to `gap` are read too, up to `size` bytes a request.
+
+    A larger range is still one request; an empty range needs none."""
+    requests: list[RangeRequest] = []
+    for number in sorted((n for n, (_, length) in enumerate(ranges) if length > 0), key=lambda n: ranges[n]):
+        start, length = ranges[number]
+        end = start + length
+        if requests:
+            last = requests[-1]
+            if start - last.end <= gap and max(end, last.end) - last.start <= size:
+                requests[-1] = RangeRequest(last.start, max(end, last.end), (*last.answers, number))
+                continue
+        requests.append(RangeRequest(start, end, (number,)))
+    return requests
+
+
+def wait_at_exit() -> None:
+    """Delay the end of this process until no thread of obstore runs Python, for a moment at most.
+
+    Those threads hand answers to the event loop. The interpreter ends a thread that enters it while it shuts down, and
+    that aborts the process with SIGABRT, though all its work is done."""
+    atexit.register(_await_foreign_threads)
+
+
+def _await_foreign_threads() -> None:
+    until = time.monotonic() + limits.STORE_LEAVING_S
+    time.sleep(_EXIT_PAUSE_S)  # a thread that is about to enter does so now
+    while _foreign_threads_run() and time.monotonic() < until:
+        time.sleep(_EXIT_PAUSE_S)
+
+
+def _foreign_threads_run() -> bool:
+    """Whether a thread that Python did not start runs Python."""
+    ours = {thread.ident for thread in threading.enumerate()}
+    return bool(sys._current_frames().keys() - ours)
+
 
 wait_at_exit()
 
 
 class BucketObjectStore:
-    """An object store in a bucket, shared by whoever has access to it. Any event loop may use it."""
+    """An object store in a bucket. Any event loop may use it."""
 
     def __init__(
         self,
@@ -46,23 +133,23 @@ class BucketObjectStore:
         self._retries = retries or Retries()
         self._requests_max = requests_max
         self._lock = threading.Lock()
-        self._turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
         )
 
     @property
     def name(self) -> str:
-        """The URL, without what is secret in it."""
+        """The URL without secrets."""
         return self._name
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
-        """Store an object durably and whole, or not at all. With `if_absent`: False if the key was taken.
+        """Store an object durably and atomically. With `if_absent`: False if the key was taken.
 
-        Raises StoreUnreachable (it may be stored all the same) or StoreRefused."""
+        Raises StoreUnreachable (it may still be stored) or StoreRefused."""
         check_key(key)
         content = data if isinstance(data, bytes | bytearray | memoryview) else b"".join(data)
         mode: Literal["create", "overwrite"] = "create" if if_absent else "overwrite"
-        doubt = False  # an attempt that failed may have stored it
+        doubt = False  # a failed attempt may have stored it
 
         async def attempt() -> bool:
             nonlocal doubt
@@ -103,7 +190,7 @@ class BucketObjectStore:
         return found
 
     async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
-        """Objects whose key starts with `prefix`, by key bytes. Held in memory: not every store sorts like that."""
+        """Objects whose key starts with `prefix`, by key bytes. Sorted in memory: not every store does it."""
         folder = prefix.rpartition("/")[0]  # obstore lists whole folders
         listed = await self._retries.run(
             lambda: self._ask(prefix, lambda: obstore.list(self._store, folder or None).collect_async())
@@ -119,16 +206,16 @@ class BucketObjectStore:
         try:
             await self._retries.run(lambda: self._ask(key, lambda: obstore.delete_async(self._store, key)))
         except NotFound:
-            return  # some stores say so, which is as good
+            return  # some stores answer this to a delete
 
     async def _whole(self, key: str) -> bytes:
         found = await obstore.get_async(self._store, key)
         return bytes(await found.bytes_async())
 
-    async def _span(self, key: str, span: Span) -> bytes:
+    async def _span(self, key: str, span: RangeRequest) -> bytes:
         return await self._retries.run(lambda: self._ask(key, lambda: self._part(key, span)))
 
-    async def _part(self, key: str, span: Span) -> bytes:
+    async def _part(self, key: str, span: RangeRequest) -> bytes:
         try:
             return bytes(await obstore.get_range_async(self._store, key, start=span.start, end=span.end))
         except exceptions.GenericError as error:
@@ -137,8 +224,8 @@ class BucketObjectStore:
             raise
 
     async def _ask(self, key: str, call: Callable[[], Awaitable[T]]) -> T:
-        """One request, in its turn, with errors that a user can act on."""
-        async with self._turn():
+        """One request, within the limit of requests, with errors that a user can act on."""
+        async with self._slot():
             try:
                 return await call()
             except exceptions.AlreadyExistsError:
@@ -147,10 +234,10 @@ class BucketObjectStore:
                 failure = explained(error, f"{self._name}/{key}" if key else self._name)
         raise failure
 
-    def _turn(self) -> asyncio.Semaphore:
+    def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
         with self._lock:
-            turn = self._turns.get(loop)
-            if turn is None:
-                turn = self._turns[loop] = asyncio.Semaphore(self._requests_max)
-            return turn
+            slot = self._slots.get(loop)
+            if slot is None:
+                slot = self._slots[loop] = asyncio.Semaphore(self._requests_max)
+            return slot

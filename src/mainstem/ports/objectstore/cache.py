@@ -1,11 +1,11 @@
 """A block cache in front of an object store: memory first, then a local folder, then the store.
 
-Objects never change, so a block that was read once is right for ever; what is put or deleted through this store is
-forgotten all the same. Stores do change, or have others put in their place: a folder outlives that, so its blocks are
-of one `origin`, and whoever finds that bytes are not what they should be has them forgotten.
+Objects never change, so a cached block stays valid; a put or delete through this store still removes it. A store can
+be replaced by another, and the folder outlives that: its blocks carry an `origin`, and a caller that finds wrong bytes
+calls `forget`.
 
-Blocks have one size; an object's last block is shorter, which is how its end is known. Whoever asks for a block that is
-being fetched waits for that fetch, in whatever event loop it runs.
+Blocks have one size; an object's last block is shorter, which marks its end. Concurrent requests for one block share
+one fetch, across event loops.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What the cache did since it was made."""
+    """What the cache did since it was created."""
 
     memory_hits: int = 0
     disk_hits: int = 0
@@ -49,7 +49,7 @@ class CacheCounts:
 
 
 class CachedObjectStore:
-    """An object store whose reads of ranges are remembered, up to a size."""
+    """An object store that caches range reads, up to a size."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class CachedObjectStore:
         disk_bytes: int = limits.BLOCK_CACHE_DISK_BYTES,
         files: Files | None = None,
     ) -> None:
-        invariant(block_bytes > 0, "blocks hold something")
+        invariant(block_bytes > 0, "a block has at least one byte")
         self._inner = inner
         self._block_bytes = block_bytes
-        self._memory = _Memory(memory_bytes)
+        self._memory = _MemoryBlocks(memory_bytes)
         self._disk = BlockFolder(files or OsFiles(), folder, disk_bytes, block_bytes) if folder else None
         self._origin = f"{origin.hex()}/" if origin else ""  # before every key, in the folder
         self._lock = threading.Lock()
         self._flights: dict[Block, Future[bytes]] = {}
-        self._forgotten = 0  # deletes and puts so far: a fetch that began before one is not kept
+        self._forgotten = 0  # puts and deletes so far: a fetch that began before one is not cached
         self.counts = CacheCounts()
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
@@ -81,7 +81,7 @@ class CachedObjectStore:
         return stored
 
     async def get(self, key: str) -> bytes:
-        """As the store behind it, past the cache: whole objects are read once. Raises NotFound."""
+        """As the store behind it, without the cache: whole objects are read once. Raises NotFound."""
         return await self._inner.get(key)
 
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -104,7 +104,7 @@ class CachedObjectStore:
         await self.forget(key)
 
     async def forget(self, key: str) -> None:
-        """Let go of all that is held of an object."""
+        """Remove every block of an object."""
         with self._lock:
             self._forgotten += 1
             self._memory.forget(key)
@@ -112,7 +112,7 @@ class CachedObjectStore:
             await asyncio.to_thread(self._disk.forget, self._origin + key)
 
     def metrics(self) -> list[Metric]:
-        """Hits and misses by where they were served, bytes, and how full the cache is."""
+        """Hits and misses by source, bytes read, bytes held."""
         counts = self.counts
         served = (
             ((("from", "memory"),), float(counts.memory_hits)),
@@ -150,7 +150,7 @@ class CachedObjectStore:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _block(self, block: Block) -> bytes:
-        """From memory, from whoever fetches it just now, from disk, or from the store."""
+        """From memory, from a fetch that is running, from disk, or from the store."""
         while True:
             with self._lock:
                 held = self._memory.get(block)
@@ -166,18 +166,18 @@ class CachedObjectStore:
                 return await self._fly(block, mine, began)
             try:
                 return await asyncio.wrap_future(flight)
-            except _GaveUp:
+            except _FetchCancelled:
                 continue
 
     async def _fly(self, block: Block, flight: Future[bytes], began: int) -> bytes:
-        flight.set_running_or_notify_cancel()  # waiters that give up leave it alone
+        flight.set_running_or_notify_cancel()  # a waiter that is cancelled does not cancel it
         try:
             content, kept = await self._fetch(block)
         except BaseException as error:
             with self._lock:
                 del self._flights[block]
-            # If this caller was cancelled, those who wait begin anew; an error of the store is theirs too.
-            flight.set_exception(error if isinstance(error, Exception) else _GaveUp())
+            # If this caller was cancelled, the waiters fetch again; an error of the store is theirs too.
+            flight.set_exception(error if isinstance(error, Exception) else _FetchCancelled())
             raise
         with self._lock:
             del self._flights[block]
@@ -189,7 +189,7 @@ class CachedObjectStore:
         return content
 
     async def _fetch(self, block: Block) -> tuple[bytes, bool]:
-        """The block, and whether it is on disk already."""
+        """The block, and whether it is already on disk."""
         if self._disk is not None:
             stored = await asyncio.to_thread(self._disk.load, self._origin + block.key, block.number)
             if stored is not None:
@@ -203,12 +203,12 @@ class CachedObjectStore:
         return content, False
 
 
-class _GaveUp(Exception):
-    """Whoever fetched the block no longer does."""
+class _FetchCancelled(Exception):
+    """The caller that fetched the block was cancelled."""
 
 
-class _Memory:
-    """Blocks in memory, those used longest ago giving way. The caller holds a lock."""
+class _MemoryBlocks:
+    """Blocks in memory; the least recently used are dropped. The caller holds a lock."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

@@ -1,7 +1,7 @@
-"""What an object store's errors mean here: one table from its words to ours.
+"""Translate the errors of obstore into Mainstem's.
 
-Messages name the object and what to do. They are made anew instead of passed on: the library's own text holds
-whole URLs, and those of some stores carry signatures.
+A message names the object and what to do. The library's own text is not passed on: it holds whole URLs, and some stores
+put signatures into them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mainstem.errors import MainstemError, NotFound, StoreRefused, StoreUnreacha
 # each part a status, S3 a code.
 _STATUS = re.compile(r"(?:status code:|\(code:) (\d{3})\b")
 _CODE = re.compile(r"(?:<Code>|\(code: )([A-Za-z][A-Za-z0-9]{0,63})[<)]")
-_METADATA_SERVICE = "169.254.169.254"  # where credentials are looked for when none were given
+_METADATA_SERVICE = "169.254.169.254"  # asked for credentials when none were given
 _CREDENTIALS = (
-    "check the credentials, in the environment or the URL's options, and that they may read and write there"
+    "check the credentials in the environment or the URL's options, and that they allow reading and writing"
 )
 _NO_ACCESS = {401, 403}
 _RETRIED = {408, 409, 425, 429}
-# What S3 says with status 400, or in the answer to a batch.
+# S3 sends these with status 400, or in the answer to a batch.
 _DENIED_CODES = {"AccessDenied", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _RETRIED_CODES = {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
 _CLOCK_CODES = {"RequestTimeTooSkewed"}
@@ -30,30 +30,30 @@ _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 
 
 def explained(error: Exception, name: str) -> MainstemError:
-    """The error to raise for one of the library, about the object or bucket called `name`."""
+    """The error to raise for an error of the library about the object or bucket `name`."""
     text = str(error)
     code = _first(_CODE, text)
     status = int(_first(_STATUS, text) or 0)
     said = " ".join(filter(None, (str(status or ""), code)))
     if code in _NO_BUCKET:
-        return StoreRefused(f"{name}: there is no such bucket: create it, or correct the URL")
+        return StoreRefused(f"{name}: the bucket does not exist: create it, or correct the URL")
     if isinstance(error, FileNotFoundError):
         return NotFound(f"no object {name}")
     if _METADATA_SERVICE in text:
-        return StoreRefused(f"{name}: no credentials were found: {_CREDENTIALS}")
+        return StoreRefused(f"{name}: no credentials found: {_CREDENTIALS}")
     if code in _CLOCK_CODES:
         return StoreRefused(
-            f"{name}: this machine's clock is too far off the store's ({said}): set it, and keep it in step by NTP"
+            f"{name}: this machine's clock differs too much from the store's ({said}): set it, and run NTP"
         )
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if refused or status in _NO_ACCESS or code in _DENIED_CODES:
-        return StoreRefused(f"{name}: access is refused ({said or 'no permission'}): {_CREDENTIALS}")
+        return StoreRefused(f"{name}: access denied ({said or 'no permission'}): {_CREDENTIALS}")
     if status >= 500 or status in _RETRIED or code in _RETRIED_CODES:
         return StoreUnreachable(
-            f"{name}: the store is not ready ({said}): it was tried several times, try later"
+            f"{name}: the store is not ready ({said}) after several attempts: try again later"
         )
     if said:
-        return StoreRefused(f"{name}: the store refuses the request ({said}): check the URL and its options")
+        return StoreRefused(f"{name}: the store rejected the request ({said}): check the URL and its options")
     reason = "no answer in time" if "TimedOut" in text or "Timeout" in text else "no connection"
     return StoreUnreachable(
         f"{name}: {reason}: check the endpoint in the URL and the network, then try again"
@@ -61,7 +61,7 @@ def explained(error: Exception, name: str) -> MainstemError:
 
 
 def out_of_range(error: Exception) -> bool:
-    """Whether the object is there but ends before the bytes asked for."""
+    """Whether the object exists but ends before the requested bytes."""
     return _first(_STATUS, str(error)) == "416"
 
 

@@ -1,4 +1,4 @@
-"""An object store that misbehaves by a seed: what tests put in front of another one."""
+"""An object store that fails at random by a seed, for tests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class FaultRates:
     """How likely each fault is, from 0 to 1."""
 
     refused: float = 0.0  # a put that stores nothing
-    lost: float = 0.0  # a put that is stored, yet its caller gets an error
-    late: float = 0.0  # a put whose caller gets an error, and that is carried out some time after
-    landing: float = 0.3  # that a read lets one of those be carried out; else only `deliver_late` does
+    lost: float = 0.0  # a put that is stored although its caller gets an error
+    late: float = 0.0  # a put whose caller gets an error, and that is stored later
+    landing: float = 0.3  # that a read stores one of those; otherwise only `deliver_late` does
     unread: float = 0.0  # a read that fails
-    turns_max: int = 4  # how many turns of the event loop a call may take
+    turns_max: int = 4  # how many iterations of the event loop a call may take
 
 
 class FaultyObjectStore:
-    """Passes calls on to another store, out of step and not always well. The same seed gives the same faults."""
+    """Passes calls on to another store, delayed and sometimes failing. The same seed gives the same faults."""
 
     def __init__(self, inner: ObjectStore, seed: int, rates: FaultRates | None = None) -> None:
         self._inner = inner
@@ -66,7 +66,7 @@ class FaultyObjectStore:
         await self._inner.delete(key)
 
     async def deliver_late(self) -> None:
-        """Carry out every put that is still under way."""
+        """Store every late put."""
         while self._late:
             await self._deliver_one()
 

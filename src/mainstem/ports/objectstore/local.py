@@ -1,7 +1,7 @@
-"""Objects as files of a local directory: whole and durable, or not there.
+"""Objects as files of a local directory: complete and durable, or absent.
 
-A key's parts are folders, so a key cannot also be a folder of other keys. Files being written stand in
-`.staging`, which no key can name.
+The parts of a key are folders, so a key cannot also be a folder of other keys. Files are written in `.staging`, which
+no key can name, and then moved.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 from mainstem.errors import DirectoryUnusable, InvalidName, NotFound
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.files import Files, OsFiles, make_directories, read_up_to, write_temporary
-from mainstem.ports.objectstore.keys import check_key
-from mainstem.ports.objectstore.port import StoredObject
+from mainstem.ports.objectstore.port import StoredObject, check_key
 
 STAGING = ".staging"
 
@@ -28,10 +27,10 @@ class LocalObjectStore:
         self._directory = directory
         self._files = files or OsFiles()
         self._numbers = itertools.count()
-        self._owner = os.urandom(8).hex()  # so that two processes never stage under one name
+        self._owner = os.urandom(8).hex()  # so that two processes never use one staging name
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
-        """Store an object durably and whole, or not at all. With `if_absent`: False if the key was taken."""
+        """Store an object durably and atomically. With `if_absent`: False if the key was taken."""
         path = self._path(key)
         buffers = [data] if isinstance(data, bytes | bytearray | memoryview) else data
         return await asyncio.to_thread(self._put, path, buffers, if_absent)
@@ -62,7 +61,9 @@ class LocalObjectStore:
         except FileExistsError:
             return False
         except DirectoryUnusable as error:
-            raise InvalidName(f"{path} cannot be both an object and a folder of other objects") from error
+            raise InvalidName(
+                f"{path} cannot be both an object and a folder of objects: choose another key"
+            ) from error
         finally:
             if self._files.exists(staged):
                 self._files.unlink(staged)
@@ -95,7 +96,7 @@ class LocalObjectStore:
         self._files.fsync_dir(path.parent)
 
     def _inside(self, folder: str) -> list[str]:
-        """Keys right inside a folder, those of folders ending in "/", by key bytes."""
+        """Keys directly in a folder, by key bytes; those of folders end in "/"."""
         directory = self._directory / folder
         if not self._files.exists(directory):
             return []
@@ -127,7 +128,7 @@ class LocalObjectStore:
 
     async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
         """Objects whose key starts with `prefix`, by key bytes."""
-        folders = [""]  # keys of folders yet to be listed, and of objects, the next one last
+        folders = [""]  # keys of folders yet to list, and of objects; the next one is last
         while folders:
             key = folders.pop()
             if key and not key.endswith("/"):

@@ -1,4 +1,4 @@
-"""Objects in memory, with faults on demand: what tests put in place of a real store."""
+"""Objects in memory, with faults on demand, for tests."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from mainstem.errors import NotFound
 from mainstem.ports.clock import Clock, SystemClock
 from mainstem.ports.commitlog.port import Buffer
-from mainstem.ports.objectstore.keys import check_key
-from mainstem.ports.objectstore.port import StoredObject
+from mainstem.ports.objectstore.port import StoredObject, check_key
 
 Hook = Callable[[str, str], Awaitable[None]]
 
@@ -21,7 +20,7 @@ class MemoryObjectStore:
         self._objects: dict[str, tuple[bytes, int]] = {}
         self._put_failures: list[tuple[Exception, bool]] = []
         self.before: Hook | None = (
-            None  # awaited with ("put", key) and so on before every call: delays, races
+            None  # awaited with ("put", key) etc. before every call, for delays and races
         )
 
     def fail_next_put(self, error: Exception) -> None:
@@ -29,11 +28,11 @@ class MemoryObjectStore:
         self._put_failures.append((error, False))
 
     def lose_next_response(self, error: Exception) -> None:
-        """The next put is stored, yet its caller gets the error."""
+        """The next put is stored, but its caller gets the error."""
         self._put_failures.append((error, True))
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
-        """Store an object whole. With `if_absent`: False if the key was taken."""
+        """Store an object atomically. With `if_absent`: False if the key was taken."""
         await self._called("put", key)
         content = bytes(data) if isinstance(data, bytes | bytearray | memoryview) else b"".join(data)
         error, stored = self._put_failures.pop(0) if self._put_failures else (None, True)

@@ -7,8 +7,8 @@
 | `gs://bucket/prefix?…`       | Google Cloud Storage                                     | `_GCS`                    |
 | `az://container/prefix?…`    | Azure Blob Storage                                       | `_AZURE`                  |
 
-Credentials come from the environment, as each vendor's own tools read it, or from the options. `shown` is the URL
-as it may be logged.
+Credentials come from the environment, as each vendor's own tools read it, or from the options. Log a URL through
+`redacted_url`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
 if TYPE_CHECKING:
-    from mainstem.ports.objectstore.retries import Retries
+    from mainstem.ports.objectstore.bucket import Retries
 
 _S3 = {
     "endpoint",
@@ -51,18 +51,20 @@ _HIDDEN = "***"
 
 
 def open_store(url: str, *, retries: Retries | None = None) -> ObjectStore:
-    """The store a URL names. Nothing is asked of it yet. Raises InvalidConfig."""
+    """The store that a URL names. Sends no request yet. Raises InvalidConfig."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
         if parts.netloc or parts.query or not parts.path:
             raise InvalidConfig(
-                f"{shown(url)!r} is no local folder: write file:///the/path, or the path alone"
+                f"{redacted_url(url)!r} is not a local folder: write file:///the/path, or just the path"
             )
         return LocalObjectStore(Path(unquote(parts.path)))
     if parts.scheme not in _OPTIONS:
-        raise InvalidConfig(f"{shown(url)!r}: an object store is one of file:, s3://, gs:// and az://")
+        raise InvalidConfig(
+            f"{redacted_url(url)!r}: the URL of an object store starts with file:, s3://, gs:// or az://"
+        )
     if not parts.netloc or "@" in parts.netloc:
-        raise InvalidConfig(f"{shown(url)!r} must name a bucket: {parts.scheme}://bucket/prefix")
+        raise InvalidConfig(f"{redacted_url(url)!r} must name a bucket: {parts.scheme}://bucket/prefix")
     options = _options(url, parts.scheme, parts.query)
     from mainstem.ports.objectstore.bucket import BucketObjectStore  # obstore takes 10 MB
 
@@ -71,15 +73,15 @@ def open_store(url: str, *, retries: Retries | None = None) -> ObjectStore:
     return BucketObjectStore(_made(parts.scheme, parts.netloc, prefix, options), name, retries=retries)
 
 
-def public(url: str) -> str:
-    """The URL without its secrets, for others to open by what they know themselves (lake/store_access.py)."""
+def public_url(url: str) -> str:
+    """The URL without secrets, for processes that have their own credentials (lake/store_access.py)."""
     parts = urlsplit(url)
     asked = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] in _OPEN_TO_ALL]
     return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(asked, safe=":/"), ""))
 
 
-def shown(url: str) -> str:
-    """The URL without its secrets."""
+def redacted_url(url: str) -> str:
+    """The URL with secrets masked, for logs and messages."""
     parts = urlsplit(url)
     asked = [
         (name, value if name in _OPEN_TO_ALL else _HIDDEN)
@@ -94,16 +96,16 @@ def _options(url: str, scheme: str, query: str) -> dict[str, Any]:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _OPTIONS[scheme]:
             known = ", ".join(sorted(_OPTIONS[scheme]))
-            raise InvalidConfig(f"{shown(url)!r}: no option {name!r}; {scheme}:// takes {known}")
+            raise InvalidConfig(f"{redacted_url(url)!r}: unknown option {name!r}; {scheme}:// takes {known}")
         if name in found or not value:
-            raise InvalidConfig(f"{shown(url)!r}: option {name!r} must be there once, with a value")
+            raise InvalidConfig(f"{redacted_url(url)!r}: option {name!r} must appear once, with a value")
         found[name] = _flag(url, name, value) if name in _FLAGS else value
     return found
 
 
 def _flag(url: str, name: str, value: str) -> bool:
     if value not in ("true", "false"):
-        raise InvalidConfig(f"{shown(url)!r}: option {name!r} is true or false")
+        raise InvalidConfig(f"{redacted_url(url)!r}: option {name!r} must be true or false")
     return value == "true"
 
 
@@ -116,10 +118,10 @@ def _made(scheme: str, bucket: str, prefix: str, options: dict[str, Any]) -> Any
         "connect_timeout": timedelta(seconds=limits.STORE_CONNECT_S),
     }
     if str(options.get("endpoint", "")).startswith("http://") or options.get("use_emulator"):
-        client["allow_http"] = True  # else the environment may still say so
+        client["allow_http"] = True  # otherwise the environment may allow it
     if scheme == "gs" and "endpoint" in options:
-        options["base_url"] = options.pop("endpoint")  # the library's word for it
-    # Requests are tried again by us, within one budget.
+        options["base_url"] = options.pop("endpoint")  # the library's name for it
+    # We retry requests ourselves, within one budget.
     return kind(
         bucket, prefix=prefix or None, client_options=client, retry_config={"max_retries": 0}, **options
     )
