@@ -124,12 +124,12 @@ def answer(error: MainstemError | Refusal) -> Response:
 
 
 async def get_config(request: Request) -> Response:
-    """What a client of the catalog needs to know, and what this one can do."""
+    """Get the configuration and the endpoints of the catalog."""
     return reply({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
 
 
 async def list_namespaces(request: Request) -> Response:
-    """The namespaces of the catalog."""
+    """List the namespaces of the catalog."""
     parent = request.text("parent") or ""
     catalog = request.broker.catalog
     if parent:
@@ -144,27 +144,27 @@ async def list_namespaces(request: Request) -> Response:
 
 
 async def create_namespace(request: Request) -> Response:
-    """Make a namespace."""
+    """Create a namespace."""
     body = request.json(_namespace_body)
     await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
     return reply({"namespace": body.namespace, "properties": body.properties})
 
 
 async def get_namespace(request: Request) -> Response:
-    """A namespace's properties."""
+    """Get the properties of a namespace."""
     namespace = request.parameters["namespace"]
     properties = request.broker.catalog.properties(namespace)
     return reply({"namespace": namespace.split(LEVELS), "properties": properties})
 
 
 async def head_namespace(request: Request) -> Response:
-    """Whether there is such a namespace."""
+    """Check whether a namespace exists."""
     request.broker.catalog.properties(request.parameters["namespace"])
     return _done()
 
 
 async def drop_namespace(request: Request) -> Response:
-    """Forget a namespace that has no tables."""
+    """Delete a namespace without tables."""
     await request.broker.catalog.drop_namespace(request.parameters["namespace"])
     return _done()
 
@@ -179,7 +179,7 @@ async def post_properties(request: Request) -> Response:
 
 
 async def list_tables(request: Request) -> Response:
-    """The tables of a namespace."""
+    """List the tables of a namespace."""
     namespace = request.parameters["namespace"]
     levels = namespace.split(LEVELS)
     tables = request.broker.catalog.tables(namespace)
@@ -188,39 +188,39 @@ async def list_tables(request: Request) -> Response:
 
 
 async def create_table(request: Request) -> Response:
-    """Make a table, or stage its making."""
+    """Create a table, or stage its creation."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
 
 
 async def register_table(request: Request) -> Response:
-    """Take a table in whose metadata is there already."""
+    """Register a table with existing metadata."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
 
 
 async def get_table(request: Request) -> Response:
-    """A table's metadata and where it is."""
+    """Get the metadata of a table and its location."""
     return _loaded(await request.broker.catalog.load(_named(request)))
 
 
 async def head_table(request: Request) -> Response:
-    """Whether there is such a table."""
+    """Check whether a table exists."""
     request.broker.catalog.table(_named(request))
     return _done()
 
 
 async def drop_table(request: Request) -> Response:
-    """Forget a table; its files go if `purgeRequested` says so."""
+    """Drop a table. With `purgeRequested`, also delete its files."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
     await request.broker.catalog.drop(_named(request), purge=purge)
     return _done()
 
 
 async def rename_table(request: Request) -> Response:
-    """Give a table another name."""
+    """Rename a table."""
     body = request.json(_rename_body)
     source = (_joined(body.source.namespace), body.source.name)
     _check_rights(request, request.broker.catalog.table(source))
@@ -230,7 +230,7 @@ async def rename_table(request: Request) -> Response:
 
 
 async def commit_table(request: Request) -> Response:
-    """Change a table, if it still is what the change was made for."""
+    """Commit changes to a table, if its requirements still hold."""
     body = request.json(_commit_body)
     name = _named(request, may_be_new=True)
     loaded = await request.broker.catalog.commit(
@@ -242,7 +242,7 @@ async def commit_table(request: Request) -> Response:
 
 
 async def commit_transaction(request: Request) -> Response:
-    """Change several tables, all or none."""
+    """Commit changes to several tables, all or none."""
     catalog: Catalog = request.broker.catalog
     changes = []
     for change in request.json(_transaction_body).table_changes:
