@@ -18,5 +18,5 @@ _body = msgspec.json.Decoder(BackupBody)
 
 
 async def post_backup(request: Request) -> Response:
-    """Back up the log. Responds when the backup, a consistent copy as of its start, is complete."""
+    """Answers when the backup is finished; what it names is a consistent copy as of the moment it began."""
     return reply(await request.broker.backups.run(request.json(_body).to))

@@ -7,7 +7,7 @@ from mainstem.doors.http.responses import Response, reply
 
 
 async def get_cluster(request: Request) -> Response:
-    """List the brokers that share the log, as this one sees them."""
+    """The brokers that share the log, as this one sees them."""
     broker = request.broker
     cluster, log = broker.cluster, broker.log
     return reply(

@@ -30,12 +30,12 @@ _files: dict[str, bytes] = {}  # by name: what was found is all there is, so no 
 
 
 async def get_page(request: Request) -> Response:
-    """Get the web console."""
+    """The console, for browsers."""
     return _answer(request, _PAGE, _ASK_AGAIN)
 
 
 async def get_asset(request: Request) -> Response:
-    """Get a file of the web console."""
+    """A file of the console."""
     name = request.parameters["file"]
     return _answer(request, name, _KEEP)
 

@@ -8,7 +8,7 @@ from mainstem.doors.http.responses import Response, reply
 
 
 async def get_consumers(request: Request) -> Response:
-    """List the groups that have read a topic, with offset and lag in each partition."""
+    """Groups that have read a topic, with their offset and lag in each partition."""
     topic = request.broker.streams.topic(request.topic)
     groups = groups_of(request)
     states = {group.name: group.state for group in groups.list(everywhere=True)}

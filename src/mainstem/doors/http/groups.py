@@ -37,7 +37,7 @@ _reset_body = msgspec.json.Decoder(ResetBody)
 
 
 async def list_groups(request: Request) -> Response:
-    """List groups with members or offsets."""
+    """Every group that has members or offsets."""
     listed = [
         _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
     ]
@@ -45,7 +45,7 @@ async def list_groups(request: Request) -> Response:
 
 
 async def get_group(request: Request) -> Response:
-    """Get the members, offsets and lag of a group."""
+    """A group's members, its offsets and its lag."""
     name = request.parameters["group"]
     groups = groups_of(request)
     groups.check_coordinator(name)
@@ -75,7 +75,7 @@ async def get_group(request: Request) -> Response:
 
 
 async def reset_group(request: Request) -> Response:
-    """Reset the offsets of a group without members."""
+    """Put a group without members elsewhere."""
     name, body = request.parameters["group"], request.json(_reset_body)
     request.require_name(body.topic)
     groups = groups_of(request)
@@ -111,7 +111,7 @@ async def reset_group(request: Request) -> Response:
 
 
 async def delete_group(request: Request) -> Response:
-    """Delete a group without members, and its offsets."""
+    """Forget a group without members, and its offsets."""
     name = request.parameters["group"]
     groups = groups_of(request)
     for topic in groups.topics_of(name):

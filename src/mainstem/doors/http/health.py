@@ -12,7 +12,7 @@ from mainstem.version import VERSION
 
 
 async def get_health(request: Request) -> Response:
-    """Check liveness; get the version and the uptime."""
+    """Whether the process answers, its version, and for how long it has been up."""
     uptime_ms = int((time.monotonic() - request.context.started) * 1000)
     healthy = reply({"status": "ok", "version": VERSION, "uptime_ms": uptime_ms})
     # The one answer with a date: by it a client can tell how far its clock is off.
@@ -20,7 +20,7 @@ async def get_health(request: Request) -> Response:
 
 
 async def get_ready(request: Request) -> Response:
-    """Check readiness: 503 while the server is stopping or cannot write."""
+    """Whether it takes requests: 503 while it is stopping or cannot write."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
     refusal = request.broker.log.refusal

@@ -21,7 +21,7 @@ _requeue_body = msgspec.json.Decoder(RequeueBody)
 
 
 async def get_leases(request: Request) -> Response:
-    """List leased and delayed jobs, with holder, deadline and delivery count."""
+    """Jobs that are leased or delayed: to whom, until when, how often handed out."""
     counts = await request.broker.queues.state(request.topic, request.partition)
     held = request.broker.queues.held(request.topic, request.partition)
     return reply(
@@ -51,7 +51,7 @@ async def get_leases(request: Request) -> Response:
 
 
 async def post_requeue(request: Request) -> Response:
-    """Return dead letters to the queue they came from."""
+    """Give dead letters back to the queue they came from."""
     body = request.json(_requeue_body)
     broker = request.broker
     topic = broker.streams.topic(request.topic)

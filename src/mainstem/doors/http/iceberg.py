@@ -124,12 +124,12 @@ def answer(error: MainstemError | Refusal) -> Response:
 
 
 async def get_config(request: Request) -> Response:
-    """Get the configuration and the endpoints of the catalog."""
+    """What a client of the catalog needs to know, and what this one can do."""
     return reply({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
 
 
 async def list_namespaces(request: Request) -> Response:
-    """List the namespaces of the catalog."""
+    """The namespaces of the catalog."""
     parent = request.text("parent") or ""
     catalog = request.broker.catalog
     if parent:
@@ -144,27 +144,27 @@ async def list_namespaces(request: Request) -> Response:
 
 
 async def create_namespace(request: Request) -> Response:
-    """Create a namespace."""
+    """Make a namespace."""
     body = request.json(_namespace_body)
     await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
     return reply({"namespace": body.namespace, "properties": body.properties})
 
 
 async def get_namespace(request: Request) -> Response:
-    """Get the properties of a namespace."""
+    """A namespace's properties."""
     namespace = request.parameters["namespace"]
     properties = request.broker.catalog.properties(namespace)
     return reply({"namespace": namespace.split(LEVELS), "properties": properties})
 
 
 async def head_namespace(request: Request) -> Response:
-    """Check whether a namespace exists."""
+    """Whether there is such a namespace."""
     request.broker.catalog.properties(request.parameters["namespace"])
     return _done()
 
 
 async def drop_namespace(request: Request) -> Response:
-    """Delete a namespace without tables."""
+    """Forget a namespace that has no tables."""
     await request.broker.catalog.drop_namespace(request.parameters["namespace"])
     return _done()
 
@@ -179,7 +179,7 @@ async def post_properties(request: Request) -> Response:
 
 
 async def list_tables(request: Request) -> Response:
-    """List the tables of a namespace."""
+    """The tables of a namespace."""
     namespace = request.parameters["namespace"]
     levels = namespace.split(LEVELS)
     tables = request.broker.catalog.tables(namespace)
@@ -188,39 +188,39 @@ async def list_tables(request: Request) -> Response:
 
 
 async def create_table(request: Request) -> Response:
-    """Create a table, or stage its creation."""
+    """Make a table, or stage its making."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
 
 
 async def register_table(request: Request) -> Response:
-    """Register a table with existing metadata."""
+    """Take a table in whose metadata is there already."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
 
 
 async def get_table(request: Request) -> Response:
-    """Get the metadata of a table and its location."""
+    """A table's metadata and where it is."""
     return _loaded(await request.broker.catalog.load(_named(request)))
 
 
 async def head_table(request: Request) -> Response:
-    """Check whether a table exists."""
+    """Whether there is such a table."""
     request.broker.catalog.table(_named(request))
     return _done()
 
 
 async def drop_table(request: Request) -> Response:
-    """Drop a table. With `purgeRequested`, also delete its files."""
+    """Forget a table; its files go if `purgeRequested` says so."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
     await request.broker.catalog.drop(_named(request), purge=purge)
     return _done()
 
 
 async def rename_table(request: Request) -> Response:
-    """Rename a table."""
+    """Give a table another name."""
     body = request.json(_rename_body)
     source = (_joined(body.source.namespace), body.source.name)
     _check_rights(request, request.broker.catalog.table(source))
@@ -230,7 +230,7 @@ async def rename_table(request: Request) -> Response:
 
 
 async def commit_table(request: Request) -> Response:
-    """Commit changes to a table, if its requirements still hold."""
+    """Change a table, if it still is what the change was made for."""
     body = request.json(_commit_body)
     name = _named(request, may_be_new=True)
     loaded = await request.broker.catalog.commit(
@@ -242,7 +242,7 @@ async def commit_table(request: Request) -> Response:
 
 
 async def commit_transaction(request: Request) -> Response:
-    """Commit changes to several tables, all or none."""
+    """Change several tables, all or none."""
     catalog: Catalog = request.broker.catalog
     changes = []
     for change in request.json(_transaction_body).table_changes:

@@ -44,36 +44,36 @@ _sources = msgspec.json.Decoder(SourcesBody)
 
 
 async def post_plan(request: Request) -> Response:
-    """Lease the tasks that are due. Publish the tasks of one stream in this order."""
+    """Take what is due, each stream's tasks under a lease. Tasks of one stream are published in this order."""
     return reply(await request.broker.lake.plan(request.json(_plan)))
 
 
 async def post_publish(request: Request) -> Response:
-    """Publish the parts of a task, which then serve their range. Idempotent."""
+    """Serve a range from the parts that a task made. To repeat it changes nothing."""
     return reply({"frontier": await request.broker.lake.publish(request.json(_publication))})
 
 
 async def post_extend(request: Request) -> Response:
-    """Extend the lease of the tasks of a stream."""
+    """Keep the tasks of a stream for longer."""
     body = request.json(_extend)
     return reply({"deadline_ms": await request.broker.lake.extend(body.stream, body.token, body.lease_ms)})
 
 
 async def post_release(request: Request) -> Response:
-    """Return the tasks of a stream."""
+    """Give the tasks of a stream back."""
     body = request.json(_release)
     await request.broker.lake.release(body.stream, body.token)
     return reply({"released": True})
 
 
 async def post_collect(request: Request) -> Response:
-    """Delete unneeded files now."""
+    """Delete what nothing needs any more, now."""
     collected = await request.broker.lake.collect()
     return reply({"wal_objects": collected.wal_objects, "files": collected.files})
 
 
 async def get_status(request: Request) -> Response:
-    """Get the conversion progress of every topic, and the leases of drivers."""
+    """How far every topic's records are made into parts, and who works on what."""
     status = request.broker.lake.status()
     problems = request.context.lake_reports.problems()
     allowed = [
@@ -86,7 +86,7 @@ async def get_status(request: Request) -> Response:
 
 
 async def post_sources(request: Request) -> Response:
-    """Get the locations of the records of a range, for direct readers. No lease protects them."""
+    """Where the records of a range are, for readers that fetch them by themselves. No lease protects it."""
     body = request.json(_sources)
     request.require_name(body.topic)
     topic = request.broker.streams.topic(body.topic)

@@ -12,6 +12,6 @@ _report = msgspec.json.Decoder(DriverReport)
 
 
 async def post_report(request: Request) -> Response:
-    """Store the report of a driver, for the status and the metrics."""
+    """Keep a driver's report, for the status and the metrics."""
     await request.context.lake_reports.hear(request.json(_report))
     return reply({"heard": True})

@@ -15,7 +15,7 @@ _DIGITS_MAX = 18
 
 
 async def get_messages(request: Request) -> Response:
-    """Search records `from` an offset on or `before` one. The default is the newest records."""
+    """Records `from` an offset on or `before` one (the newest unless given), that hold what is looked for."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)

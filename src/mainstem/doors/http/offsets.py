@@ -34,7 +34,7 @@ _positions = msgspec.json.Decoder(GroupPositionsBody)
 
 
 async def get_offsets(request: Request) -> Response:
-    """Get start and end offsets of partitions, and the offset `at` earliest, latest or a time in ms.
+    """Start and end of a topic's partitions, and the offset `at` a place: earliest, latest or a time in ms.
 
     A place in time is the first record of that time or later, null if there is none."""
     topic = request.broker.streams.topic(request.topic)
@@ -90,7 +90,7 @@ async def _place(
 
 
 async def post_group_offsets(request: Request) -> Response:
-    """Commit offsets of a group, as a consumer without group assignment does."""
+    """Store how far a group has read, as a consumer that assigns itself its partitions would."""
     group = request.parameters["group"]
     body = request.json(_positions)
     if not 1 <= len(group) <= limits.NAME_CHARS_MAX:

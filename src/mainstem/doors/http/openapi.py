@@ -89,14 +89,14 @@ _routes: list[Route] = []
 
 
 async def get_openapi(request: Request) -> Response:
-    """Get the OpenAPI description."""
+    """This description."""
     if "openapi" not in _described:
         _described["openapi"] = msgspec.json.format(msgspec.json.encode(document(_routes)))
     return Response(200, _described["openapi"], _JSON)
 
 
 async def get_docs(request: Request) -> Response:
-    """Get the documentation page."""
+    """This page."""
     if "docs" not in _described:
         _described["docs"] = page(document(_routes)).encode()
     return Response(200, _described["docs"], _HTML)

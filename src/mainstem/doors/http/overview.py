@@ -19,7 +19,7 @@ _ORDERS = get_args(SortBy)
 
 
 async def get_overview(request: Request) -> Response:
-    """Get storage by tier, the doors, and the brokers of the same log."""
+    """What the server holds in which tier, its doors, and the brokers that serve the same log."""
     context = request.context
     glance: dict[str, object] = msgspec.to_builtins(Overview(request.broker).glance())
     return reply(
@@ -45,7 +45,7 @@ def _disk(request: Request) -> dict[str, int] | None:
 
 
 async def get_topics(request: Request) -> Response:
-    """List topics whose names contain `search`, sorted, from the row `skip` on."""
+    """Topics whose names contain `search`, sorted, from the row `skip` on."""
     by = request.text("sort") or "name"
     if by not in _ORDERS:
         raise invalid(f"sort={by[:64]} is none of {', '.join(_ORDERS)}")
@@ -62,7 +62,7 @@ async def get_topics(request: Request) -> Response:
 
 
 async def get_key(request: Request) -> Response:
-    """Get the permissions of the calling key."""
+    """What the key that asks may do."""
     return reply(
         {
             "authentication": request.context.keys.required,

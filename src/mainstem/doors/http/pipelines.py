@@ -12,7 +12,7 @@ _report = msgspec.json.Decoder(PipelineReport)
 
 
 async def post_report(request: Request) -> Response:
-    """Store the report of a pipeline, for the list and the metrics."""
+    """Keep a pipeline's report, for the list and the metrics."""
     report = request.json(_report)
     for topic in report.named():
         request.require_name(topic)
@@ -21,7 +21,7 @@ async def post_report(request: Request) -> Response:
 
 
 async def list_pipelines(request: Request) -> Response:
-    """List the pipelines that reported recently: state, rows read and written, lag."""
+    """Pipelines heard of lately: their state, what they read and wrote, and how far behind they are."""
     shown = [
         pipeline
         for pipeline in request.context.pipeline_reports.pipelines()

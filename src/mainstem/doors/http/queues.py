@@ -72,7 +72,7 @@ async def post_claim(request: Request) -> Response:
 
 
 async def post_ack(request: Request) -> Response:
-    """Acknowledge jobs, which deletes them."""
+    """Jobs are done: they are gone for good."""
     body = request.json(_ack_body)
     offsets, tokens = _named(body)
     done = await request.broker.queues.ack(request.topic, body.node, offsets, tokens, request.partition)
@@ -88,7 +88,7 @@ async def post_ack(request: Request) -> Response:
 
 
 async def post_nack(request: Request) -> Response:
-    """Return jobs to the queue, at once or after a delay."""
+    """Give jobs back, to be handed out again at once or after a delay."""
     body = request.json(_nack_body)
     offsets, tokens = _named(body)
     done = await request.broker.queues.nack(
@@ -106,7 +106,7 @@ async def post_nack(request: Request) -> Response:
 
 
 async def post_extend(request: Request) -> Response:
-    """Extend the leases of jobs."""
+    """Keep jobs for longer."""
     body = request.json(_extend_body)
     offsets, tokens = _named(body)
     done = await request.broker.queues.extend(

@@ -46,7 +46,7 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 async def post_records(request: Request) -> Response:
-    """Append records, all or nothing. Creates a missing topic."""
+    """Append records, all or nothing. The topic is made if there is none."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")

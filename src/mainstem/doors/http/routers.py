@@ -30,7 +30,7 @@ _router_body = msgspec.json.Decoder(RouterBody)
 
 
 async def put_router(request: Request) -> Response:
-    """Create a router, which copies the records of one topic to another."""
+    """Copy what is written to one topic to another."""
     body = request.json(_router_body)
     request.require_name(body.source)
     request.require_name(body.dest)
@@ -66,7 +66,7 @@ def _shown(info: RouterInfo) -> dict[str, object]:
 
 
 async def get_router(request: Request) -> Response:
-    """Get the settings of a router, and the number of records it copied."""
+    """A router's settings, and how many records it copied."""
     name = request.parameters["router"]
     _require_all(request, request.broker.routers.info(name))
     info = await request.broker.routers.get(name)
@@ -86,7 +86,7 @@ def _require_all(request: Request, info: RouterInfo) -> None:
 
 
 async def list_routers(request: Request) -> Response:
-    """List routers by name."""
+    """Routers by name."""
     prefix = request.text("prefix") or ""
     source, dest = request.text("source"), request.text("dest")
     after = after_cursor(request.text("cursor"))
@@ -123,7 +123,7 @@ async def list_routers(request: Request) -> Response:
 
 
 async def delete_router(request: Request) -> Response:
-    """Delete a router. Existing copies stay."""
+    """Copy no more. What was copied stays."""
     name = request.parameters["router"]
     deleted = False
     try:

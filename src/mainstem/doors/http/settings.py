@@ -33,12 +33,12 @@ _settings_body = msgspec.json.Decoder(SettingsBody)
 
 
 async def get_settings(request: Request) -> Response:
-    """Get the partitions and settings of a topic."""
+    """A topic's partitions and settings."""
     return reply(_shown(request))
 
 
 async def patch_settings(request: Request) -> Response:
-    """Change settings by name, add partitions, or create a topic with several partitions."""
+    """Change settings by name, grow a topic, or make one of several partitions."""
     body = request.json(_settings_body)
     if body.create:
         await _create(request, body)

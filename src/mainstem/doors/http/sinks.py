@@ -56,7 +56,7 @@ _run = msgspec.json.Decoder(SinkRunBody)
 
 
 async def post_task(request: Request) -> Response:
-    """Begin one attempt at a task of a batch. Returns the producer and epoch for its record batches."""
+    """Begin one attempt at one task of a batch: the producer and epoch to write its record batches with."""
     body = request.json(_task)
     begun = await request.broker.sinks.begin(
         body.query, body.run, body.batch, body.attempt, timeout_ms=body.timeout_ms, lasting=body.lasting
@@ -65,7 +65,7 @@ async def post_task(request: Request) -> Response:
 
 
 async def post_commit(request: Request) -> Response:
-    """Commit a batch: exactly the records of these attempts, atomically."""
+    """Commit a batch: what these attempts wrote counts, all at once, and nothing else of the run."""
     body = request.json(_commit)
     attempts = [(one.attempt, one.producer, one.epoch) for one in body.attempts]
     first = await request.broker.sinks.commit(
@@ -75,21 +75,21 @@ async def post_commit(request: Request) -> Response:
 
 
 async def post_abort(request: Request) -> Response:
-    """Abort the open transactions of a run, and reject its new tasks."""
+    """Abort all that a run has open, and let no task of it begin any more."""
     body = request.json(_run)
     await request.broker.sinks.abort(body.query, body.run)
     return reply({"aborted": True})
 
 
 async def post_extend(request: Request) -> Response:
-    """Extend a run: restarts the timeout of its transactions."""
+    """Say that a run is still at work: the time its transactions may take begins anew."""
     body = request.json(_run)
     await request.broker.sinks.extend(body.query, body.run)
     return reply({"extended": True})
 
 
 async def post_batches(request: Request) -> Response:
-    """Append record batches (RecordBatch v2) unchanged. Transactional batches join their transaction."""
+    """Append record batches (RecordBatch v2) as they are; one that is transactional joins its transaction."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")

@@ -10,12 +10,12 @@ from mainstem.doors.http.responses import Response, reply
 
 
 async def get_storage(request: Request) -> Response:
-    """List log files and repacked files with their contents, and parts by generation."""
+    """Files of the log and what is in each, repacked files and what is in each, and parts by generation."""
     return _answer(request, await storage_map(request.broker, request.key.allows))
 
 
 async def get_topic_storage(request: Request) -> Response:
-    """List the files of one topic."""
+    """The same of one topic."""
     topic = request.broker.streams.topic(request.topic)
     return _answer(request, await storage_map(request.broker, request.key.allows, topic))
 

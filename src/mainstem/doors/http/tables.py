@@ -24,7 +24,7 @@ _commit = msgspec.json.Decoder(TableCommitRequest)
 
 
 async def put_table(request: Request) -> Response:
-    """Enable or disable the table of a topic; declare its columns."""
+    """Show a topic as a table, or stop doing so; declare its columns."""
     body = request.json(_table)
     status = await request.broker.topic_tables.put(
         request.topic, enabled=body.enabled, schema=body.schema, delta=body.delta
@@ -33,7 +33,7 @@ async def put_table(request: Request) -> Response:
 
 
 async def get_table(request: Request) -> Response:
-    """Get the state of the table of a topic."""
+    """Whether a topic is a table, and how far the table is."""
     topic = request.broker.streams.topic(request.topic)
     status = await request.broker.topic_tables.status(topic)
     if status.enabled and not status.problem:
@@ -43,18 +43,18 @@ async def get_table(request: Request) -> Response:
 
 
 async def delete_table(request: Request) -> Response:
-    """Disable the table of a topic. Its records stay."""
+    """Stop showing a topic as a table. Its records stay."""
     status = await request.broker.topic_tables.put(request.topic, enabled=False, schema=None, delta=None)
     return reply(_with_performance(request, status))
 
 
 async def get_works(request: Request) -> Response:
-    """List the tables of all topics with their unpublished parts. Creates tables that are due."""
+    """Every topic's tables, and what is left to publish of each. Tables that are due are made first."""
     return reply(await request.broker.topic_tables.works())
 
 
 async def post_commit(request: Request) -> Response:
-    """Publish the next metadata of a table and the parts it includes."""
+    """Publish: a table's next metadata, and which parts of its topic it shows from then on."""
     return reply(TableCommitted(await request.broker.topic_tables.commit(request.json(_commit))))
 
 

@@ -115,7 +115,7 @@ def check_dead_letter(topic: str, body: ConfigBody) -> None:
 
 
 async def put_topic(request: Request) -> Response:
-    """Create a topic, or replace its whole config."""
+    """Make a topic, or replace its whole config."""
     body = request.json(_config_body)
     check_dead_letter(request.topic, body)
     topic = request.broker.streams.get(request.topic)
@@ -163,7 +163,7 @@ def _check_compatible(topic: Topic, body: ConfigBody) -> None:
 
 
 async def get_topic(request: Request) -> Response:
-    """Get the state and config of a topic."""
+    """A topic's state and config."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
@@ -191,7 +191,7 @@ async def get_topic(request: Request) -> Response:
 
 
 async def list_topics(request: Request) -> Response:
-    """List topics by name, in pages."""
+    """All topics by name, in pages."""
     broker = request.broker
     prefix = request.text("prefix") or ""
     after = after_cursor(request.text("cursor"))

@@ -9,7 +9,7 @@ from mainstem.ledger.transactions import TransactionPhase
 
 
 async def list_transactions(request: Request) -> Response:
-    """List transactional ids, with the current or last transaction of each."""
+    """Every transactional id, and its present or last transaction."""
     now_ms = request.broker.clock.now_ms()
     shown = [
         _row(info, now_ms)
@@ -20,7 +20,7 @@ async def list_transactions(request: Request) -> Response:
 
 
 async def abort_transaction(request: Request) -> Response:
-    """Abort the open transaction of a transactional id, and fence its producer."""
+    """Abort what a transactional id has open, and fence its producer."""
     id = request.parameters["transaction"]
     for topic in request.broker.transactions.describe(id).partitions:
         request.require_name(topic)

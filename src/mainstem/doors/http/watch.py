@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def post_watch(request: Request) -> Response:
-    """Create a watch session for topics."""
+    """Begin to watch topics: makes a session whose events the stream gives."""
     body = request.json(_watch_body)
     if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
         raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
@@ -111,7 +111,7 @@ def wish(limit: int, max_batch_bytes: int, node: str | list[str] | None) -> Wish
 
 
 async def get_watch(request: Request) -> WatchStream:
-    """Stream the events of a watch session: records, tombstones, caught-up."""
+    """The event stream of a session: records as they come, tombstones, the end of what was there."""
     sse.check_accept(request)
     live = request.context.live
     session = live.sessions.find(request.parameters["wid"])

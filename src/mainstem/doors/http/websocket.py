@@ -43,7 +43,7 @@ _GOING_AWAY = 1001
 
 
 async def get_plain(request: Request) -> Response:
-    """Open a WebSocket; rejects a request without the handshake."""
+    """The same path without the handshake of a web socket."""
     raise invalid("this path speaks WebSocket: connect to it with a WebSocket handshake")
 
 
