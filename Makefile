@@ -39,6 +39,7 @@ check: setup     ## run ruff, mypy --strict and the import contracts
 	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_names.py
 
 test: check      ## run the checks, then every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
