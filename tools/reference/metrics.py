@@ -41,7 +41,7 @@ _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)  # api, version, correlation 
 
 
 @dataclass
-class Described:
+class MetricDescription:
     """A metric and its documentation."""
 
     name: str
@@ -58,12 +58,12 @@ def metrics_page(exposition: str) -> str:
     return MADE + _TEXT + table(("metric", "type", "labels", "meaning"), rows)
 
 
-def described(exposition: str) -> dict[str, Described]:
+def described(exposition: str) -> dict[str, MetricDescription]:
     """Parse a Prometheus exposition."""
-    found: dict[str, Described] = {}
+    found: dict[str, MetricDescription] = {}
     for line in exposition.splitlines():
         if match := _HELP.match(line):
-            found[match[1]] = Described(match[1], match[2])
+            found[match[1]] = MetricDescription(match[1], match[2])
         elif match := _TYPE.match(line):
             found[match[1]].kind = match[2]
         elif match := _SAMPLE.match(line):
