@@ -1,4 +1,4 @@
-"""What the site needs beyond its settings: a menu of all decisions, and links that lead out of the documents."""
+"""MkDocs hooks: the menu of decisions, and links to files outside the documentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Called by MkDocs first: the decisions go into the menu in their order."""
+    """Add the decisions to the menu, in order."""
     docs = Path(config["docs_dir"])
     decisions = sorted(docs.glob("decisions/[0-9]*.md"))
     for section in config["nav"]:
@@ -23,7 +23,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Called for each page: files beside the documents are in the repository, not in the site, so they are named."""
+    """Replace links to files outside the documentation with their paths, because the site does not contain them."""
     if page.file.src_uri.startswith("decisions/"):
-        return markdown  # one folder down, so what leads up stays within the documents
+        return markdown  # these pages are one folder down, so their `../` links stay inside the documentation
     return _OUTSIDE.sub(r"\1 (`\2`)", markdown)

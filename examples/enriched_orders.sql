@@ -1,8 +1,8 @@
--- Orders with the name of their customer, as a topic of their own.
+-- Join orders with the names of their customers and write the result to a topic.
 --
 --     mainstem pipeline run examples/enriched_orders.sql
 --
--- Customers are read as they stand when the pipeline starts; of those written twice, the last one counts.
+-- The pipeline reads customers once, when it starts. The last record of each customer wins.
 
 CREATE SOURCE orders TOPIC 'orders' SCHEMA (id long, customer string, amount double);
 

@@ -1,8 +1,8 @@
-"""What each customer buys, as features for a model: computed from a table, into the topic `features`.
+"""Compute features of each customer's purchases from a table and write them to the topic `features`.
 
     mainstem pipeline run examples/features.py --once
 
-A table remembers what it was. To compute the features that a model was trained on once more, name the snapshot:
+A table keeps its snapshots. To recompute the features that a model was trained on, name the snapshot:
 
     mainstem pipeline run examples/features.py --once --snapshot purchases=8471209301
 

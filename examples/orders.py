@@ -1,6 +1,6 @@
-"""The Python client: make a topic, write many records, read them on, and follow what is new.
+"""Use the Python client: create a topic, write many records, read them, and follow new ones.
 
-Needs a server (`mainstem serve`); MAINSTEM_URL says where if it is not the default.
+Needs a running server (`mainstem serve`). Set MAINSTEM_URL if it is not at the default address.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def main() -> None:
 
 
 def write(client: mainstem.Client, topic: str) -> None:
-    """Batches, in order, each once however often it has to be sent."""
+    """Write records in ordered batches. Retries do not duplicate a batch."""
     with client.producer(topic) as producer:
         for number in range(1, 1001):
             producer.send({"id": number, "total": number / 10}, key=f"customer-{number % 9}")
 
 
 def follow(client: mainstem.Client, topic: str) -> None:
-    """What comes from now on."""
+    """Print the next new record."""
     late = threading.Timer(0.2, client.produce, (topic, {"id": 1001, "total": 0.0}), {"key": "late"})
     late.start()
     for event in client.watch({topic: "tail"}):
         if isinstance(event, ConsumerRecord):
-            print("then came", event.value["id"])
+            print("new order:", event.value["id"])
             break
     late.join()
 

@@ -1,6 +1,6 @@
-"""A queue and its workers: jobs are leased, given back when they fail, and set aside after three attempts.
+"""Process a queue: workers lease jobs, return the ones that fail, and a job that fails three times is a dead letter.
 
-Needs a server (`mainstem serve`); MAINSTEM_URL says where if it is not the default.
+Needs a running server (`mainstem serve`). Set MAINSTEM_URL if it is not at the default address.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def main() -> None:
 
 
 def work(client: mainstem.Client, queue: str, dead: str) -> list[str]:
-    """Four threads, until a job was set aside and all others are done."""
+    """Run four threads until one job is a dead letter and all others are done."""
     sent: list[str] = []
 
     @client.worker(queue, concurrency=4)
     def send(job: Job) -> None:
         address = job.value["to"]
         if "@" not in address:
-            job.nack()  # to be tried again, by whoever comes next
+            job.nack()  # return the job, so that another worker can try it
             return
         sent.append(address)
 
     workers = threading.Thread(target=send.run)
     workers.start()
     letter = next(iter(client.read(dead, follow=True)))
-    print("set aside after three attempts:", letter.value["to"])
+    print("dead letter after three attempts:", letter.value["to"])
     while client.topic(queue).count:
-        client.page(dead, from_seq=letter.seq, wait_ms=50)  # waits, as nothing more comes
+        client.page(dead, from_seq=letter.seq, wait_ms=50)  # no more dead letters come, so this only waits
     send.stop()
     workers.join()
     return sent

@@ -1,4 +1,4 @@
-"""Clicks to sessions: visits of a user with no pause over 30 minutes, into the table `default.sessions`.
+"""Group clicks into sessions with no pause over 30 minutes and write them to the table `default.sessions`.
 
     mainstem pipeline run examples/sessions.py
 

@@ -1,12 +1,12 @@
-// Calls to the server this page came from, with the key that was given at sign-in.
+// Calls to the server of this page, with the key from the sign-in.
 
 import { createStore } from "./store";
 
-const KEY_PLACE = "mainstem.key"; // in the session storage: gone with the tab
+const KEY_PLACE = "mainstem.key"; // in session storage, which ends with the tab
 
 export class ApiError extends Error {
   constructor(
-    readonly status: number, // 0: no answer at all
+    readonly status: number, // 0: no response
     readonly code: string,
     message: string,
     readonly detail?: unknown,
@@ -15,9 +15,9 @@ export class ApiError extends Error {
   }
 }
 
-/** Whether the server answered lately. */
+/** Whether the server responded to the last request. */
 export const online = createStore(true);
-/** Whether a key has to be given before anything can be shown. */
+/** Whether the user must enter a key first. */
 export const needsKey = createStore(false);
 
 let key = sessionStorage.getItem(KEY_PLACE) ?? "";
@@ -55,7 +55,7 @@ async function call<T>(method: string, path: string, body?: string, signal?: Abo
   } catch (failure) {
     if (signal?.aborted) throw failure;
     online.set(false);
-    throw new ApiError(0, "offline", "The server does not answer.");
+    throw new ApiError(0, "offline", "The server does not respond.");
   }
   online.set(true);
   if (!response.ok) throw await refusal(response);
@@ -68,14 +68,14 @@ export async function refusal(response: Response): Promise<ApiError> {
     const { error } = (await response.json()) as { error: { code: string; message: string; detail?: unknown } };
     return new ApiError(response.status, error.code, error.message, error.detail);
   } catch {
-    return new ApiError(response.status, "unknown", `The server answered ${response.status}.`);
+    return new ApiError(response.status, "unknown", `The server returned ${response.status}.`);
   }
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => call<T>("GET", path, undefined, signal);
 export const post = <T>(path: string, body: unknown = {}, signal?: AbortSignal) =>
   call<T>("POST", path, JSON.stringify(body), signal);
-/** JSON that is sent as it stands. */
+/** JSON text that is sent unchanged. */
 export const postText = <T>(path: string, body: string) => call<T>("POST", path, body);
 export const put = <T>(path: string, body: unknown) => call<T>("PUT", path, JSON.stringify(body));
 export const patch = <T>(path: string, body: unknown) => call<T>("PATCH", path, JSON.stringify(body));

@@ -1,4 +1,4 @@
-// The frame around every screen: where one can go, whether the server answers, and who is signed in.
+// The frame of every screen: navigation, connection state and sign-in.
 
 import { useEffect } from "preact/hooks";
 import { get, hasKey, needsKey, online, signOut } from "./api";
@@ -78,7 +78,7 @@ export function App() {
             {colours === "dark" ? "Light colours" : "Dark colours"}
           </button>
           {held.authentication && hasKey() && (
-            <button type="button" class="button quiet" onClick={leave} title={`This key may ${held.scopes.join(", ")}`}>
+            <button type="button" class="button quiet" onClick={leave} title={`Scopes of this key: ${held.scopes.join(", ")}`}>
               Sign out
             </button>
           )}
@@ -87,7 +87,7 @@ export function App() {
       <main id="main" tabIndex={-1}>
         {!answers && (
           <div class="offline" role="alert">
-            The server does not answer. This page goes on by itself as soon as it does.
+            The server does not respond. This page resumes when it does.
           </div>
         )}
         {keyNeeded ? <SignIn /> : <Screen name={screen} rest={segments.slice(1)} />}
@@ -119,16 +119,16 @@ function Screen(props: { name: string; rest: string[] }) {
     default:
       return (
         <div class="empty">
-          <h2>There is no such screen</h2>
+          <h2>Page not found</h2>
           <p>
-            <a href={to("overview")}>To the overview</a>
+            <a href={to("overview")}>Go to the overview</a>
           </p>
         </div>
       );
   }
 }
 
-/** The address holds the screen, so a link within the page must not change it. */
+/** The URL contains the screen, so a link within the page must not change it. */
 function skipToMain(event: Event): void {
   event.preventDefault();
   document.getElementById("main")?.focus();

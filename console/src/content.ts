@@ -1,4 +1,4 @@
-// The bytes of a key, a value or a header, and the ways to look at them.
+// The bytes of a key, a value or a header, and how to show them.
 
 import type { Content, PlacedMessage } from "./types";
 
@@ -45,9 +45,9 @@ export function shown(content: Content, view: View): string {
   }
 }
 
-/** JSON with line breaks. Numbers stay as they were written: parsing them would round large ones. */
+/** JSON with line breaks. Numbers stay unchanged, because parsing would round large ones. */
 export function indented(text: string): string {
-  JSON.parse(text); // throws if it is none
+  JSON.parse(text); // throws for invalid JSON
   let depth = 0;
   const pad = () => "\n" + "  ".repeat(depth);
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
@@ -92,7 +92,7 @@ export function download(name: string, content: BlobPart, type: string): void {
   URL.revokeObjectURL(address);
 }
 
-/** One line of JSON a message: what is text stays text, other bytes are base64. */
+/** One line of JSON per message: UTF-8 as text, other bytes as base64. */
 export function asLines(messages: PlacedMessage[]): string {
   return messages.map((message) => JSON.stringify(message) + "\n").join("");
 }

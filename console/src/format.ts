@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them. Widths stay stable: digits are tabular in the style sheet.
+// Formats numbers, sizes and times. The style sheet uses tabular digits, so widths stay stable.
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const precise = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
@@ -54,7 +54,7 @@ export function time(ms: number | null): string {
   );
 }
 
-/** The time of day alone, if the day is today. */
+/** Omits the date for today. */
 export function clock(ms: number): string {
   const whole = time(ms);
   return whole.slice(0, 10) === time(Date.now()).slice(0, 10) ? whole.slice(11) : whole.slice(0, 19);

@@ -1,6 +1,6 @@
-// The end of a partition as it grows: a watch session of the server, read as an event stream.
+// Follows the end of a partition with a watch session of the server, read as an event stream.
 //
-// The stream is read by fetch, which can carry the key in a header; an EventSource would put it into the address.
+// Uses fetch, which can send the key in a header; an EventSource would put it into the URL.
 
 import { authorised, path, post, refusal } from "./api";
 
@@ -10,7 +10,7 @@ interface Watch {
   wid: string;
 }
 
-/** Calls `grown` whenever something was appended, and once after every (re)connection, until the signal. */
+/** Calls `grown` after every append and every (re)connection, until the signal. */
 export async function follow(
   topic: string,
   partition: number,
@@ -30,7 +30,7 @@ export async function follow(
         if (event === "record" || event === "tombstone") grown();
       });
     } catch {
-      // Whatever ended it, the next attempt tells: the caller shows that the connection is gone.
+      // The next attempt reports the error; the caller shows that the connection is lost.
     }
     if (signal.aborted) return;
     connected(false);

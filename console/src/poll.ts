@@ -1,15 +1,15 @@
-// Something that is asked for again and again while it is on the screen.
+// Polls a value while it is on the screen.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "./api";
 
 export interface Polled<T> {
-  data: T | undefined; // the last answer, kept while later ones fail, so that nothing jumps
+  data: T | undefined; // the last response, kept while later requests fail
   error: ApiError | undefined;
   reload: () => void;
 }
 
-const HIDDEN_FACTOR = 5; // a page that nobody looks at asks more seldom
+const HIDDEN_FACTOR = 5; // a hidden page polls less often
 
 export function usePoll<T>(
   ask: (signal: AbortSignal) => Promise<T>,

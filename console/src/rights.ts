@@ -1,4 +1,4 @@
-// What the key that signed in may do. The server decides; this only says so beforehand.
+// The permissions of the current key. The server enforces them; the console only shows them.
 
 import { createStore, useStore } from "./store";
 import type { KeyRights } from "./types";
@@ -11,7 +11,7 @@ export const rights = createStore<KeyRights>({
   prefixes: [],
 });
 
-/** Why an action is not to be had, in words; nothing if it is. */
+/** Why an action is unavailable; undefined if it is available. */
 export function useLacking(...needed: Scope[]): string | undefined {
   const held = useStore(rights);
   const missing = needed.filter((scope) => !held.scopes.includes(scope));

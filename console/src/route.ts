@@ -1,4 +1,4 @@
-// Which screen is shown: the part of the address after #, e.g. #/topics/orders/messages?partition=1
+// The current screen, from the part of the URL after #, e.g. #/topics/orders/messages?partition=1
 
 import { createStore, useStore } from "./store";
 
@@ -17,7 +17,7 @@ function decoded(segment: string): string {
   try {
     return decodeURIComponent(segment);
   } catch {
-    return segment; // typed by hand, and wrong: it names nothing
+    return segment; // malformed: matches no screen
   }
 }
 
@@ -26,7 +26,7 @@ addEventListener("hashchange", () => place.set(read()));
 
 export const usePlace = (): Place => useStore(place);
 
-/** The address of a screen. */
+/** The URL of a screen. */
 export function to(...segments: (string | number)[]): string {
   return "#/" + segments.map((segment) => encodeURIComponent(String(segment))).join("/");
 }

@@ -1,4 +1,4 @@
-// What the charts show: differences between what the server counted at one poll and the next.
+// The data of the charts: differences of the server's counters between two polls.
 
 import type { Overview } from "./types";
 
@@ -36,7 +36,7 @@ export let samples: Sample[] = [];
 
 export function take(overview: Overview, metrics: Metrics): void {
   const now = counted(overview, metrics);
-  // A server that was started anew counts from 0 again: nothing can be said about what lies between.
+  // A restarted server counts from 0 again, so this interval is unknown.
   if (before && now.atMs > before.atMs && now.uptimeMs >= before.uptimeMs) {
     samples = [...samples.slice(-KEPT + 1), difference(before, now)];
   }
@@ -61,7 +61,7 @@ function counted(overview: Overview, metrics: Metrics): Counted {
   };
 }
 
-/** Calls that this page makes to draw itself would otherwise show as load. */
+/** Excludes the requests of this page itself. */
 function isOurs(route: string): boolean {
   return /overview|metrics|\/v0\/key|console|^GET \/$/.test(route);
 }

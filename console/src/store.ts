@@ -1,4 +1,4 @@
-// A value that screens share, and that they are drawn again for when it changes.
+// A value that screens share. A change redraws them.
 
 import { useEffect, useState } from "preact/hooks";
 

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, unless chosen here.
+// The colour theme: the system's, unless the user chooses one.
 
 import { createStore } from "./store";
 

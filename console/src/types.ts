@@ -1,4 +1,4 @@
-// What the server answers, as far as the console reads it.
+// The server responses, as far as the console uses them.
 
 export interface Tiers {
   memory_bytes: number;
@@ -246,7 +246,7 @@ export interface LakeStatus {
 export interface PipelineOutput {
   output: string;
   target: string;
-  batch: number; // -1: none is done yet
+  batch: number; // -1: none finished yet
   batch_ms: number;
   rows_in: number;
   rows_out: number;

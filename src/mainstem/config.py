@@ -1,6 +1,6 @@
-"""Settings of a server: one table that flags, environment, file and documentation are made from.
+"""Server settings: the one table that flags, environment variables, file keys and documentation come from.
 
-A value comes from the first of: the flag, the `MAINSTEM_…` variable, the TOML file, the default.
+Precedence: the flag, the `MAINSTEM_…` variable, the TOML file, the default.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FILE_DEFAULT = "mainstem.toml"
 
 @dataclass(frozen=True, slots=True)
 class ValueKind(Generic[T]):
-    """How a value is written."""
+    """The text form of a value."""
 
     metavar: str
-    parse: Callable[[str], T]  # raises ValueError, as values.py says
-    absent: str = ""  # how no value is shown
+    parse: Callable[[str], T]  # raises ValueError, see values.py
+    absent: str = ""  # shown for a missing value
     secret: bool = False  # never shown
 
 
@@ -54,7 +54,7 @@ _ADVERTISED = ValueKind("HOST:PORT", Address.parse)
 _NAME = ValueKind("NAME", values.name)
 _FLAG = ValueKind("true|false", values.flag)
 _SECRET = ValueKind("KEYS", str, secret=True)
-_URL = ValueKind("URL", str, secret=True)  # it may hold a key
+_URL = ValueKind("URL", str, secret=True)  # may contain credentials
 _MEMBERS = ValueKind("HOST:PORT,…", str)
 _WORDS = ValueKind("WORD,…", str)
 _NAMES = ValueKind("NAME;…", str)
@@ -68,72 +68,74 @@ _KAFKA = Address("127.0.0.1", 9092)
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The table of settings: name, type, how it is written, what it means, default."""
+    """The table of settings: name, type, text form, help, default."""
 
     data_dir: Annotated[Path, _PATH, "Directory that holds the log."] = Path("data")
-    http: Annotated[Address | None, _ADDRESS, "Where the HTTP door listens (port 0: any free one)."] = _HTTP
-    text: Annotated[Address | None, _ADDRESS, "Where the text door listens (port 0: any free one)."] = _TEXT
-    kafka: Annotated[Address | None, _ADDRESS, "Where the Kafka door listens (port 0: any free one)."] = (
-        _KAFKA
-    )
+    http: Annotated[Address | None, _ADDRESS, "Address of the HTTP door (port 0: any free port)."] = _HTTP
+    text: Annotated[Address | None, _ADDRESS, "Address of the text door (port 0: any free port)."] = _TEXT
+    kafka: Annotated[Address | None, _ADDRESS, "Address of the Kafka door (port 0: any free port)."] = _KAFKA
     kafka_advertise: Annotated[
         Address | None,
         _ADVERTISED,
-        "Where Kafka clients are told to connect; by default where the door listens.",
+        "Address that Kafka clients use for this broker; none: the address of the door.",
     ] = None
     ports_file: Annotated[
-        Path | None, _PATH, "Once ready, write a JSON map from each door to its address here."
+        Path | None, _PATH, "When ready, write a JSON map from each door to its address to this file."
     ] = None
     broker_id: Annotated[
         int | None,
         _whole(0, 2**31 - 1),
-        "Number of this broker, unique among those of one log; none: 1, or what a shared log gives.",
+        "Id of this broker, unique in its cluster; none: 1, or assigned by the shared log.",
     ] = None
     log: Annotated[
         str,
         _one_of("auto", "file", "bucket", "etcd"),
-        "Where the log stands: the data directory, or a place that several brokers share; auto: by what is given.",
+        "Location of the log: file is the data directory, bucket and etcd are shared; auto: from --store and --etcd.",
     ] = "auto"
     store: Annotated[
-        str, _URL, "URL of the object store: s3://bucket/prefix, gs://…, az://… or file:///path."
+        str, _URL, "URL of the object store of a cluster: s3://bucket/prefix, gs://…, az://… or file:///path."
     ] = ""
     objects: Annotated[
         str,
         _URL,
-        "URL of an object store for a log in the data directory: its older files, and those of tables, go there.",
+        "URL of an object store for older files of a log in the data directory, and for the files of tables.",
     ] = ""
     hot_retain_bytes: Annotated[
         int,
         _size(0, 2**62),
-        "With --objects: bytes of sealed log files that the disk keeps as well; 0: not bounded so.",
+        "With --objects: maximum bytes of sealed log files to keep on disk; 0: no limit by bytes.",
     ] = limits.HOT_RETAIN_BYTES
     hot_retain_segments: Annotated[
         int,
         _whole(0, 2**31),
-        "With --objects: sealed log files that the disk keeps as well, at the most; 0: not bounded so.",
+        "With --objects: maximum number of sealed log files to keep on disk; 0: no limit by number.",
     ] = 0
-    etcd: Annotated[str, _MEMBERS, "Members of the etcd that orders a shared log, comma-separated."] = ""
+    etcd: Annotated[
+        str, _MEMBERS, "Members of the etcd cluster that orders a shared log, comma-separated."
+    ] = ""
     linger_ms: Annotated[
         int | None,
         _whole(0, 60_000),
-        "How long records wait for others to be written together; none: 100 for a log in a bucket, else 0.",
+        "How long records wait to be committed together; none: 100 for a log in a bucket, otherwise 0.",
     ] = None
-    zone: Annotated[str, _NAME, "Where this broker runs: clients that name the same zone are sent here."] = ""
+    zone: Annotated[
+        str, _NAME, "Zone of this broker: clients that set the same zone (client.rack) use it."
+    ] = ""
     http_advertise: Annotated[
         Address | None,
         _ADVERTISED,
-        "Where HTTP clients are told to connect; by default where the door listens.",
+        "Address that HTTP clients use for this broker; none: the address of the door.",
     ] = None
-    node: Annotated[str, _NAME, "Name of this broker, for people."] = "local"
+    node: Annotated[str, _NAME, "Name of this broker, for display."] = "local"
     durability: Annotated[
         str,
         _one_of("ephemeral", "memory", "disk", "fsync"),
-        "Class of topics made without one: what holds when a write is acknowledged.",
+        "Default durability class of topics: what an acknowledged write survives.",
     ] = "fsync"
     sync_every_ms: Annotated[
         int,
         _whole(0, 3_600_000),
-        "Sync topics below class fsync in the background this often; 0 leaves it to the kernel.",
+        "Interval of background syncs for topics below class fsync; 0: left to the kernel.",
     ] = 0
     segment_bytes: Annotated[
         int, _size(64 * limits.KIB, 2 * limits.GIB), "Size at which a log file is sealed."
@@ -141,61 +143,65 @@ class Config:
     checkpoint_every_bytes: Annotated[
         int,
         _size(64 * limits.KIB, 1024 * limits.GIB),
-        "Log written between two checkpoints; it bounds how long a start takes.",
+        "Bytes of log between two checkpoints; limits the replay at start.",
     ] = limits.CHECKPOINT_EVERY_BYTES
     repack: Annotated[
         str,
         _one_of("on", "off"),
-        "Whether sealed log files are copied into files in which each topic's records stand together.",
+        "Repack sealed log files into files in which the records of each partition are contiguous.",
     ] = "on"
     repack_after_objects: Annotated[
-        int, _whole(1, 2**31), "Sealed log files that wait before the oldest are repacked."
+        int, _whole(1, 2**31), "Number of waiting sealed log files at which repacking starts with the oldest."
     ] = limits.REPACK_AFTER_OBJECTS
     repack_bytes_per_s: Annotated[
-        int, _size(0, 1024 * limits.GIB), "Bytes that repacking reads in a second; 0: as fast as it goes."
+        int, _size(0, 1024 * limits.GIB), "Read rate of repacking in bytes per second; 0: unlimited."
     ] = limits.REPACK_BYTES_PER_S
-    tail_cache_bytes: Annotated[int, _size(0, 1024 * limits.GIB), "Memory for the newest records."] = (
-        limits.TAIL_CACHE_BYTES
-    )
+    tail_cache_bytes: Annotated[
+        int, _size(0, 1024 * limits.GIB), "Memory for the cache of the newest records."
+    ] = limits.TAIL_CACHE_BYTES
     text_segment_entries: Annotated[
-        int, _whole(1, 2**62), "Entries in a segment, as the text door's STATE counts them."
+        int, _whole(1, 2**62), "Entries per segment in the response to STATE of the text door."
     ] = limits.TEXT_SEGMENT_ENTRIES
-    text_connections: Annotated[int, _whole(1, 1_000_000), "Connections the text door holds at once."] = (
+    text_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the text door."] = (
         limits.TEXT_CONNECTIONS_MAX
     )
-    kafka_connections: Annotated[int, _whole(1, 1_000_000), "Connections the Kafka door holds at once."] = (
+    kafka_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the Kafka door."] = (
         limits.KAFKA_CONNECTIONS_MAX
     )
     kafka_request_bytes: Annotated[
-        int, _size(limits.KIB, 1 * limits.GIB), "Largest request the Kafka door takes."
+        int, _size(limits.KIB, 1 * limits.GIB), "Maximum size of a Kafka request."
     ] = limits.KAFKA_REQUEST_BYTES_MAX
     kafka_in_flight_requests: Annotated[
-        int, _whole(1, 1_000_000), "Unanswered requests of one Kafka connection; beyond it nothing is read."
+        int,
+        _whole(1, 1_000_000),
+        "Maximum unanswered requests of one Kafka connection; at the limit the door stops reading.",
     ] = limits.KAFKA_REQUESTS_IN_FLIGHT_MAX
-    kafka_in_flight_bytes: Annotated[int, _size(limits.KIB, 1024 * limits.GIB), "The same in bytes."] = (
-        limits.KAFKA_BYTES_IN_FLIGHT_MAX
-    )
+    kafka_in_flight_bytes: Annotated[
+        int,
+        _size(limits.KIB, 1024 * limits.GIB),
+        "Maximum bytes of unanswered requests of one Kafka connection.",
+    ] = limits.KAFKA_BYTES_IN_FLIGHT_MAX
     kafka_idle_ms: Annotated[
-        int, _whole(1, 86_400_000), "A Kafka connection on which nothing happens for this long is closed."
+        int, _whole(1, 86_400_000), "Idle time after which a Kafka connection is closed."
     ] = int(limits.KAFKA_IDLE_S * 1000)
     kafka_group_delay_ms: Annotated[
-        int, _whole(0, 60_000), "How long an empty group waits for more members before it starts."
+        int, _whole(0, 60_000), "How long an empty group waits for more members before the first rebalance."
     ] = limits.GROUP_INITIAL_DELAY_MS
-    kafka_group_members: Annotated[int, _whole(1, 1_000_000), "Members one group may have."] = (
+    kafka_group_members: Annotated[int, _whole(1, 1_000_000), "Maximum members of a group."] = (
         limits.GROUP_MEMBERS_MAX
     )
     kafka_offsets_retention_ms: Annotated[
-        int, _whole(0, 2**53), "Offsets of a group that nobody was in for this long are forgotten."
+        int, _whole(0, 2**53), "How long the offsets of a group without members are kept."
     ] = limits.OFFSETS_RETENTION_MS
     kafka_tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the Kafka door; none: no TLS."] = None
-    kafka_tls_key: Annotated[Path | None, _PATH, "Its private key, if not in the same file."] = None
+    kafka_tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None
     kafka_tls_ca: Annotated[
-        Path | None, _PATH, "Kafka clients must show a certificate of this authority."
+        Path | None, _PATH, "Certificate authority: Kafka clients must present a certificate from it."
     ] = None
     kafka_sasl: Annotated[
         str,
         _WORDS,
-        "How Kafka clients log in: plain, scram-sha-256, scram-sha-512, oauthbearer, with commas; none: not at all.",
+        "SASL mechanisms, comma-separated: plain, scram-sha-256, scram-sha-512, oauthbearer; none: no SASL.",
     ] = ""
     kafka_users: Annotated[
         str,
@@ -203,16 +209,20 @@ class Config:
         "Users of the Kafka door: name:password or name:SCRAM-SHA-256$iterations$salt$stored$server, comma-separated.",
     ] = ""
     kafka_reauthenticate_ms: Annotated[
-        int, _whole(0, 2**53), "How long a Kafka client's login lasts; 0: as long as its connection."
+        int, _whole(0, 2**53), "How long an authenticated Kafka session lasts; 0: as long as its connection."
     ] = 0
     kafka_oauth_jwks: Annotated[
-        Path | None, _PATH, "File of the keys that verify OAuth bearer tokens (JWKS), read at start."
+        Path | None, _PATH, "JWKS file with the keys that verify OAuth bearer tokens, read at start."
     ] = None
     kafka_oauth_issuer: Annotated[
-        str, _TEXT_VALUE, "Issuer (iss) that bearer tokens must name; any: every one. Required with a JWKS."
+        str,
+        _TEXT_VALUE,
+        "Required issuer (iss) of bearer tokens; any: accept every issuer. Required with a JWKS.",
     ] = ""
     kafka_oauth_audience: Annotated[
-        str, _TEXT_VALUE, "Audience (aud) that bearer tokens must name; any: every one. Required with a JWKS."
+        str,
+        _TEXT_VALUE,
+        "Required audience (aud) of bearer tokens; any: accept every audience. Required with a JWKS.",
     ] = ""
     kafka_oauth_unsecured: Annotated[bool, _FLAG, "Accept unsigned bearer tokens: for development only."] = (
         False
@@ -220,62 +230,70 @@ class Config:
     kafka_acl: Annotated[
         str,
         _one_of("auto", "on", "off"),
-        "Whether access rules decide what Kafka clients may do; auto: if clients log in or show certificates.",
+        "Enforce ACLs on the Kafka door; auto: if clients use SASL or certificates.",
     ] = "auto"
     kafka_super_users: Annotated[
-        str, _NAMES, "Kafka users that may do everything, separated by semicolons."
+        str, _NAMES, "Kafka users with all permissions, separated by semicolons."
     ] = ""
     api_keys: Annotated[
-        str, _SECRET, "Keys of the HTTP door: key[:scopes[:prefixes]], comma-separated; none: open to all."
+        str,
+        _SECRET,
+        "Keys of the HTTP door: key[:scopes[:prefixes]], comma-separated; none: no authentication.",
     ] = ""
     allow_insecure_no_auth: Annotated[
-        bool, _FLAG, "Let the HTTP door listen beyond this machine without keys."
+        bool, _FLAG, "Allow the HTTP door to listen on other addresses than loopback without keys."
     ] = False
-    probe_auth: Annotated[bool, _FLAG, "Ask for a key at health and readiness as well."] = False
+    probe_auth: Annotated[bool, _FLAG, "Require a key for health and readiness, too."] = False
     tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the HTTP door; none: no TLS."] = None
-    tls_key: Annotated[Path | None, _PATH, "Its private key, if not in the same file."] = None
-    tls_ca: Annotated[Path | None, _PATH, "Clients must show a certificate of this authority."] = None
-    max_topics: Annotated[int, _whole(0, 2**31), "Topics this server makes; 0 = unlimited."] = (
+    tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None
+    tls_ca: Annotated[
+        Path | None, _PATH, "Certificate authority: HTTP clients must present a certificate from it."
+    ] = None
+    max_topics: Annotated[int, _whole(0, 2**31), "Maximum number of topics; 0: unlimited."] = (
         limits.TOPICS_MAX
     )
-    max_routers: Annotated[int, _whole(0, 2**31), "Routers this server makes; 0 = unlimited."] = (
+    max_routers: Annotated[int, _whole(0, 2**31), "Maximum number of routers; 0: unlimited."] = (
         limits.ROUTERS_MAX
     )
-    max_watch_sessions: Annotated[int, _whole(0, 2**31), "Watch sessions held at once; 0 = unlimited."] = (
-        limits.HTTP_WATCH_SESSIONS_MAX
-    )
-    max_sse_connections: Annotated[int, _whole(0, 2**31), "Event streams open at once; 0 = unlimited."] = (
-        limits.HTTP_STREAMS_MAX
-    )
+    max_watch_sessions: Annotated[
+        int, _whole(0, 2**31), "Maximum number of watch sessions; 0: unlimited."
+    ] = limits.HTTP_WATCH_SESSIONS_MAX
+    max_sse_connections: Annotated[
+        int, _whole(0, 2**31), "Maximum number of open event streams; 0: unlimited."
+    ] = limits.HTTP_STREAMS_MAX
     max_sse_connections_per_key: Annotated[
-        int, _whole(0, 2**31), "Event streams open at once with one key; 0 = unlimited."
+        int, _whole(0, 2**31), "Maximum number of open event streams per key; 0: unlimited."
     ] = limits.HTTP_STREAMS_PER_KEY_MAX
     max_inflight_per_key: Annotated[
-        int, _whole(0, 2**31), "Requests of one key under way at once; 0 = unlimited."
+        int, _whole(0, 2**31), "Maximum number of concurrent requests per key; 0: unlimited."
     ] = limits.HTTP_INFLIGHT_PER_KEY_MAX
     max_total_bytes: Annotated[
-        int, _size(0, 2**62), "Bytes of records the server holds in all; 0 = unlimited."
+        int, _size(0, 2**62), "Maximum bytes of records in all topics; 0: unlimited."
     ] = 0
     max_body_bytes: Annotated[
-        int, _size(0, limits.HTTP_BODY_BYTES_MAX), "Largest body of a request; 0 = the most there may be."
+        int,
+        _size(0, limits.HTTP_BODY_BYTES_MAX),
+        "Maximum size of a request body; 0: the highest possible limit.",
     ] = limits.HTTP_BODY_BYTES_MAX
     lake_topics: Annotated[
         str,
         _one_of("tables", "all"),
-        "Whose records become Parquet: of tables and compacted topics, or of all.",
+        "Topics to convert to Parquet: tables and compacted topics, or all topics.",
     ] = "tables"
-    lake: Annotated[
-        bool, _FLAG, "Run the lake's driver beside the server: records become tables. Needs PySpark and Java."
-    ] = False
+    lake: Annotated[bool, _FLAG, "Run the driver of the lake with the server. Needs PySpark and Java."] = (
+        False
+    )
     traces: Annotated[
         str,
         _NAME,
-        "Exporter of OpenTelemetry that gets a span of each HTTP write, such as otlp_proto_http; none: no spans.",
+        "OpenTelemetry exporter for a span of each HTTP write, for example otlp_proto_http; none: no spans.",
     ] = ""
     log_format: Annotated[
-        str, _one_of("auto", "text", "json"), "Log lines as key=value or JSON; auto: key=value on a terminal."
+        str,
+        _one_of("auto", "text", "json"),
+        "Format of log lines: text is key=value; auto: text on a terminal, otherwise JSON.",
     ] = "auto"
-    log_level: Annotated[str, _one_of("debug", "info", "warning", "error"), "Least level to log."] = "info"
+    log_level: Annotated[str, _one_of("debug", "info", "warning", "error"), "Lowest level to log."] = "info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +312,7 @@ class Setting:
         return ENV_PREFIX + self.name.upper()
 
     def shown(self, value: object) -> str:
-        """A value as a flag or variable would be written; a secret one only shows whether it is there."""
+        """Format a value as for a flag. For a secret, show only whether it is set."""
         if self.kind.secret:
             return "(set)" if value else ""
         if isinstance(value, bool):
@@ -317,18 +335,18 @@ SETTINGS: tuple[Setting, ...] = _table()
 @dataclass(frozen=True, slots=True)
 class Resolved:
     config: Config
-    sources: Mapping[str, str]  # setting name → where its value came from
+    sources: Mapping[str, str]  # setting name → source of its value
 
 
 def resolve(flags: Mapping[str, str], environ: Mapping[str, str], file: Path | None = None) -> Resolved:
-    """Every setting from the first place that has it. `file` is the --config flag. Raises InvalidConfig."""
+    """Resolve every setting from its first source. `file` is the --config flag. Raises InvalidConfig."""
     path, table = _read_file(file, environ)
     found: dict[str, object] = {}
     sources: dict[str, str] = {}
     for row in SETTINGS:
         if row.name in flags:
             raw, source, named = flags[row.name], "flag", row.flag
-        elif environ.get(row.env):  # an empty variable is an unset one
+        elif environ.get(row.env):  # an empty variable counts as unset
             raw, source, named = environ[row.env], "environment", row.env
         elif row.name in table:
             raw, source, named = table[row.name], f"file {path}", f"{row.name} in {path}"
@@ -340,7 +358,7 @@ def resolve(flags: Mapping[str, str], environ: Mapping[str, str], file: Path | N
         except ValueError as wrong:
             raise InvalidConfig(f"{named} {wrong}") from None
         sources[row.name] = source
-    return Resolved(Config(**found), sources)  # type: ignore[arg-type]  # each value is of its row's kind
+    return Resolved(Config(**found), sources)  # type: ignore[arg-type]  # each value has the type of its row
 
 
 def _read_file(file: Path | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, str]]:

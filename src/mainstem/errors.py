@@ -8,105 +8,105 @@
     │   ├── InvalidBatch            bytes that are not a well-formed record batch
     │   │   ├── CorruptBatch        a record batch whose checksum does not match its bytes
     │   │   └── UnsupportedFormat   records in a format older than RecordBatch v2
-    │   ├── MalformedRequest        bytes that are no request of their protocol
+    │   ├── MalformedRequest        bytes that are not a valid request of the protocol
     │   ├── InvalidTransactionTimeout  a transaction timeout outside the allowed range
     │   └── TooLarge                a record, batch or request over a named limit
     │       └── OffsetMetadataTooLarge
-    ├── AccessDenied                the server knows who asks, or not, and says no
-    │   ├── Unauthorized            no key was sent, or one the server does not know
-    │   └── Forbidden               the key's scopes or prefixes do not cover this
-    ├── NotFound                    the thing named does not exist
+    ├── AccessDenied                the caller may not do this
+    │   ├── Unauthorized            the key is missing or unknown
+    │   └── Forbidden               the scopes or prefixes of the key do not cover this
+    ├── NotFound                    the named object does not exist
     │   ├── TopicNotFound
     │   ├── PartitionNotFound
     │   ├── StreamNotFound
     │   ├── GroupNotFound
-    │   ├── ShareNotFound           a share group does not read that partition
+    │   ├── ShareNotFound           the share group does not read that partition
     │   ├── RouterNotFound
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
     │   ├── TransactionNotFound
-    │   └── CredentialNotFound      a user has no password of that kind
-    ├── Rejected                    the ledger refused the command; the same on every broker
+    │   └── CredentialNotFound      the user has no credentials of that kind
+    ├── Rejected                    the ledger rejected the command; the result is the same on every broker
     │   ├── TopicExists
-    │   ├── TopicFull               the topic's cap is reached and it discards nothing
-    │   ├── TopicNotEmpty           a topic to be deleted only if empty holds records
-    │   ├── TopicIncompatible       the topic exists and cannot become what is asked for
-    │   ├── RouterCycle             copies would come back to where they were copied from
-    │   ├── NotAQueue               jobs are claimed from queues, and the topic is a log
-    │   ├── LeaseLost               a job's lease ran out, or the job is settled already
-    │   ├── RecordNotHeld           a share group's member speaks of a record that it does not have now
-    │   ├── TaskHeld                somebody else does this piece of the lake's work
-    │   ├── StalePlan               what a task made does not fit what is there by now
-    │   ├── LimitReached            a named bound of the ledger (limits.py) is reached
+    │   ├── TopicFull               the topic is at its cap and rejects new records
+    │   ├── TopicNotEmpty           a delete with the condition "if empty" found records
+    │   ├── TopicIncompatible       the topic exists and cannot change as requested
+    │   ├── RouterCycle             copies would return to their source
+    │   ├── NotAQueue               the topic is a log, and only queues have jobs
+    │   ├── LeaseLost               the lease of a job expired, or the job is already settled
+    │   ├── RecordNotHeld           the member of a share group has no lock on the record
+    │   ├── TaskHeld                another driver holds the lease of this lake task
+    │   ├── StalePlan               the result of a lake task does not match the current parts
+    │   ├── LimitReached            a named limit of the ledger (limits.py) is reached
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
-    │   ├── ProducerUnknown         a transactional id and a producer id that do not belong together
+    │   ├── ProducerUnknown         the producer id does not belong to the transactional id
     │   ├── NamespaceExists
-    │   ├── NamespaceNotEmpty       a namespace to be dropped holds tables
+    │   ├── NamespaceNotEmpty       the namespace to drop contains tables
     │   ├── TableExists
-    │   ├── TableIncompatible       a table cannot become what is declared
+    │   ├── TableIncompatible       the declared columns contradict the table
     │   ├── TableChanged            another commit to the table came first
-    │   ├── InvalidTransaction      no transaction is open, or not one that this is a part of
-    │   ├── BrokerNumberTaken       a broker without a number tried one that another has
-    │   └── BrokerFenced            this broker's membership was replaced by a newer one
-    ├── GroupRefused                a group's coordinator refused a member's or an administrator's call
-    │   ├── NotCoordinator          another broker looks after the group: find it
-    │   │   └── GroupOvertaken      another broker decided something in the group first
-    │   ├── UnknownMember           nobody of that id is in the group: join again
-    │   ├── IllegalGeneration       the member speaks of another generation than the current one
-    │   ├── RebalanceInProgress     the group is being rebalanced: join again
-    │   ├── MemberIdRequired        a new member is given its id here, and joins again with it
-    │   ├── WrongGroupKind          the group follows the other of the two group protocols
-    │   ├── InconsistentProtocol    the group has another protocol, or none that all its members know
+    │   ├── InvalidTransaction      no transaction is open, or it does not include this
+    │   ├── BrokerNumberTaken       another broker has the id that this one tried
+    │   └── BrokerFenced            a newer membership replaced this broker's
+    ├── GroupRefused                the coordinator of a group rejected a call
+    │   ├── NotCoordinator          another broker coordinates the group
+    │   │   └── GroupOvertaken      another broker changed the group first
+    │   ├── UnknownMember           the group has no member with that id: join again
+    │   ├── IllegalGeneration       the member sent a generation other than the current one
+    │   ├── RebalanceInProgress     the group is rebalancing: join again
+    │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
+    │   ├── WrongGroupKind          the group uses the other group protocol
+    │   ├── InconsistentProtocol    the group uses another protocol type, or no protocol that all members support
     │   ├── FencedInstance          another member took over the instance id
-    │   ├── UnreleasedInstance      the instance id is still held by a member that has not left
-    │   ├── FencedMemberEpoch       the member's epoch is not the one the coordinator knows: join again
-    │   ├── StaleMemberEpoch        an offset is committed or read with an older epoch than the member's
+    │   ├── UnreleasedInstance      a member that has not left still has the instance id
+    │   ├── FencedMemberEpoch       the epoch of the member is not current: join again
+    │   ├── StaleMemberEpoch        an offset commit or fetch used an old member epoch
     │   ├── UnsupportedAssignor     no server-side assignor has that name
-    │   ├── InvalidRegex            a subscription's pattern is no regular expression
-    │   ├── InvalidSessionTimeout   a session timeout outside the named bounds
-    │   ├── ShareSessionNotFound    the share session is not known, or not any more: open another
-    │   ├── InvalidShareSession     the share session is at another epoch: open another
-    │   ├── ShareSessionsFull       no more share sessions are kept: close some
-    │   ├── GroupFull               the group, or the number of groups, is at its limit
-    │   ├── GroupNotEmpty           what is asked for needs a group without members
-    │   ├── GroupSubscribed         the group still reads the topic whose offsets shall go
-    │   └── UnstableOffsets         a transaction that moves these offsets is still open
-    ├── OffsetOutOfRange            the offset is below the start or beyond the end of the stream
-    ├── RecordsLost                 damage or a crash took these records; names the exact range
-    ├── DataLost                    records were gone before a query of Spark had read them
-    ├── Unavailable                 not now: the same call may succeed later
-    │   ├── Throttled               a named bound of this server is reached
-    │   ├── Unreachable             no server answers at the URL, or not in time
-    │   ├── SparkMissing            the lake's jobs need PySpark and a Java that are not there
-    │   ├── NoSpace                 the disk is full; writes resume when space returns
-    │   ├── StoreUnreachable        the object store does not answer, or not in time
-    │   ├── OutcomeUnknown          written or not, or yet to be: no answer came
-    │   ├── Stale                   too long behind the log's tail to write: catch up first
-    │   ├── CannotListen            a door's address is taken, not ours, or not allowed
-    │   ├── ReadOnly                an fsync failed, so nothing more is written by this process
+    │   ├── InvalidRegex            the pattern of a subscription is not a valid regular expression
+    │   ├── InvalidSessionTimeout   a session timeout outside the allowed range
+    │   ├── ShareSessionNotFound    the share session is unknown or expired: open another
+    │   ├── InvalidShareSession     the share session has another epoch: open another
+    │   ├── ShareSessionsFull       the limit of share sessions is reached: close some
+    │   ├── GroupFull               the limit of members or of groups is reached
+    │   ├── GroupNotEmpty           the operation needs a group without members
+    │   ├── GroupSubscribed         the group still reads the topic whose offsets are to be deleted
+    │   └── UnstableOffsets         an open transaction includes these offsets
+    ├── OffsetOutOfRange            the offset is below the start or past the end of the stream
+    ├── RecordsLost                 damage or a crash lost these records; names the exact range
+    ├── DataLost                    records were gone before a Spark query read them
+    ├── Unavailable                 temporary: the same call may succeed later
+    │   ├── Throttled               a named limit of this server is reached
+    │   ├── Unreachable             the server at the URL does not respond in time
+    │   ├── SparkMissing            PySpark or Java, which the lake needs, is missing
+    │   ├── NoSpace                 the disk is full; writes resume when there is space
+    │   ├── StoreUnreachable        the object store does not respond in time
+    │   ├── OutcomeUnknown          no response: the write may have happened, or may still happen
+    │   ├── Stale                   too far behind the tail of the log to write: catch up first
+    │   ├── CannotListen            the address of a door is in use, not local, or not allowed
+    │   ├── ReadOnly                an fsync failed, so this process writes nothing more
     │   └── Closed                  the log is closed or closing
-    ├── ServerFault                 the server failed at the request, or is no Mainstem server
-    └── StorageError                the data directory cannot be used as it is
-        ├── DirectoryLocked         another live process owns it
+    ├── ServerFault                 the server failed, or is not a Mainstem server
+    └── StorageError                the data directory or store is unusable
+        ├── DirectoryLocked         another process has it open
         ├── DirectoryUnusable       missing permission, or not a directory
-        ├── StoreRefused            the object store refuses: credentials, bucket or address are wrong
+        ├── StoreRefused            the object store rejects access: check credentials, bucket and address
         ├── NewerVersion            written by a newer Mainstem
-        ├── BehindCheckpoint        commits that are asked for were truncated behind a checkpoint
-        ├── BackupDamaged           a backup lacks bytes, or they are not the ones that were put there
-        ├── LogDamaged              bytes are damaged beyond what copies and checksums can repair
-        │   └── SliceDamaged        stored records do not match their checksum; the offsets say which
-        ├── ObjectMissing           an object store has lost an object of the log
-        └── LedgerDiverged          replay gave a state other than the one recorded
+        ├── BehindCheckpoint        the requested commits were truncated behind a checkpoint
+        ├── BackupDamaged           bytes of the backup are missing or damaged
+        ├── LogDamaged              damage that copies and checksums cannot repair
+        │   └── SliceDamaged        stored records do not match their checksum; names the offsets
+        ├── ObjectMissing           the object store has lost an object of the log
+        └── LedgerDiverged          the replayed state differs from the recorded digest
 
-Each error says what happened and what to do. Doors map them to wire codes in one table each.
+Each error says what happened and what to do. Each door maps errors to wire codes in one table.
 """
 
 from __future__ import annotations
 
 
 class MainstemError(Exception):
-    """Root of everything Mainstem raises on purpose."""
+    """Root of all errors that Mainstem raises."""
 
 
 class InvalidInput(MainstemError):
@@ -138,7 +138,7 @@ class UnsupportedFormat(InvalidBatch):
 
 
 class MalformedRequest(InvalidInput):
-    """Bytes that are no request of their protocol: the connection that sent them is closed."""
+    """Bytes that are not a valid request of the protocol. The door closes the connection."""
 
 
 class InvalidTransactionTimeout(InvalidInput):
@@ -150,23 +150,23 @@ class TooLarge(InvalidInput):
 
 
 class OffsetMetadataTooLarge(TooLarge):
-    """The text a reader keeps with its offset is over its limit."""
+    """The metadata of a committed offset is over its limit."""
 
 
 class AccessDenied(MainstemError):
-    """The server does not let this key do this."""
+    """The caller may not do this."""
 
 
 class Unauthorized(AccessDenied):
-    """No key was sent, or one the server does not know."""
+    """The key is missing or unknown."""
 
 
 class Forbidden(AccessDenied):
-    """The key's scopes or prefixes do not cover this."""
+    """The scopes or prefixes of the key do not cover this."""
 
 
 class NotFound(MainstemError):
-    """The thing named does not exist."""
+    """The named object does not exist."""
 
 
 class TopicNotFound(NotFound):
@@ -221,7 +221,7 @@ class TableNotFound(NotFound):
 
 class TransactionNotFound(NotFound):
     def __init__(self, id: str) -> None:
-        super().__init__(f"no transactional id {id[:64]!r}: no producer has used it lately")
+        super().__init__(f"no transactional id {id[:64]!r}: no producer has used it recently")
         self.id = id
 
 
@@ -232,28 +232,28 @@ class CredentialNotFound(NotFound):
 
 
 class Rejected(MainstemError):
-    """The ledger refused the command; the answer is the same on every broker."""
+    """The ledger rejected the command; the result is the same on every broker."""
 
 
 class TopicExists(Rejected):
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} exists already")
+        super().__init__(f"topic {topic!r} already exists")
         self.topic = topic
 
 
 class TopicFull(Rejected):
-    """The topic's cap is reached and its policy is to reject."""
+    """The topic is at its cap and rejects new records."""
 
 
 class TopicNotEmpty(Rejected):
     def __init__(self, topic: str, count: int) -> None:
-        super().__init__(f"topic {topic!r} holds {count} records, and was to be deleted only if empty")
+        super().__init__(f"topic {topic!r} has {count} records and can be deleted only if it is empty")
         self.topic = topic
         self.count = count
 
 
 class TopicIncompatible(Rejected):
-    """The topic exists and cannot become what is asked for; `detail` says what differs."""
+    """The topic exists and cannot change as requested; `detail` says what differs."""
 
     def __init__(self, message: str, **detail: str) -> None:
         super().__init__(message)
@@ -261,76 +261,76 @@ class TopicIncompatible(Rejected):
 
 
 class RouterCycle(Rejected):
-    """A router that would have records come back to where they were copied from; `cycle` names the topics."""
+    """A router would copy records back to their source; `cycle` names the topics."""
 
     def __init__(self, cycle: list[str]) -> None:
-        super().__init__(f"routers would lead {' > '.join(cycle)}: allow_cycle lets them")
+        super().__init__(
+            f"the router would create the cycle {' > '.join(cycle)}: set allow_cycle to allow it"
+        )
         self.cycle = cycle
 
 
 class NotAQueue(Rejected):
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} is a log: jobs are claimed from topics of type queue")
+        super().__init__(f"topic {topic!r} is a log: only topics of type queue have jobs")
         self.topic = topic
 
 
 class LeaseLost(Rejected):
     def __init__(self, topic: str, seqs: list[int]) -> None:
         named = ", ".join(map(str, seqs[:10])) + (" …" if len(seqs) > 10 else "")
-        super().__init__(f"jobs {named} of queue {topic!r} are leased to someone else, or settled already")
+        super().__init__(f"jobs {named} of queue {topic!r} are leased to another worker, or already settled")
         self.topic = topic
         self.seqs = seqs
 
 
 class RecordNotHeld(Rejected):
     def __init__(self, group: str, offset: int) -> None:
-        super().__init__(
-            f"the member has no lock on the record at {offset} for group {group!r}, or not any more"
-        )
+        super().__init__(f"the member has no lock on the record at offset {offset} of group {group!r}")
         self.offset = offset
 
 
 class TaskHeld(Rejected):
     def __init__(self, task: str, holder: str, deadline_ms: int) -> None:
-        super().__init__(f"{holder!r} holds the task {task!r}, for now until {deadline_ms}")
+        super().__init__(f"{holder!r} holds the lease of task {task!r} until {deadline_ms} ms")
         self.task = task
         self.holder = holder
         self.deadline_ms = deadline_ms
 
 
 class StalePlan(Rejected):
-    """What a task made does not fit what is there by now: its files are dropped, and the work is planned anew."""
+    """The result of a task does not match the current parts. Its files are dropped, and the work is planned again."""
 
 
 class NamespaceExists(Rejected):
     def __init__(self, namespace: str) -> None:
-        super().__init__(f"namespace {namespace[:64]!r} exists already")
+        super().__init__(f"namespace {namespace[:64]!r} already exists")
         self.namespace = namespace
 
 
 class NamespaceNotEmpty(Rejected):
     def __init__(self, namespace: str) -> None:
-        super().__init__(f"namespace {namespace[:64]!r} holds tables: drop them first")
+        super().__init__(f"namespace {namespace[:64]!r} contains tables: drop them first")
         self.namespace = namespace
 
 
 class TableExists(Rejected):
     def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(f"namespace {namespace[:64]!r} has a table {name[:64]!r} already")
+        super().__init__(f"table {name[:64]!r} already exists in namespace {namespace[:64]!r}")
         self.namespace = namespace
         self.name = name
 
 
 class TableIncompatible(Rejected):
-    """A declaration of columns that contradicts the one there is; the message says where."""
+    """The declared columns contradict the existing ones; the message says where."""
 
 
 class TableChanged(Rejected):
-    """Another commit to the table came first: load it again, and see what is left to do."""
+    """Another commit to the table came first: reload the table and check what is left to do."""
 
 
 class LimitReached(Rejected):
-    """A named bound of the ledger is reached; the message says which and what helps."""
+    """A named limit of the ledger is reached; the message says which one and what to do."""
 
 
 class OutOfOrderSequence(Rejected):
@@ -342,34 +342,34 @@ class ProducerFenced(Rejected):
 
 
 class ProducerUnknown(Rejected):
-    """A transactional id and a producer id that do not belong together."""
+    """The producer id does not belong to the transactional id."""
 
 
 class InvalidTransaction(Rejected):
-    """No transaction is open, or not one that this is a part of."""
+    """No transaction is open, or it does not include this."""
 
 
 class BrokerNumberTaken(Rejected):
     def __init__(self, broker: int) -> None:
-        super().__init__(f"broker number {broker} is taken: try another")
+        super().__init__(f"broker id {broker} is in use: choose another")
 
 
 class BrokerFenced(Rejected):
-    """This broker's membership was replaced by a newer one."""
+    """A newer membership replaced this broker's."""
 
 
 class GroupRefused(MainstemError):
-    """A group's coordinator refused a member's or an administrator's call."""
+    """The coordinator of a group rejected a call of a member or an administrator."""
 
 
 class NotCoordinator(GroupRefused):
     def __init__(self, group: str) -> None:
-        super().__init__(f"another broker looks after group {group!r}: find the coordinator again")
+        super().__init__(f"another broker coordinates group {group!r}: look up the coordinator again")
         self.group = group
 
 
 class GroupOvertaken(NotCoordinator):
-    """Another broker decided something in the group first. What it decided counts."""
+    """Another broker changed the group first, and its change is valid."""
 
 
 class UnknownMember(GroupRefused):
@@ -384,11 +384,11 @@ class IllegalGeneration(GroupRefused):
 
 class RebalanceInProgress(GroupRefused):
     def __init__(self, group: str) -> None:
-        super().__init__(f"group {group!r} is being rebalanced: join it again")
+        super().__init__(f"group {group!r} is rebalancing: join it again")
 
 
 class MemberIdRequired(GroupRefused):
-    """A new member is given its id here, and joins again with it."""
+    """Assigns an id to a new member, which joins again with it."""
 
     def __init__(self, member: str) -> None:
         super().__init__(f"join again as member {member!r}")
@@ -396,11 +396,11 @@ class MemberIdRequired(GroupRefused):
 
 
 class WrongGroupKind(GroupRefused):
-    """The group follows the other of the two group protocols."""
+    """The group uses the other group protocol."""
 
 
 class InconsistentProtocol(GroupRefused):
-    """The group has another protocol, or none that all its members know."""
+    """The group uses another protocol type, or no protocol that all members support."""
 
 
 class FencedInstance(GroupRefused):
@@ -410,15 +410,15 @@ class FencedInstance(GroupRefused):
 
 class UnreleasedInstance(GroupRefused):
     def __init__(self, group: str, instance: str) -> None:
-        super().__init__(f"a member of group {group!r} still holds the instance id {instance!r}")
+        super().__init__(f"another member of group {group!r} still has the instance id {instance!r}")
 
 
 class FencedMemberEpoch(GroupRefused):
-    """The member's epoch is not the one the coordinator knows: join again with epoch 0."""
+    """The epoch of the member is not current: join again with epoch 0."""
 
 
 class StaleMemberEpoch(GroupRefused):
-    """An offset is committed or read with an older epoch than the member's."""
+    """An offset commit or fetch used an old member epoch."""
 
 
 class UnsupportedAssignor(GroupRefused):
@@ -426,27 +426,27 @@ class UnsupportedAssignor(GroupRefused):
 
 
 class InvalidRegex(GroupRefused):
-    """A subscription's pattern is no regular expression (RE2 syntax)."""
+    """The pattern of a subscription is not a valid regular expression (RE2 syntax)."""
 
 
 class InvalidSessionTimeout(GroupRefused):
-    """A session timeout outside the named bounds."""
+    """A session timeout outside the allowed range."""
 
 
 class ShareSessionNotFound(GroupRefused):
-    """The share session is not known, or not any more: open another."""
+    """The share session is unknown or expired: open another."""
 
 
 class InvalidShareSession(GroupRefused):
-    """The share session is at another epoch than the request: open another."""
+    """The share session has another epoch than the request: open another."""
 
 
 class ShareSessionsFull(GroupRefused):
-    """As many share sessions are kept as there may be: close some."""
+    """The limit of share sessions is reached: close some."""
 
 
 class GroupFull(GroupRefused):
-    """The group, or the number of groups, is at its limit."""
+    """The limit of members or of groups is reached."""
 
 
 class GroupNotEmpty(GroupRefused):
@@ -457,12 +457,14 @@ class GroupNotEmpty(GroupRefused):
 
 class GroupSubscribed(GroupRefused):
     def __init__(self, group: str, topic: str) -> None:
-        super().__init__(f"group {group!r} reads topic {topic!r}: its offsets stay while it does")
+        super().__init__(
+            f"group {group!r} still reads topic {topic!r}: stop its members before you delete the offsets"
+        )
 
 
 class UnstableOffsets(GroupRefused):
     def __init__(self, group: str) -> None:
-        super().__init__(f"a transaction that moves offsets of group {group!r} is open: ask again")
+        super().__init__(f"an open transaction includes offsets of group {group!r}: retry")
 
 
 class OffsetOutOfRange(MainstemError):
@@ -474,7 +476,7 @@ class OffsetOutOfRange(MainstemError):
 
 
 class RecordsLost(MainstemError):
-    """Records at offsets [start, end) are gone; reading may go on at `end`."""
+    """The records at offsets [start, end) are lost; reading can continue at `end`."""
 
     def __init__(self, start: int, end: int, reason: str) -> None:
         super().__init__(f"records at offsets [{start}, {end}) are lost ({reason}); continue at {end}")
@@ -484,22 +486,22 @@ class RecordsLost(MainstemError):
 
 
 class DataLost(MainstemError):
-    """Records of a partition are gone, and the query that was to read them is to fail for it."""
+    """Records of a partition are gone, and the Spark query that needs them fails."""
 
     def __init__(self, topic: str, partition: int, start: int, end: int | None, reason: str) -> None:
         offsets = f"offsets [{start}, {end})" if end is not None else f"offsets from {start} on"
         super().__init__(
             f"{offsets} of topic {topic!r}, partition {partition}, are gone ({reason}). Set the option "
-            "failOnDataLoss to false to go on without them"
+            "failOnDataLoss to false to continue without them"
         )
 
 
 class Unavailable(MainstemError):
-    """Not now: the same call may succeed later."""
+    """Temporary: the same call may succeed later."""
 
 
 class Throttled(Unavailable):
-    """A named bound of this server is reached."""
+    """A named limit of this server is reached."""
 
     def __init__(self, limit: str, bound: int, message: str) -> None:
         super().__init__(message)
@@ -508,40 +510,40 @@ class Throttled(Unavailable):
 
 
 class Unreachable(Unavailable):
-    """No server answers at the URL, or not in time. What was asked may have been done all the same."""
+    """The server at the URL does not respond in time. The request may have been executed."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"no answer from {url}: {reason}")
+        super().__init__(f"no response from {url}: {reason}")
         self.url = url
         self.reason = reason
 
 
 class SparkMissing(Unavailable):
-    """The lake's jobs need PySpark and Java 17 or newer; the message says which is missing and what helps."""
+    """The lake needs PySpark and Java 17 or newer; the message says which one is missing and what to do."""
 
 
 class NoSpace(Unavailable):
-    """The disk is full; writes resume when space returns."""
+    """The disk is full; writes resume when there is space."""
 
 
 class StoreUnreachable(Unavailable):
-    """The object store does not answer, or not in time. What was asked for may have happened all the same."""
+    """The object store does not respond in time. The request may have been executed."""
 
 
 class OutcomeUnknown(Unavailable):
-    """The store was asked and no answer came: it may have been done, or be done yet. To repeat it may do it twice."""
+    """The store did not respond: the write may have happened, or may still happen. A retry may write twice."""
 
 
 class Stale(Unavailable):
-    """Too long behind the log's tail to write: catch up, and take a new epoch, first."""
+    """Too far behind the tail of the log to write: catch up and take a new epoch first."""
 
 
 class CannotListen(Unavailable):
-    """A door's address is taken, not this machine's, or not allowed."""
+    """The address of a door is in use, not local, or not allowed."""
 
 
 class ReadOnly(Unavailable):
-    """An fsync failed, so this process writes nothing more; restart it once the disk is sound."""
+    """An fsync failed, so this process writes nothing more. Check the disk, then restart."""
 
 
 class Closed(Unavailable):
@@ -549,15 +551,15 @@ class Closed(Unavailable):
 
 
 class ServerFault(MainstemError):
-    """The server failed at the request, or what answers at the URL is no Mainstem server."""
+    """The server failed, or the URL does not lead to a Mainstem server."""
 
 
 class StorageError(MainstemError):
-    """The data directory cannot be used as it is."""
+    """The data directory or store is unusable."""
 
 
 class DirectoryLocked(StorageError):
-    """Another live process owns the directory."""
+    """Another process has the directory open."""
 
 
 class DirectoryUnusable(StorageError):
@@ -565,7 +567,7 @@ class DirectoryUnusable(StorageError):
 
 
 class StoreRefused(StorageError):
-    """The object store refuses: credentials, bucket or address are wrong."""
+    """The object store rejects access: check credentials, bucket and address."""
 
 
 class NewerVersion(StorageError):
@@ -573,15 +575,15 @@ class NewerVersion(StorageError):
 
 
 class BehindCheckpoint(StorageError):
-    """The commits asked for were truncated: load the newest checkpoint and go on from there."""
+    """The requested commits were truncated: load the newest checkpoint and continue from there."""
 
 
 class BackupDamaged(StorageError):
-    """A backup lacks bytes, or they are not the ones that were put there: use another one."""
+    """Bytes of the backup are missing or damaged: use another backup."""
 
 
 class LogDamaged(StorageError):
-    """Damage beyond what copies and checksums can repair."""
+    """Damage that copies and checksums cannot repair."""
 
 
 class SliceDamaged(LogDamaged):
@@ -594,30 +596,30 @@ class SliceDamaged(LogDamaged):
 
 
 class ObjectMissing(StorageError):
-    """An object store no longer has what was put there: restore it from the store's versions, or another copy."""
+    """The object store has lost an object: restore it from the store's versions or another copy."""
 
 
 class LedgerDiverged(StorageError):
-    """Replay gave a state other than the one the log recorded."""
+    """The replayed state differs from the digest in the log."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
             f"{message}. Run `mainstem check --explain-divergence` to see what differs and `mainstem repair` to "
-            "write the checkpoint again from the log"
+            "rewrite the checkpoint from the log"
         )
 
 
 class InvariantBroken(AssertionError):
-    """A bug in Mainstem, not a condition to handle: something that must hold does not."""
+    """A bug in Mainstem, not a condition to handle: an invariant does not hold."""
 
 
 def invariant(condition: object, why: str) -> None:
-    """State what must hold. Unlike `assert`, it stays under `python -O`."""
+    """Check an invariant. Unlike `assert`, this also runs under `python -O`."""
     if not condition:
         raise InvariantBroken(why)
 
 
 def described(error: Exception) -> str:
-    """The message, after the exception's type unless the message is ours or the operating system's."""
+    """Return the message, prefixed with the type unless it is a Mainstem or operating system error."""
     text = str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"
     return text.encode(errors="backslashreplace").decode()  # neither JSON nor Arrow takes lone surrogates

@@ -131,7 +131,7 @@ def test_a_topic_without_records_cannot_be_read(online: Shell, at: tuple[str, st
     outcome = online("bench", "consume", *at, "-t", "absent")
     assert (outcome.code, outcome.err) == (
         1,
-        "error: topic 'absent': the broker answers UNKNOWN_TOPIC_OR_PARTITION\n",
+        "error: topic 'absent': the broker returned UNKNOWN_TOPIC_OR_PARTITION\n",
     )
 
 
@@ -140,7 +140,7 @@ def test_a_refused_batch_is_named(online: Shell, at: tuple[str, str]) -> None:
     outcome = online("bench", "produce", *at, "-t", "small", "-n", "1000")
     assert outcome.code == 1
     assert outcome.err == (
-        "error: partition 0: the broker answers MESSAGE_TOO_LARGE: try a smaller --record-size or --batch-size\n"
+        "error: partition 0: the broker returned MESSAGE_TOO_LARGE: try a smaller --record-size or --batch-size\n"
     )
 
 
@@ -159,7 +159,7 @@ def test_nobody_listens(plain: Shell, command: str) -> None:
 
 def test_a_server_that_never_answers(plain: Shell, silent: str) -> None:
     outcome = plain("bench", "produce", "-b", silent, "--timeout", "0.2")
-    assert (outcome.code, outcome.err) == (1, f"error: {silent} did not answer within 0.2 s\n")
+    assert (outcome.code, outcome.err) == (1, f"error: {silent} did not respond within 0.2 s\n")
 
 
 def test_a_server_that_hangs_up(plain: Shell) -> None:
@@ -169,7 +169,7 @@ def test_a_server_that_hangs_up(plain: Shell) -> None:
         outcome = plain("bench", "latency", "-b", f"127.0.0.1:{listening.getsockname()[1]}")
         hanging_up.join()
     assert outcome.code == 1
-    assert "closed the connection; this command speaks Kafka without TLS and login" in outcome.err
+    assert "closed the connection; this command supports neither TLS nor authentication" in outcome.err
 
 
 def test_an_address_needs_a_port(plain: Shell) -> None:

@@ -134,7 +134,7 @@ def test_no_log_is_an_error(shell: Shell, tmp_path: Path) -> None:
     empty = shell("check")
     for outcome in (missing, empty):
         assert outcome.code == 1
-        assert outcome.err == "error: there is no log at data: name its directory with --data-dir\n"
+        assert outcome.err == "error: no log at data: set --data-dir to its directory\n"
 
 
 def _with_a_wrong_digest(stored: StoredLog) -> None:
@@ -171,4 +171,4 @@ def test_a_repair_asks_first_and_needs_a_log(shell: Shell, stored: StoredLog, tm
     assert stored.digest() == before
     outcome = shell("repair", "--yes", "--data-dir", str(tmp_path / "nothing"))
     assert outcome.code == 1
-    assert "there is no log" in outcome.err
+    assert "no log at" in outcome.err

@@ -43,11 +43,11 @@ def test_brokers_that_agree_are_sound() -> None:
 @pytest.mark.parametrize(
     ("answer", "level", "said"),
     [
-        (Unreachable("http://h:1", "refused"), "problem", "does not answer"),
+        (Unreachable("http://h:1", "refused"), "problem", "does not respond"),
         (view(2, cluster="other"), "problem", "another log"),
         (view(2, refusal="full"), "problem", "full"),
         (view(2, clock_off_ms=-900), "problem", "-900 ms"),
-        (view(2, brokers=[]), "note", "other brokers"),
+        (view(2, brokers=[]), "note", "different list of brokers"),
         (view(1, position=10_000), "ok", "10000"),
     ],
 )

@@ -34,7 +34,7 @@ def test_all_is_well_beside_a_running_server(online: Shell, broker: ThrowAwayBro
     assert outcome.json["sound"], outcome.text
     assert outcome.code == 0
     assert _about(outcome, "server")[0][1].startswith(f"{broker.url} runs version")
-    assert _about(outcome, "clock") == [("ok", "this clock and the server's agree: ")]
+    assert _about(outcome, "clock") == [("ok", "this clock matches the server's: ")]
     lines = online("doctor", *_FREE).text.splitlines()
     assert any(line.startswith("  ok       disk: ") for line in lines)
 
@@ -54,15 +54,18 @@ def test_a_port_that_is_taken_names_who_has_it(plain: Shell) -> None:
         outcome = plain("doctor", "--http", "127.0.0.1:0", "--text", address, "--kafka", "off", "--json")
     [(level, text)] = _about(outcome, "text door")
     assert level == "problem"
-    assert f"{address} is taken by process {os.getpid()} (" in text
-    assert "give another address with --text HOST:PORT" in text
+    assert f"{address} is in use by process {os.getpid()} (" in text
+    assert "set another address with --text HOST:PORT" in text
     assert outcome.code == 1
-    assert _about(outcome, "kafka door") == [("note", "it is off: ")]
+    assert _about(outcome, "kafka door") == [("note", "disabled: ")]
 
 
 def test_an_advertised_address_nobody_can_use(plain: Shell, broker: ThrowAwayBroker) -> None:
     served = ["--http", "off", "--text", "off", "--kafka", broker.bootstrap_servers]
-    for wrong, said in (("no-such-host.invalid:1", "cannot be resolved"), (_CLOSED, "nobody answers")):
+    for wrong, said in (
+        ("no-such-host.invalid:1", "cannot be resolved"),
+        (_CLOSED, f"{_CLOSED} does not respond"),
+    ):
         [(level, text)] = _about(
             plain("doctor", *served, "--kafka-advertise", wrong, "--json"), "advertised address"
         )
@@ -81,14 +84,14 @@ def test_a_door_that_listens_everywhere_sends_clients_to_this_machines_name(
     assert "--kafka-advertise" in text
     monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
     [(level, text)] = _about(plain("doctor", *everywhere, "--json"), "advertised address")
-    assert (level, "nobody answers at localhost:9" in text) == ("note", True)
+    assert (level, "localhost:9 does not respond" in text) == ("note", True)
 
 
 def test_directories_that_cannot_be_used(plain: Shell, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     outcome = plain("doctor", *_FREE, "--data-dir", "file", "--json")
     assert _about(outcome, "data directory") == [
-        ("problem", "file is no directory: choose another with --data-dir")
+        ("problem", "file is not a directory: set another --data-dir")
     ]
     missing = plain("doctor", *_FREE, "--data-dir", "missing", "--json")
     assert _about(missing, "data directory")[0][0] == "note"
@@ -101,7 +104,7 @@ def test_a_directory_in_use_names_its_owner(plain: Shell, tmp_path: Path) -> Non
         outcome = plain("doctor", *_FREE, "--json")
     assert _about(outcome, "data directory") == [("ok", f"data is in use by process {os.getpid()}: ")]
     outcome = plain("doctor", *_FREE, "--json")
-    assert _about(outcome, "data directory") == [("ok", "data can be used, and nobody has it open: ")]
+    assert _about(outcome, "data directory") == [("ok", "data is usable, and no process has it open: ")]
 
 
 def test_a_disk_that_is_nearly_full(plain: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +112,7 @@ def test_a_disk_that_is_nearly_full(plain: Shell, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(total=1 << 40, free=1 << 30))
     outcome = plain("doctor", *_FREE, "--json")
     [(level, text)] = _about(outcome, "disk")
-    assert (outcome.code, level, "make room" in text) == (1, "problem", True)
+    assert (outcome.code, level, "free some space" in text) == (1, "problem", True)
 
 
 def test_a_clock_that_is_off_and_another_version(
@@ -125,7 +128,7 @@ def test_a_clock_that_is_off_and_another_version(
     assert told is not None
     assert int(told[1]) == pytest.approx(3600, abs=60)  # as long as the answer may take
     [(level, text)] = _about(outcome, "server")
-    assert (level, "this is version 99.0" in text) == ("problem", True)
+    assert (level, "this command is version 99.0" in text) == ("problem", True)
 
 
 def test_java_is_only_a_note(plain: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ def test_no_server_is_one_clear_sentence_at_once(plain: Shell, arguments: list[s
         f"error: no server at http://{_CLOSED}: start one with `mainstem serve`, or "
     )
     offline = arguments[0] in ("topic", "produce", "consume")
-    assert ("pass --data-dir to open a directory that no server has open" in outcome.err) == offline
+    assert ("use --data-dir to open a directory that no server has open" in outcome.err) == offline
     assert outcome.err.count("\n") == 1
 
 
@@ -174,7 +177,7 @@ def test_the_flag_wins_over_the_variable(online: Shell, broker: ThrowAwayBroker)
     online("topic", "create", "t")
     assert online("topic", "list", "--json", "--url", broker.url + "/").json[0]["name"] == "t"
     both = online("topic", "list", "--url", broker.url, "--data-dir", "data")
-    assert (both.code, "exclude each other" in both.err) == (2, True)
+    assert (both.code, "mutually exclusive" in both.err) == (2, True)
 
 
 def test_a_key_the_server_does_not_know(plain: Shell) -> None:

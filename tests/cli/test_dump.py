@@ -182,8 +182,8 @@ def test_a_damaged_checkpoint_is_shown_as_such(shell: Shell, stored: StoredLog) 
     (path,) = stored.checkpoints
     stored.flip(path, 100)
     _, damage = lines(shell("dump", "--json", str(path)))
-    assert (damage["kind"], damage["what"]) == ("damage", "it does not match its checksum")
-    assert "DAMAGED: it does not match its checksum" in shell("dump", str(path)).text
+    assert (damage["kind"], damage["what"]) == ("damage", "the file does not match its checksum")
+    assert "DAMAGED: the file does not match its checksum" in shell("dump", str(path)).text
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def repacked(tmp_path: Path) -> Path:
 def test_a_repacked_file_shows_streams_offsets_and_records(shell: Shell, repacked: Path) -> None:
     text = shell("dump", str(repacked)).text
     assert "repacked file" in text
-    assert "for segments 0 to " in text
+    assert "replaces segments 0 to " in text
     assert "first copy whole, second copy whole" in text
     items = lines(shell("dump", "--json", "--records", str(repacked)))
     extents = of_kind(items, "extent")
@@ -233,7 +233,7 @@ def test_damage_in_a_repacked_file_is_shown(shell: Shell, repacked: Path) -> Non
     assert "first copy DAMAGED, second copy whole" in text
     assert "DAMAGED" in next(line for line in text.splitlines() if "offsets 0-" in line)
     repacked.write_bytes(_flipped(whole, index["start"] + 20, index["end"] - 20))
-    assert "neither copy of its index is whole" in shell("dump", str(repacked)).text
+    assert "both copies of its index are damaged" in shell("dump", str(repacked)).text
     for cut in (0, 8, 63, 64, 100, len(whole) - 1):
         repacked.write_bytes(whole[:cut])
         assert shell("dump", str(repacked)).code == (1 if cut < 8 else 0)
@@ -249,7 +249,7 @@ def _flipped(data: bytes, *places: int) -> bytes:
 def test_other_files_are_refused(shell: Shell, stored: StoredLog) -> None:
     outcome = shell("dump", str(stored.directory / "FORMAT"))
     assert outcome.code == 1
-    assert "neither a log file (.wal) nor a checkpoint (.ckpt)" in outcome.err
+    assert "is not a log file (.wal), a checkpoint (.ckpt) or a repacked file" in outcome.err
     assert shell("dump", "nowhere.wal").code == 2
     assert shell("dump", "--from", "3", str(stored.checkpoints[0])).code == 2
 

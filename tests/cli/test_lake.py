@@ -67,7 +67,7 @@ def test_a_server_that_is_away_is_one_line_and_exit_code_1(
     monkeypatch.setattr("mainstem.cli.lake.ANSWER_S", 0.2)
     outcome = plain("lake", "status", "--url", "http://127.0.0.1:9")
     assert outcome.code == 1
-    assert outcome.err.startswith("error: no answer from http://127.0.0.1:9")
+    assert outcome.err.startswith("error: no response from http://127.0.0.1:9")
     assert outcome.err.count("\n") == 1
 
 

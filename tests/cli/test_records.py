@@ -49,7 +49,10 @@ def test_keys_by_delimiter_or_for_all(either: Shell, topic: str) -> None:
     assert either("consume", topic, "-f", r"%k|%s\n").out == b"a|1\nb|2: 3\n|4\nall|5\n"
     wrong = either("produce", topic, "-K", ":", stdin=b"x:1\ny\nz:3\n")
     assert wrong.code == 1
-    assert wrong.err == "error: line 2: no key delimiter ':' in it; the 1 records before it are appended\n"
+    assert (
+        wrong.err
+        == "error: line 2: the key delimiter ':' is missing; the 1 records before it were appended\n"
+    )
     assert either("consume", topic, "-o", "4", "-f", "%s").out == b"1"
 
 

@@ -46,7 +46,7 @@ def test_the_list_takes_a_prefix_and_may_be_empty(either: Shell) -> None:
 def test_a_topic_that_exists_is_an_error_unless_told_otherwise(either: Shell) -> None:
     assert either("topic", "create", "t").code == 0
     again = either("topic", "create", "t")
-    assert (again.code, again.err) == (1, "error: topic 't' exists already\n")
+    assert (again.code, again.err) == (1, "error: topic 't' already exists\n")
     assert either("topic", "create", "t", "--if-not-exists").code == 0
 
 

@@ -42,7 +42,7 @@ def test_a_newcomer_produces_sees_it_live_asks_the_table_kills_the_server_and_no
     by_curl, by_kcat = commands.all_inner_texts()
     typed(by_curl, "curl")
     view.goto(f"{server.url}/#/topics/hello/messages")
-    view.get_by_label("Begin with").select_option("live")
+    view.get_by_label("Start at").select_option("live")
     expect(view.get_by_text("● live")).to_be_visible()
     if shutil.which("kcat"):
         typed(by_kcat, "echo 'hello from kafka' | kcat")
@@ -52,7 +52,7 @@ def test_a_newcomer_produces_sees_it_live_asks_the_table_kills_the_server_and_no
     expect(view.locator("tbody tr").first).to_contain_text("hello from kafka")
 
     view.get_by_role("link", name="Table", exact=True).click()
-    view.get_by_role("button", name="Show as a table").click()
+    view.get_by_role("button", name="Publish as a table").click()
     expect(view.get_by_text("No snapshot yet")).to_be_visible()
     lake_pass(server.url)
     rows = view.get_by_role("table", name="Newest rows")
@@ -62,7 +62,7 @@ def test_a_newcomer_produces_sees_it_live_asks_the_table_kills_the_server_and_no
     assert asked_of_the_table(server) == [b'{"hello":"world"}', b"hello from kafka"]
 
     server.kill()
-    expect(view.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(view.get_by_role("alert")).to_contain_text("The server does not respond")
     server.start()
     expect(view.get_by_role("alert")).to_have_count(0)
     expect(rows).to_contain_text("hello from kafka")
@@ -70,7 +70,7 @@ def test_a_newcomer_produces_sees_it_live_asks_the_table_kills_the_server_and_no
     view.get_by_role("link", name="Messages").click()
     expect(view.locator("tbody tr")).to_have_count(2)
     by_kafka(server, "hello", b"after the crash")
-    view.get_by_label("Begin with").select_option("live")
+    view.get_by_label("Start at").select_option("live")
     expect(view.locator("tbody tr").first).to_contain_text("after the crash")
     page.shot("09-newcomer-after-the-crash")
 
@@ -93,7 +93,7 @@ def asked_of_the_table(server: Server) -> list[bytes]:
 def test_a_newcomer_types_what_the_page_says_and_sees_it_arrive(server: Server, page: Watched) -> None:
     view = page.page
     view.goto(server.url)
-    expect(view.get_by_text("Nothing here yet")).to_be_visible()
+    expect(view.get_by_text("No topics yet")).to_be_visible()
     page.shot("01-overview-empty")
     view.get_by_role("link", name="Topics", exact=True).click()
     expect(view.get_by_text("There are no topics yet")).to_be_visible()
@@ -104,7 +104,7 @@ def test_a_newcomer_types_what_the_page_says_and_sees_it_arrive(server: Server, 
     expect(view.locator("tbody tr")).to_have_count(1)
     expect(view.locator("tbody tr")).to_contain_text('{"hello":"world"}')
 
-    view.get_by_label("Begin with").select_option("live")
+    view.get_by_label("Start at").select_option("live")
     expect(view.get_by_text("● live")).to_be_visible()
     by_kafka(server, "hello", b"plain text from kafka", b"\x00\xffbytes")
     expect(view.locator("tbody tr")).to_have_count(3)
@@ -126,12 +126,12 @@ def test_a_killed_server_is_waited_for_and_nothing_is_gone(server: Server, open_
     view = page.page
     server.write("orders", *({"data": {"n": n}} for n in range(5)))
     view.goto(f"{server.url}/#/topics/orders/messages")
-    view.get_by_label("Begin with").select_option("live")
+    view.get_by_label("Start at").select_option("live")
     expect(view.get_by_text("● live")).to_be_visible()
     expect(view.locator("tbody tr")).to_have_count(5)
 
     server.kill()
-    expect(view.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(view.get_by_role("alert")).to_contain_text("The server does not respond")
     expect(view.get_by_text("reconnecting")).to_be_visible()
     expect(view.locator("tbody tr")).to_have_count(5)
     page.shot("04-server-gone")
@@ -172,7 +172,7 @@ def test_the_keyboard_alone_leads_to_a_message_and_back(server: Server, page: Wa
     view.keyboard.press("ArrowDown")
     expect(view.locator("pre.value")).not_to_contain_text("more")
     view.keyboard.press("Escape")
-    expect(view.get_by_text("Choose a message")).to_be_visible()
+    expect(view.get_by_text("Select a message")).to_be_visible()
 
     view.get_by_role("button", name="Delete topic").focus()
     ring = view.evaluate("getComputedStyle(document.activeElement).outlineStyle")

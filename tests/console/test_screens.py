@@ -88,21 +88,21 @@ def test_messages_are_found_shown_copied_and_downloaded(
     expect(rows.first).to_contain_text('{"n":249}')
     view.get_by_role("button", name="Older").click()
     expect(rows).to_have_count(200)
-    view.get_by_label("Begin with").select_option("oldest")
+    view.get_by_label("Start at").select_option("oldest")
     expect(rows.first).to_contain_text('{"n":0}')
-    view.get_by_label("Begin with").select_option("offset")
+    view.get_by_label("Start at").select_option("offset")
     view.get_by_label("Offset").fill("120")
     expect(rows.first).to_contain_text('{"n":120}')
-    view.get_by_label("Begin with").select_option("time")
+    view.get_by_label("Start at").select_option("time")
     view.get_by_label("Time").fill("2001-01-01T00:00:00")
     expect(rows.first).to_contain_text('{"n":0}')
-    view.get_by_label("Begin with").select_option("newest")
+    view.get_by_label("Start at").select_option("newest")
     view.get_by_label("Filter by key").fill("k3")
     expect(rows).to_have_count(36)
     view.get_by_label("Filter by header").fill('meta={"trace":"t3"}')
     expect(rows).to_have_count(1)
     view.get_by_label("Filter by value").fill("nowhere")
-    expect(view.get_by_text("Nothing found")).to_be_visible()
+    expect(view.get_by_text("No matches")).to_be_visible()
     page.shot("15-nothing-found")
     view.get_by_label("Filter by value").fill("")
     rows.first.click()
@@ -133,8 +133,8 @@ def test_a_group_is_moved_once_it_was_tried_out(server: Server, page: Watched) -
     expect(view.get_by_role("dialog").get_by_role("button", name="Reset")).to_be_disabled()
     view.get_by_label("To", exact=True).select_option("offset")
     view.get_by_label("Offset", exact=True).fill("2")
-    view.get_by_role("button", name="Try it out").click()
-    expect(view.get_by_role("table", name="What would move")).to_contain_text("2")
+    view.get_by_role("button", name="Preview").click()
+    expect(view.get_by_role("table", name="Changes")).to_contain_text("2")
     page.shot("17-reset-offsets")
     assert server.client.get("/v0/groups/billing").json()["offsets"][0]["offset"] == 7, "nothing moved yet"
     view.get_by_role("dialog").get_by_role("button", name="Reset").click()
@@ -160,10 +160,10 @@ def test_a_dead_letter_goes_back_to_its_queue(server: Server, page: Watched) -> 
     expect(view.get_by_role("table", name="Dead letters")).to_contain_text('{"job":0}')
     page.shot("19-queue")
     view.get_by_role("button", name="Requeue", exact=True).click()
-    expect(view.get_by_text("1 job given back to jobs.")).to_be_visible()
+    expect(view.get_by_text("1 job returned to jobs.")).to_be_visible()
     expect(view.get_by_text("holds no dead letters")).to_be_visible()
     view.get_by_role("button", name="Release").click()
-    expect(view.get_by_text("Nobody works on a job now")).to_be_visible()
+    expect(view.get_by_text("No job is leased")).to_be_visible()
     assert ask.get("/v0/topics/jobs").json()["queue"] == {"ready": 4, "in_flight": 0, "dead_lettered": 1}
 
 
@@ -259,12 +259,12 @@ def test_every_screen_is_drawn_without_a_complaint(server: Server, open_page: Op
         "topics/orders/consumers": "No group has read this topic",
         "groups": "There are no consumer groups",
         "queues": "Ready",
-        "queues/jobs": "Nobody works on a job now",
+        "queues/jobs": "No job is leased",
         "routers": "There are no routers",
-        "transactions": "No transactional producer has been here",
+        "transactions": "No transactional ids",
         "lake": "Progress by topic",
-        "storage": "Files of the log",
-        "nowhere": "There is no such screen",
+        "storage": "Log files",
+        "nowhere": "Page not found",
     }
     for place, text in screens.items():
         view.goto(f"{server.url}/#/{place}")
@@ -292,7 +292,7 @@ def test_a_key_is_asked_for_and_what_it_may_not_do_is_out_of_reach(
     page.shot("22-sign-in")
     view.get_by_label("API key").fill("wrong")
     view.get_by_role("button", name="Sign in").click()
-    expect(view.get_by_text("The server knows no such key.")).to_be_visible()
+    expect(view.get_by_text("The server does not accept this key.")).to_be_visible()
     view.get_by_label("API key").fill("looker")
     view.get_by_role("button", name="Sign in").click()
     expect(view.get_by_text("Storage by tier")).to_be_visible()
@@ -304,7 +304,7 @@ def test_a_key_is_asked_for_and_what_it_may_not_do_is_out_of_reach(
     expect(view.get_by_role("button", name="Delete topic")).to_be_disabled()
     page.shot("23-read-only")
     view.get_by_role("link", name="Messages").click()
-    view.get_by_label("Begin with").select_option("live")
+    view.get_by_label("Start at").select_option("live")
     expect(view.get_by_text("● live")).to_be_visible()
     server.write("orders", {"data": "seen live"})
     expect(view.locator("tbody tr").first).to_contain_text("seen live")

@@ -43,14 +43,14 @@ def test_orders_are_written_read_and_followed(broker: ThrowAwayBroker) -> None:
     assert printed.splitlines() == [
         "1000 orders written",
         "the best customer is customer-1",
-        "then came 1001",
+        "new order: 1001",
     ]
 
 
 def test_workers_send_every_email_once_and_set_one_aside(broker: ThrowAwayBroker) -> None:
     printed = run(broker, sys.executable, str(EXAMPLES / "queue_worker.py"))
     assert printed.splitlines() == [
-        "set aside after three attempts: nobody",
+        "dead letter after three attempts: nobody",
         "50 emails sent, each once: True",
     ]
 

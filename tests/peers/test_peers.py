@@ -39,7 +39,7 @@ def test_a_comparison_writes_a_page_and_a_picture(tmp_path: Path) -> None:
     assert all(int(rate.replace(",", "")) > 0 for _, _, rate in rows)
     written = re.search(r"^\| Mainstem \| [\d.]+ \| fdatasync before the ack", page, re.M)
     assert written is not None
-    assert "| kafka | KAFKA_HOME names no Kafka |" in page
+    assert "| kafka | KAFKA_HOME does not point to a Kafka installation |" in page
     assert f"{os.cpu_count()} cores" in page
     picture = ElementTree.fromstring((tmp_path / "benchmarks.svg").read_text(encoding="utf-8"))
     assert len(picture.findall("{http://www.w3.org/2000/svg}rect")) == 1 + 4

@@ -1,1 +1,1 @@
-"""Pages of the documents that are made from the code, so that they cannot disagree with it."""
+"""Generates documentation pages from the code, so that they always match it."""

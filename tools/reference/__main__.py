@@ -1,4 +1,4 @@
-"""`python -m tools.reference [DOCS]`: write the pages that are made from the code."""
+"""`python -m tools.reference [DOCS]`: write the generated pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line, from the commands themselves."""
+"""Generates the command reference."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mainstem.cli.main import COMMANDS, cli
 from mainstem.config import SETTINGS
 from tools.reference.markdown import MADE, code, table
 
-_TEXT = """# Commands and their flags
+_TEXT = """# Commands
 
-As `mainstem COMMAND --help` shows them. [The command line](cli.md) explains what they have in common. Flags that are
-[settings of a server](configuration.md) are left out here.
+This page lists what `mainstem COMMAND --help` shows. [The command line](cli.md) explains common behaviour. Flags that
+are [server settings](configuration.md) are not repeated here.
 
 """
 _LEFT_OUT = {row.flag for row in SETTINGS} | {"--config", "--help"}
@@ -37,7 +37,10 @@ def _section(name: str, command: click.Command, context: click.Context) -> Itera
         option for option in command.params if isinstance(option, click.Option) and _is_documented(option)
     ]
     if flags:
-        yield table(("flag", ""), [(code(", ".join(flag.opts)), flag.help or "") for flag in flags]) + "\n"
+        yield (
+            table(("flag", "meaning"), [(code(", ".join(flag.opts)), flag.help or "") for flag in flags])
+            + "\n"
+        )
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)

@@ -1,4 +1,4 @@
-"""The list of decisions, from their titles."""
+"""Generates the list of decisions from their titles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tools.reference.markdown import MADE, table
 
 _TEXT = """# Decisions
 
-Each is one page: context, choice, what it costs, what would change our mind.
+Each decision is one page: context, choice, cost, and what would change our mind.
 
 """
 
@@ -19,4 +19,4 @@ def decisions_page(docs: Path) -> str:
         with page.open(encoding="utf-8") as text:
             number, _, title = text.readline().removeprefix("#").strip().partition(" ")
         rows.append((f"[{number}]({page.name})", title))
-    return MADE + _TEXT + table(("", ""), rows)
+    return MADE + _TEXT + table(("number", "decision"), rows)

@@ -1,4 +1,4 @@
-"""Byte layouts, from the tables that stand beside the code that packs them."""
+"""Generates the page on byte layouts from the docstrings of the modules that define them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import mainstem
 from tools.reference.markdown import MADE
 
-# In the order of a reader who comes from outside: the record, the commit, the file, then the shared logs.
+# From the record to the commit to the file, then the shared logs.
 LAYOUTS = (
     "records/header.py",
     "ledger/entry.py",
@@ -40,8 +40,9 @@ LAYOUTS = (
 
 _TEXT = """# Formats
 
-Every layout that is stored or sent, as its module describes it. Types: `u4` is an unsigned number of four bytes, `i8` a
-signed one of eight, `s16` sixteen bytes as they are. A reader that meets a newer version stops and says so.
+This page lists every layout that is stored or sent, from the docstring of its module. Types: `u4` is an unsigned
+integer of four bytes, `i8` a signed integer of eight, `s16` sixteen raw bytes. A reader that finds a newer version
+stops with an error.
 """
 
 _SOURCE = Path(inspect.getfile(mainstem)).parent

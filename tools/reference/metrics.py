@@ -1,4 +1,4 @@
-"""The metrics that a server publishes, asked of one that has done a little of everything that is counted."""
+"""Generates the metrics reference from a running server that has used every metric."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tools.reference.markdown import MADE, code, table
 
 _TEXT = """# Metrics
 
-`GET /v0/metrics` gives them in Prometheus' text format, or as JSON with `Accept: application/json`. With keys it takes
-the scope `read`. A dashboard for Grafana is in `deploy/grafana/mainstem.json`, rules for alerts are in
-`deploy/prometheus/alerts.yml`; [observability](observability.md) says how to use them.
+`GET /v0/metrics` returns all metrics in Prometheus text format, or as JSON with `Accept: application/json`. If the
+server requires keys, the key needs the scope `read`. `deploy/grafana/mainstem.json` is a Grafana dashboard, and
+`deploy/prometheus/alerts.yml` contains alert rules; [observability](observability.md) explains how to use them.
 
 """
 
@@ -42,7 +42,7 @@ _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)  # api, version, correlation 
 
 @dataclass
 class MetricDescription:
-    """A metric as its documentation tells of it."""
+    """A metric and its documentation."""
 
     name: str
     help: str
@@ -55,11 +55,11 @@ def metrics_page(exposition: str) -> str:
         (code(metric.name), metric.kind, ", ".join(map(code, metric.labels)), metric.help)
         for metric in sorted(described(exposition).values(), key=lambda metric: metric.name)
     ]
-    return MADE + _TEXT + table(("metric", "kind", "labels", ""), rows)
+    return MADE + _TEXT + table(("metric", "type", "labels", "meaning"), rows)
 
 
 def described(exposition: str) -> dict[str, MetricDescription]:
-    """What there is in a text that Prometheus would read."""
+    """Parse a Prometheus exposition."""
     found: dict[str, MetricDescription] = {}
     for line in exposition.splitlines():
         if match := _HELP.match(line):
@@ -73,7 +73,7 @@ def described(exposition: str) -> dict[str, MetricDescription]:
 
 
 def scraped() -> str:
-    """The metrics of a server through each of whose doors something went, so that every label shows."""
+    """Return the metrics of a server after a request through each door, so that every label appears."""
     with TemporaryDirectory() as store, throw_away_broker("--objects", Path(store).as_uri()) as broker:
         broker.client.produce("orders", {"id": 1})
         broker.client.commit_offsets("billing", "orders", {0: 1})
@@ -93,7 +93,7 @@ def _ask_kafka(address: Address) -> None:
 
 
 def _report(url: str, report: object) -> None:
-    """As a driver of the lake or a pipeline does it."""
+    """Send a report as a lake driver or a pipeline does."""
     import msgspec
 
     request = urllib.request.Request(

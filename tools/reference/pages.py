@@ -1,4 +1,4 @@
-"""Which pages are made, and by what."""
+"""The generated pages and their generators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.reference.topic_settings import topic_settings_page
 
 
 def made_pages(docs: Path) -> dict[str, str]:
-    """Name and text of each. Starts a server for a moment, to ask it for its metrics."""
+    """Return the name and text of each page. Starts a server to read its metrics."""
     return {
         "decisions/index.md": decisions_page(docs),
         "configuration.md": configuration_page(),

@@ -1,4 +1,4 @@
-"""What the HTTP door answers to, from its table of routes."""
+"""Generates the request reference from the routes of the HTTP door."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from mainstem.doors.http.routes import TABLE
 from mainstem.doors.http.routing import Route
 from tools.reference.markdown import MADE, code, table
 
-_TEXT = """# Requests of the HTTP door
+_TEXT = """# HTTP requests
 
-Every path, from the door's own table. A running server has the bodies and parameters at `/docs`, and as OpenAPI at
-`/openapi.json`. [The HTTP door](http.md) explains the ones you need; `/iceberg` is Iceberg's REST catalog.
+This page lists every path of the HTTP door. A running server documents bodies and parameters at `/docs`, and as
+OpenAPI at `/openapi.json`. [The HTTP door](http.md) explains the common requests. `/iceberg` is the Iceberg REST
+catalog.
 
 """
 
 
 def routes_page() -> str:
     rows = [(code(f"{route.method} {route.path}"), _said(route), _scope(route)) for route in TABLE]
-    return MADE + _TEXT + table(("request", "", "scope"), rows)
+    return MADE + _TEXT + table(("request", "effect", "scope"), rows)
 
 
 def _said(route: Route) -> str:

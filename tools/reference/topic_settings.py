@@ -1,21 +1,21 @@
-"""The settings of a topic, from the table that every door reads."""
+"""Generates the page on topic settings from their table."""
 
 from __future__ import annotations
 
 from mainstem.broker.topic_settings import TOPIC_SETTINGS
 from tools.reference.markdown import MADE, code, table
 
-_TEXT = """# Settings of a topic
+_TEXT = """# Topic settings
 
-By the names Kafka's tools use, and our own, which begin with `mainstem.`. They are given when a topic is made, and
-changed later, by `mainstem topic`, Kafka's admin calls, or `PATCH /v0/topics/:t/settings`. Unknown names are refused.
+Topic settings have Kafka's names, or names that begin with `mainstem.`. Set them when you create a topic, or change
+them later, with `mainstem topic`, Kafka's admin calls, or `PATCH /v0/topics/:t/settings`. Unknown names are rejected.
 
 """
 
 _INERT = """
 ## Without effect
 
-Checked, kept and shown like the others, so that tools which set them and read them back work.
+These settings are validated, stored and shown like the others, so that tools can set them and read them back.
 
 """
 
@@ -26,10 +26,16 @@ def topic_settings_page() -> str:
             code(row.name),
             row.kind,
             code(row.default),
-            row.help + (" Fixed once the topic exists." if row.fixed else ""),
+            row.help,
         )
         for row in TOPIC_SETTINGS
         if not row.inert
     ]
     inert = [(code(row.name), row.help) for row in TOPIC_SETTINGS if row.inert]
-    return MADE + _TEXT + table(("name", "kind", "default", ""), rows) + _INERT + table(("name", ""), inert)
+    return (
+        MADE
+        + _TEXT
+        + table(("name", "type", "default", "meaning"), rows)
+        + _INERT
+        + table(("name", "note"), inert)
+    )

@@ -93,7 +93,7 @@ export function Chart(props: { title: string; times: number[]; lines: Line[]; sh
 
 function data(props: { times: number[]; lines: Line[] }): uPlot.AlignedData {
   if (props.times.length < 2) {
-    // An empty stretch of time, so that the axes are there before the first line is.
+    // An empty time range, so that the axes appear before the first line.
     const now = Date.now() / 1000;
     return [[now - EMPTY_S, now], ...props.lines.map(() => [null, null])] as uPlot.AlignedData;
   }

@@ -1,4 +1,4 @@
-// Buttons, fields and the like, with the same manners everywhere.
+// Buttons and fields.
 
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
@@ -8,7 +8,7 @@ import { notify } from "./notices";
 export function Button(props: {
   children: ComponentChildren;
   onPress: () => void | Promise<unknown>;
-  lacking?: string; // why it cannot be pressed
+  lacking?: string; // why it is disabled
   kind?: "plain" | "main" | "danger" | "quiet";
   title?: string;
   pressed?: boolean;
@@ -68,7 +68,7 @@ export function TextField(props: {
       {(id) => (
         <input
           id={id}
-          {...({ type: props.type ?? "text" } as { type: "text" }) /* the typings know one kind at a time */}
+          {...({ type: props.type ?? "text" } as { type: "text" }) /* the types allow one kind only */}
           value={props.value}
           placeholder={props.placeholder}
           autofocus={props.autofocus}
@@ -122,7 +122,7 @@ export function Check(props: { label: string; value: boolean; onChange: (value: 
   );
 }
 
-/** The search field of a screen: / gets there, Esc empties it. */
+/** The search field of a screen: / focuses it, Esc clears it. */
 export function Search(props: { value: string; onChange: (value: string) => void; label: string }) {
   return (
     <input

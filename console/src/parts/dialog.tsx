@@ -1,4 +1,4 @@
-// A dialog over the page: Esc closes it, the focus stays in it and goes back to where it was.
+// A modal dialog: Esc closes it, it traps the focus and restores it.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -8,10 +8,10 @@ export function Dialog(props: {
   title: string;
   onClose: () => void;
   children: ComponentChildren;
-  action: string; // the word on the button
+  action: string; // label of the button
   danger?: boolean;
   lacking?: string;
-  onSubmit: () => Promise<unknown>; // closes the dialog once it is done
+  onSubmit: () => Promise<unknown>; // the dialog closes when it resolves
 }) {
   const shown = useRef<HTMLDialogElement>(null);
   const [problem, setProblem] = useState("");

@@ -1,4 +1,4 @@
-// What a screen shows while it has nothing to show: it loads, it failed, or there is nothing yet.
+// The states of a screen without content: loading, failed or empty.
 
 import type { ComponentChildren } from "preact";
 import { notify } from "./notices";
@@ -27,7 +27,7 @@ export function Failed(props: { message: string; onRetry?: () => void }) {
   );
 }
 
-/** The content once there is some; before that, what stands in its place. */
+/** Shows the content once it is loaded, and the state before. */
 export function Settled<T>(props: { of: Polled<T>; rows?: number; children: (data: T) => ComponentChildren }) {
   const { data, error, reload } = props.of;
   if (data !== undefined) return <>{props.children(data)}</>;
@@ -45,7 +45,7 @@ export function Empty(props: { title: string; children?: ComponentChildren; comm
   );
 }
 
-/** A line for the terminal, with a button that copies it. */
+/** A shell command with a copy button. */
 export function Command(props: { text: string }) {
   return (
     <div class="command">
@@ -62,6 +62,6 @@ export async function copy(text: string): Promise<void> {
     await navigator.clipboard.writeText(text);
     notify("Copied.");
   } catch {
-    notify("The browser does not let this page copy: it needs localhost or https.", "bad");
+    notify("The browser does not allow this page to copy. Use localhost or https.", "bad");
   }
 }

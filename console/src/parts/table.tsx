@@ -1,4 +1,4 @@
-// A table of rows. Rows that lead somewhere take the focus: arrow keys move it, Enter opens.
+// A table. Rows that open something are focusable: arrow keys move, Enter opens.
 
 import type { ComponentChildren } from "preact";
 
@@ -6,7 +6,7 @@ export interface Column<T> {
   name: string;
   cell: (row: T) => ComponentChildren;
   number?: boolean; // aligned right
-  wide?: boolean; // takes what room is left
+  wide?: boolean; // takes the remaining width
 }
 
 export function Table<T>(props: {
@@ -65,7 +65,7 @@ function cellClass<T>(column: Column<T>): string | undefined {
   return [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || undefined;
 }
 
-/** Arrow keys move the focus between rows that take it. */
+/** Arrow keys move the focus between rows. */
 export function moveByArrows(event: KeyboardEvent): void {
   const row = (event.target as HTMLElement).closest<HTMLElement>("tr[tabindex]");
   if (!row) return;

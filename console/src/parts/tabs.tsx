@@ -1,4 +1,4 @@
-// The parts of a screen, each with an address of its own. Left and right move between them.
+// The tabs of a screen, each with its own URL. Arrow keys move between them.
 
 export function Tabs(props: { label: string; tabs: readonly (readonly [string, string])[]; current: string; hrefOf: (tab: string) => string }) {
   const onKeyDown = (event: KeyboardEvent) => {

@@ -1,10 +1,10 @@
-// A list of any length of which only the rows in sight exist. Rows come from the server in pages.
+// A virtual list that renders only visible rows and loads rows in pages.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 export const ROW_HEIGHT = 34;
-const AROUND = 12; // rows beyond the edge, so that scrolling shows no holes
+const AROUND = 12; // extra rows beyond the edge, so that scrolling shows no gaps
 
 export function VirtualRows<T>(props: {
   label: string;

@@ -57,7 +57,7 @@ export function Group({ name }: { name: string }) {
                 ]}
               />
             ) : (
-              <Empty title="The group has committed nothing yet" />
+              <Empty title="The group has not committed any offsets" />
             )}
             <h2>Members</h2>
             {group.members.length ? (
@@ -73,7 +73,7 @@ export function Group({ name }: { name: string }) {
                 ]}
               />
             ) : (
-              <p class="muted">Nobody is a member now.</p>
+              <p class="muted">The group has no members.</p>
             )}
             {resetting && (
               <Reset
@@ -98,7 +98,7 @@ export function Group({ name }: { name: string }) {
             go("groups");
           }}
         >
-          <p>Its offsets are forgotten. A consumer that comes back begins where its own settings say.</p>
+          <p>This deletes the offsets of the group. A consumer that joins again starts as its own settings say.</p>
         </Dialog>
       )}
     </section>
@@ -130,7 +130,7 @@ function Reset({ group, onClose }: { group: GroupDetail; onClose: () => void }) 
   const reset = (dry_run: boolean) => post<{ moved: Move[] }>(path`/v0/groups/${group.group}/reset`, { ...body, dry_run });
   const changed = <T,>(set: (value: T) => void) => (value: T) => {
     set(value);
-    setMoves(undefined); // what was tried out is not what would happen now
+    setMoves(undefined); // the preview is out of date
   };
   const tryOut = async () => {
     setProblem("");
@@ -145,11 +145,11 @@ function Reset({ group, onClose }: { group: GroupDetail; onClose: () => void }) 
       title="Reset offsets"
       action="Reset"
       danger
-      lacking={moves ? undefined : "try it out first"}
+      lacking={moves ? undefined : "preview the reset first"}
       onClose={onClose}
       onSubmit={async () => {
         await reset(false);
-        notify("The group goes on from there.");
+        notify("The offsets are reset.");
       }}
     >
       <TextField label="Topic" value={topic} onChange={changed(setTopic)} autofocus />
@@ -159,7 +159,7 @@ function Reset({ group, onClose }: { group: GroupDetail; onClose: () => void }) 
           value={where}
           onChange={changed<Where>(setWhere)}
           options={[
-            ["earliest", "The first record there is"],
+            ["earliest", "The first record"],
             ["latest", "The end"],
             ["offset", "An offset"],
             ["time", "A time"],
@@ -168,13 +168,13 @@ function Reset({ group, onClose }: { group: GroupDetail; onClose: () => void }) 
         {where === "offset" && <TextField label="Offset" type="number" value={place} onChange={changed(setPlace)} />}
         {where === "time" && <TextField label="Time" type="datetime-local" value={place} onChange={changed(setPlace)} />}
       </div>
-      <Button onPress={tryOut}>Try it out</Button>
+      <Button onPress={tryOut}>Preview</Button>
       <p class="problem" role="alert">
         {problem}
       </p>
       {moves && (
         <Table
-          label="What would move"
+          label="Changes"
           rows={moves}
           keyOf={(row) => row.partition}
           columns={[

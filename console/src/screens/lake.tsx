@@ -35,11 +35,11 @@ function Content({ status }: { status: LakeStatus }) {
   return (
     <>
       <div class="figures">
-        <Figure label="Drivers" value={count(status.drivers.length)} note={status.drivers.length ? "at work or waiting" : "none is running"} />
+        <Figure label="Drivers" value={count(status.drivers.length)} note={status.drivers.length ? "working or waiting" : "not running"} />
         <Figure label="Tasks leased" value={count(status.tasks.length)} />
         <Figure label="Lag" value={count(wanted.reduce((sum, topic) => sum + topic.lag_records, 0))} note="records not in Parquet yet" />
         <Figure label="Parquet" value={bytes(status.topics.reduce((sum, topic) => sum + topic.file_bytes, 0))} note={plural(wanted.length, "topic")} />
-        <Figure label="Garbage" value={count(status.garbage)} note="files to be deleted" />
+        <Figure label="Garbage" value={count(status.garbage)} note="files to delete" />
       </div>
       <h2>Drivers</h2>
       {status.drivers.length ? (
@@ -56,7 +56,7 @@ function Content({ status }: { status: LakeStatus }) {
             { name: "Failed", cell: (row) => count(row.report.failed), number: true },
             { name: "Records", cell: (row) => count(row.report.records), number: true },
             {
-              name: "Records/s of a worker",
+              name: "Records/s per worker",
               cell: (row) => (row.report.seconds ? rate(row.report.records / row.report.seconds) : "–"),
               number: true,
             },
@@ -92,14 +92,14 @@ function Content({ status }: { status: LakeStatus }) {
       )}
       {status.tasks.length > 0 && (
         <>
-          <h2>Under way</h2>
+          <h2>In progress</h2>
           <Table
             label="Tasks"
             rows={status.tasks}
             keyOf={(row) => row.task}
             columns={[
               { name: "Task", cell: (row) => <span class="mono">{row.task}</span>, wide: true },
-              { name: "Held by", cell: (row) => row.holder },
+              { name: "Holder", cell: (row) => row.holder },
               { name: "Lease ends in", cell: (row) => duration(Math.max(0, row.deadline_ms - status.now_ms)), number: true },
             ]}
           />
@@ -107,7 +107,7 @@ function Content({ status }: { status: LakeStatus }) {
       )}
       <div class="heading-row">
         <h2>Progress by topic</h2>
-        <Check label="Also topics that stay in the log" value={all} onChange={setAll} />
+        <Check label="Include topics that stay in the log" value={all} onChange={setAll} />
       </div>
       {topics.length ? (
         <>
@@ -118,7 +118,7 @@ function Content({ status }: { status: LakeStatus }) {
             onOpen={(row) => go("topics", row.topic, "table")}
             columns={[
               { name: "Topic", cell: (row) => <span class="name">{row.topic}</span>, wide: true },
-              { name: "Made into Parquet", cell: (row) => <Progress topic={row} /> },
+              { name: "Converted to Parquet", cell: (row) => <Progress topic={row} /> },
               { name: "Lag", cell: (row) => count(row.lag_records), number: true },
               { name: "Parts", cell: (row) => count(sum(row, (one) => one.parts)), number: true },
               { name: "Files", cell: (row) => count(sum(row, (one) => one.files)), number: true },
@@ -139,8 +139,8 @@ function Content({ status }: { status: LakeStatus }) {
           {topics.length > SHOWN && <p class="muted">The first {SHOWN} of {count(topics.length)}.</p>}
         </>
       ) : (
-        <Empty title="No topic is to become Parquet" commands={[`curl -X PUT ${location.origin}/v0/topics/hello/table`]}>
-          Show a topic as a table, and the lake takes care of it.
+        <Empty title="No topic is converted to Parquet" commands={[`curl -X PUT ${location.origin}/v0/topics/hello/table`]}>
+          Publish a topic as a table, and the lake converts it.
         </Empty>
       )}
     </>

@@ -21,7 +21,7 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
   if (!message)
     return (
       <aside class="detail waiting-detail">
-        <p class="muted">Choose a message to see all of it. Arrow keys move, Enter opens, Esc closes.</p>
+        <p class="muted">Select a message to see its details. Arrow keys move, Enter opens, Esc closes.</p>
       </aside>
     );
   const view = chosen ?? (isJson(message.value) ? "json" : message.value?.text === undefined ? "hex" : "text");

@@ -52,14 +52,14 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
         </div>
       )}
       <div class="figures">
-        <Figure label="Appended" value={`${rate(last?.appended ?? 0)}/s`} note={`${short(overview.appended)} in all`} />
-        <Figure label="Records held" value={short(overview.records)} note={bytes(overview.bytes)} />
+        <Figure label="Appended" value={`${rate(last?.appended ?? 0)}/s`} note={`${short(overview.appended)} in total`} />
+        <Figure label="Records" value={short(overview.records)} note={bytes(overview.bytes)} />
         <Figure
           label="Topics"
           value={<a href={to("topics")}>{count(overview.topics)}</a>}
           note={plural(overview.partitions, "partition")}
         />
-        <Figure label="Commits" value={short(overview.commits)} note="since the log began" />
+        <Figure label="Commits" value={short(overview.commits)} note="since the log was created" />
         <Figure
           label="Open transactions"
           value={<a href={to("transactions")}>{count(overview.open_transactions)}</a>}
@@ -74,7 +74,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
       {overview.topics === 0 && <FirstSteps doors={overview.doors} />}
       <div class="charts">
         <Chart
-          title="Throughput, a second"
+          title="Throughput per second"
           times={times}
           show={rate}
           lines={[
@@ -84,7 +84,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
           ]}
         />
         <Chart
-          title="Time of a write"
+          title="Write latency"
           times={times}
           show={(value) => (value === 0 ? "0" : duration(value))}
           lines={[
@@ -122,7 +122,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
               { name: "Epoch", cell: (row) => row.epoch, number: true },
               {
                 name: "State",
-                cell: (row) => (row.here ? <Badge kind="good">this one</Badge> : <Badge>{`heard ${row.silent_s.toFixed(1)} s ago`}</Badge>),
+                cell: (row) => (row.here ? <Badge kind="good">this one</Badge> : <Badge>{`last seen ${row.silent_s.toFixed(1)} s ago`}</Badge>),
               },
             ]}
           />
@@ -135,7 +135,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
 function StorageTiers({ tiers, disk }: { tiers: Tiers; disk: OverviewAnswer["disk"] }) {
   const used = disk && Math.round(100 - (100 * disk.free_bytes) / Math.max(1, disk.total_bytes));
   const rows: [string, string, string][] = [
-    ["Memory", bytes(tiers.memory_bytes), `the newest records, of ${bytes(tiers.memory_bytes_max)}`],
+    ["Memory", bytes(tiers.memory_bytes), `newest records, up to ${bytes(tiers.memory_bytes_max)}`],
     ["Log", bytes(tiers.wal_bytes), plural(tiers.wal_objects, "file")],
     [
       "Parquet",
@@ -177,12 +177,12 @@ function StorageTiers({ tiers, disk }: { tiers: Tiers; disk: OverviewAnswer["dis
 function FirstSteps({ doors }: { doors: Record<string, string> }) {
   return (
     <div class="card">
-      <h2>Nothing here yet. Write the first record:</h2>
+      <h2>No topics yet. Write the first record:</h2>
       <Command
         text={`curl ${location.origin}/v0/topics/hello -H 'Content-Type: application/json' -d '{"records":[{"data":{"hello":"world"}}]}'`}
       />
       {doors["kafka"] && <Command text={`echo 'hello from kafka' | kcat -P -b ${doors["kafka"]} -t hello`} />}
-      <p class="muted">A topic is made by the first write to it, and shows up here at once.</p>
+      <p class="muted">The first write creates the topic, and it appears here at once.</p>
     </div>
   );
 }

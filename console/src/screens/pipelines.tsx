@@ -1,4 +1,4 @@
-// Pipelines, as they tell the server themselves. Part of the lake's screen.
+// The pipelines that reported to the server. Part of the lake screen.
 
 import { get } from "../api";
 import { ago, count, duration } from "../format";
@@ -26,7 +26,7 @@ export function Pipelines() {
 
 function None() {
   return (
-    <Empty title="No pipeline was heard of within a day" commands={["mainstem pipeline run my_pipeline.py"]}>
+    <Empty title="No pipeline reported within the last day" commands={["mainstem pipeline run my_pipeline.py"]}>
       A pipeline reads topics and writes topics or tables, and shows here how it does.
     </Empty>
   );
@@ -46,7 +46,7 @@ function Content({ pipelines }: { pipelines: PipelineRow[] }) {
           { name: "Output", cell: ({ output }) => output.output },
           { name: "To", cell: ({ output }) => output.target },
           { name: "Batch", cell: ({ output }) => (output.batch < 0 ? "–" : count(output.batch)), number: true },
-          { name: "It took", cell: ({ output }) => (output.batch < 0 ? "–" : duration(output.batch_ms)), number: true },
+          { name: "Duration", cell: ({ output }) => (output.batch < 0 ? "–" : duration(output.batch_ms)), number: true },
           { name: "Rows in", cell: ({ output }) => count(output.rows_in), number: true },
           { name: "Rows out", cell: ({ output }) => count(output.rows_out), number: true },
           { name: "Behind", cell: ({ output }) => (output.behind === null ? "–" : count(output.behind)), number: true },

@@ -17,7 +17,7 @@ const LOOKED_AT = 100;
 interface View {
   state: TopicState;
   held: LeaseList;
-  dead: Message[] | undefined; // undefined: there is no such topic
+  dead: Message[] | undefined; // undefined: the topic does not exist
 }
 
 export function Queue({ name }: { name: string }) {
@@ -52,7 +52,7 @@ async function load(name: string, signal: AbortSignal): Promise<View> {
 }
 
 async function deadLetters(queue: string, target: string, signal: AbortSignal): Promise<Message[] | undefined> {
-  // It is made by the first dead letter, and this key may not see it: so look before asking for what is in it.
+  // The first dead letter creates the topic, and this key may not see it: check before reading it.
   const found = await get<TopicRows>("/v0/overview/topics" + query({ search: target, limit: LOOKED_AT }), signal);
   if (!found.topics.some((row) => row.topic === target)) return undefined;
   const page = await get<MessagePage>(
@@ -70,7 +70,7 @@ function Content({ name, view, reload }: { name: string; view: View; reload: () 
   const [busy, setBusy] = useState(false);
   const release = async (seq: number, node: string, lease: string) => {
     await post(path`/v0/topics/${name}/nack`, { node, seqs: [seq], lease_ids: [lease] });
-    notify(`Job ${seq} can be had again.`);
+    notify(`Job ${seq} can be claimed again.`);
     reload();
   };
   const requeue = async (seqs: number[]) => {
@@ -78,7 +78,7 @@ function Content({ name, view, reload }: { name: string; view: View; reload: () 
     try {
       const done = await post<{ requeued: unknown[]; skipped: number[] }>(path`/v0/topics/${target ?? ""}/requeue`, { seqs });
       notify(
-        `${plural(done.requeued.length, "job")} given back to ${name}` +
+        `${plural(done.requeued.length, "job")} returned to ${name}` +
           (done.skipped.length ? `, ${count(done.skipped.length)} skipped.` : "."),
       );
     } finally {
@@ -89,9 +89,9 @@ function Content({ name, view, reload }: { name: string; view: View; reload: () 
   return (
     <>
       <div class="figures">
-        <Figure label="Ready" value={count(held.ready)} note="can be claimed now" />
+        <Figure label="Ready" value={count(held.ready)} note="ready to claim" />
         <Figure label="In flight" value={count(held.in_flight)} note={`leased for ${duration(state.config.lease_ms)}`} />
-        <Figure label="Delayed" value={count(held.delayed.length)} note="given back, not due yet" />
+        <Figure label="Delayed" value={count(held.delayed.length)} note="returned, not due yet" />
         <Figure
           label="Dead-lettered"
           value={count(held.dead_lettered)}
@@ -112,7 +112,7 @@ function Content({ name, view, reload }: { name: string; view: View; reload: () 
             { name: "Job", cell: (row) => count(row.$seq), number: true },
             { name: "Node", cell: (row) => row.node, wide: true },
             { name: "Deliveries", cell: (row) => row.deliveries, number: true },
-            { name: "Ends in", cell: (row) => duration(Math.max(0, row.deadline - held.now_ms)), number: true },
+            { name: "Expires in", cell: (row) => duration(Math.max(0, row.deadline - held.now_ms)), number: true },
             {
               name: "",
               cell: (row) => (
@@ -125,7 +125,7 @@ function Content({ name, view, reload }: { name: string; view: View; reload: () 
         />
       ) : (
         <Empty
-          title="Nobody works on a job now"
+          title="No job is leased"
           commands={[
             `curl ${location.origin}/v0/topics/${name}/claim -H 'Content-Type: application/json' -d '{"node":"worker-1","max":10}'`,
           ]}
@@ -150,7 +150,7 @@ function Content({ name, view, reload }: { name: string; view: View; reload: () 
       <div class="heading-row">
         <h2>Dead letters</h2>
         {!!dead?.length && (
-          <Button small lacking={requeueing ?? (busy ? "under way" : undefined)} onPress={() => requeue(dead.map((one) => one.offset + 1))}>
+          <Button small lacking={requeueing ?? (busy ? "in progress" : undefined)} onPress={() => requeue(dead.map((one) => one.offset + 1))}>
             Requeue all shown
           </Button>
         )}

@@ -31,7 +31,7 @@ export function Queues() {
         {({ rows, total }) =>
           rows.length === 0 ? (
             <Empty
-              title={search ? `No queue has “${search}” in its name` : "There are no queues yet"}
+              title={search ? `No queue name contains “${search}”` : "There are no queues yet"}
               commands={
                 search
                   ? undefined
@@ -41,7 +41,7 @@ export function Queues() {
                     ]
               }
             >
-              {!search && "A queue is a topic whose records are claimed, worked on and acknowledged one by one."}
+              {!search && "A queue is a topic whose records are claimed, processed and acknowledged one by one."}
             </Empty>
           ) : (
             <>

@@ -1,4 +1,4 @@
-// Topics as boxes in columns, by how many routers lie before them; routers as arrows.
+// A graph with topics as boxes, in columns by distance from the sources, and routers as arrows.
 
 import { short } from "../format";
 import { go } from "../route";
@@ -78,7 +78,7 @@ function Arrow({ router, from, to }: { router: RouterRow; from: Box | undefined;
   );
 }
 
-/** Topics by their distance from the sources; a cycle is cut where it is met first. */
+/** Topics by distance from the sources. A cycle is cut where the traversal first reaches it. */
 function layers(routers: RouterRow[]): string[][] {
   const sources = new Map<string, string[]>();
   for (const { source, dest } of routers) {

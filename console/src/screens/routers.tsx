@@ -91,7 +91,7 @@ export function Routers() {
             polled.reload();
           }}
         >
-          <p>Nothing more is copied. What was copied stays.</p>
+          <p>The router stops copying. Existing copies stay.</p>
         </Dialog>
       )}
     </section>
@@ -106,7 +106,7 @@ function CreateRouter({ onClose }: { onClose: () => void }) {
   const [guarantee, setGuarantee] = useState<"at_least_once" | "exactly_once">("at_least_once");
   const create = async () => {
     await put(path`/v0/routers/${name || `${source}>${dest}`}`, { source, dest, guarantee, filter: filter || undefined });
-    notify("The router copies what is written from now on.");
+    notify("The router copies all new records.");
   };
   return (
     <Dialog title="Create router" action="Create" onClose={onClose} onSubmit={create}>
@@ -115,7 +115,7 @@ function CreateRouter({ onClose }: { onClose: () => void }) {
         <TextField label="To topic" value={dest} onChange={setDest} />
       </div>
       <TextField label="Name" value={name} onChange={setName} placeholder={source && dest ? `${source}>${dest}` : ""} />
-      <TextField label="Only keys" value={filter} onChange={setFilter} placeholder="all" hint="A star at the end stands for anything: eu:*" />
+      <TextField label="Only keys" value={filter} onChange={setFilter} placeholder="all" hint="A * at the end matches any suffix: eu:*" />
       <Select
         label="Guarantee"
         value={guarantee}

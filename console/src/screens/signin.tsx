@@ -15,14 +15,14 @@ export function SignIn() {
       needsKey.set(false);
     } catch (failure) {
       signOut();
-      setProblem(failure instanceof ApiError && failure.status === 401 ? "The server knows no such key." : explained(failure));
+      setProblem(failure instanceof ApiError && failure.status === 401 ? "The server does not accept this key." : explained(failure));
     }
   };
   return (
     <form class="card sign-in" onSubmit={(event) => void submit(event)}>
       <h1>Sign in</h1>
       <p class="muted">
-        This server wants an API key: one of those in <code>MAINSTEM_API_KEYS</code>. It is kept in this tab only.
+        This server requires an API key from <code>MAINSTEM_API_KEYS</code>. The key stays in this tab.
       </p>
       <TextField label="API key" type="password" value={key} onChange={setKey} autofocus />
       <p class="problem" role="alert">

@@ -13,7 +13,7 @@ export function Storage() {
     <section class="screen">
       <div class="screen-head">
         <h1>Storage map</h1>
-        <span class="muted">from files of the log to generations of Parquet</span>
+        <span class="muted">log files and Parquet generations</span>
       </div>
       <Settled of={polled} rows={10}>
         {(map) => <Content map={map} />}
@@ -36,9 +36,9 @@ function Content({ map }: { map: StorageMap }) {
             note={`${plural(one.parts, "part")}, ${plural(one.records, "record")}`}
           />
         ))}
-        <Figure label="Garbage" value={count(map.garbage)} note="files to be deleted" />
+        <Figure label="Garbage" value={count(map.garbage)} note="files to delete" />
       </div>
-      <h2>Files of the log</h2>
+      <h2>Log files</h2>
       <p class="muted">
         Each bar is a file; its parts are what it holds of a partition. Grey parts are not read from here any more: the records
         went, or Parquet serves them.
@@ -91,7 +91,7 @@ function Content({ map }: { map: StorageMap }) {
           )}
         </>
       ) : (
-        <Empty title="Nothing is Parquet yet" commands={["mainstem serve --lake"]}>
+        <Empty title="No Parquet files yet" commands={["mainstem serve --lake"]}>
           Records of tables and compacted topics move here once the lake runs.
         </Empty>
       )}
@@ -100,7 +100,7 @@ function Content({ map }: { map: StorageMap }) {
 }
 
 function Bar({ ranges }: { ranges: HeldRange[] }) {
-  if (!ranges.length) return <div class="object-bar empty-bar">no records of a topic that is still there</div>;
+  if (!ranges.length) return <div class="object-bar empty-bar">no records of an existing topic</div>;
   const all = ranges.reduce((sum, one) => sum + one.bytes, 0) || 1;
   return (
     <div class="object-bar">

@@ -74,9 +74,9 @@ export function Topic({ name, tab }: { name: string; tab: string }) {
           Delete topic
         </Button>
       </div>
-      <Tabs label="Parts of the topic" tabs={TABS} current={tab} hrefOf={(one) => to("topics", name, one)} />
+      <Tabs label="Tabs of the topic" tabs={TABS} current={tab} hrefOf={(one) => to("topics", name, one)} />
       {polled.error?.status === 404 ? (
-        <Failed message={`There is no topic ${name}. It may have been deleted.`} onRetry={polled.reload} />
+        <Failed message={`Topic ${name} does not exist. It may have been deleted.`} onRetry={polled.reload} />
       ) : polled.error && !facts ? (
         <Failed message={polled.error.message} onRetry={polled.reload} />
       ) : (

@@ -8,24 +8,24 @@ import type { TopicConfig } from "../types";
 import type { TopicFacts } from "./topic";
 
 const ABOUT: Partial<Record<keyof TopicConfig, string>> = {
-  ttl_ms: "records older than this are gone; 0 = never",
-  cap_records: "at most so many records; 0 = any number",
-  cap_bytes: "at most so many bytes; 0 = any number",
-  discard: "a full topic drops its oldest records, or rejects new ones",
+  ttl_ms: "age at which records expire; 0 = never",
+  cap_records: "maximum number of records; 0 = unlimited",
+  cap_bytes: "maximum number of bytes; 0 = unlimited",
+  discard: "a full topic evicts its oldest records, or rejects new ones",
   durability: "when a write is acknowledged",
   priority: "-1000 to 1000; empty = by use",
   idempotency_window_ms: "how long idempotency keys are remembered",
   lease_ms: "how long a job is leased, unless the claim says otherwise",
-  claim_jitter_ms: "claims that come within this time share the jobs",
-  max_deliveries: "then a job is a dead letter; 0 = never",
-  dead_letter: "the topic that takes dead letters",
-  leases_durable: "leases outlive a restart",
+  claim_jitter_ms: "claims within this time share the jobs",
+  max_deliveries: "deliveries before a job is a dead letter; 0 = never",
+  dead_letter: "topic for dead letters",
+  leases_durable: "leases survive a restart",
 };
 const CHOICES: Partial<Record<keyof TopicConfig, string[]>> = {
   discard: ["old", "reject"],
   durability: ["ephemeral", "memory", "disk", "fsync"],
 };
-const FIXED = new Set<keyof TopicConfig>(["type", "durable"]); // never changes; follows from durability
+const FIXED = new Set<keyof TopicConfig>(["type", "durable"]); // cannot change; derived from durability
 const QUEUE_ONLY = new Set<keyof TopicConfig>(["lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter", "leases_durable"]);
 
 export function Config({ name, facts, reload }: { name: string; facts: TopicFacts | undefined; reload: () => void }) {
@@ -58,10 +58,10 @@ export function Config({ name, facts, reload }: { name: string; facts: TopicFact
   return (
     <>
       <div class="toolbar sticky">
-        <Button kind="main" onPress={save} lacking={lacking ?? (edits.length ? undefined : "nothing is changed")}>
+        <Button kind="main" onPress={save} lacking={lacking ?? (edits.length ? undefined : "nothing changed")}>
           Save
         </Button>
-        <Button onPress={() => setChanged({})} lacking={edits.length ? undefined : "nothing is changed"}>
+        <Button onPress={() => setChanged({})} lacking={edits.length ? undefined : "nothing changed"}>
           Undo
         </Button>
         <span class="muted">{edits.length ? `${edits.length} changed` : ""}</span>
@@ -88,7 +88,7 @@ export function Config({ name, facts, reload }: { name: string; facts: TopicFact
           </div>
         </div>
         <div>
-          <h2>Settings by Kafka’s names</h2>
+          <h2>Settings with Kafka names</h2>
           <div class="settings">
             {kafka.map(([one]) => (
               <Setting key={one} name={one} value={valueOf(one)} changed={valueOf(one) !== stored(facts, one)} onChange={edit(one)} />
@@ -139,7 +139,7 @@ function parsed(before: TopicConfig[keyof TopicConfig], text: string, name: stri
   if (typeof before === "number" || name === "priority") {
     if (text === "" && name === "priority") return null;
     const value = Number(text);
-    if (text.trim() === "" || !Number.isInteger(value)) throw new Error(`${name} is a whole number, not “${text}”`);
+    if (text.trim() === "" || !Number.isInteger(value)) throw new Error(`${name} must be a whole number, not “${text}”`);
     return value;
   }
   return text === "" && name === "dead_letter" ? null : text;

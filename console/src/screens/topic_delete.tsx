@@ -17,7 +17,7 @@ export function DeleteRecords({ name, facts, reload }: { name: string; facts: To
   if (!facts) return <Loading />;
   const rows = facts.settings.partitions;
   const row = rows[Number(partition)];
-  const nothing = before === "" && match === "" ? "say which: a sequence number, a key, or both" : undefined;
+  const nothing = before === "" && match === "" ? "enter a sequence number, a key, or both" : undefined;
   const which = [
     before !== "" && `with a sequence number below ${count(Number(before))}`,
     match !== "" && (match.endsWith("*") ? `whose key begins with “${match.slice(0, -1)}”` : `whose key is “${match}”`),
@@ -26,7 +26,7 @@ export function DeleteRecords({ name, facts, reload }: { name: string; facts: To
     .join(" and ");
   return (
     <div class="form">
-      <p class="muted">Records go at once and for good, through every door. Their offsets are not used again.</p>
+      <p class="muted">Records are deleted at once and permanently, for every door. Their offsets are not used again.</p>
       {rows.length > 1 && (
         <Select
           label="Partition"
@@ -42,7 +42,7 @@ export function DeleteRecords({ name, facts, reload }: { name: string; facts: To
         onChange={setBefore}
         hint={row && `The partition holds ${count(row.start + 1)} to ${count(row.end)}.`}
       />
-      <TextField label="Key" value={match} onChange={setMatch} hint="A star at the end stands for anything: eu:*" />
+      <TextField label="Key" value={match} onChange={setMatch} hint="A * at the end matches any suffix: eu:*" />
       <div class="toolbar">
         <Button kind="danger" lacking={lacking ?? nothing} onPress={() => setAsking(true)}>
           Delete records

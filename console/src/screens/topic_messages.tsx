@@ -10,8 +10,8 @@ import type { MessagePage, PlacedMessage } from "../types";
 import { MessageDetail } from "./message_detail";
 
 const PAGE = 100;
-const KEPT_LIVE = 500; // rows on the screen, however much comes in
-const POLL_MS = 1000; // of several partitions at once: browsers allow too few connections to watch each
+const KEPT_LIVE = 500; // maximum number of rows on the screen
+const POLL_MS = 1000; // for several partitions: browsers allow too few connections to watch each
 
 type Start = "newest" | "oldest" | "offset" | "time" | "live";
 
@@ -22,8 +22,8 @@ interface Sought {
 }
 
 interface Shown {
-  messages: PlacedMessage[]; // newest first, unless read from the oldest on
-  ends: Map<number, MessagePage>; // by partition: where to go on
+  messages: PlacedMessage[]; // newest first, unless reading starts at the oldest
+  ends: Map<number, MessagePage>; // next position by partition
   scanned: number;
   tookMs: number;
   lost: { partition: number; start: number; end: number; reason: string }[];
@@ -73,7 +73,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
         }
       }
     };
-    /** Whether there is more to read by now. */
+    /** Whether there is more to read. */
     const catchUp = async (): Promise<boolean> => {
       const before = latest.current;
       if (!before) return false;
@@ -92,13 +92,13 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
         let running = false;
         let again = false;
         const grown = async () => {
-          // Appends that come while one answer is under way are all in the next.
+          // Appends during a request are included in the next one.
           again = true;
           if (running) return;
           running = true;
           while (again && !signal.aborted) {
             again = false;
-            again = (await catchUp().catch(() => false)) || again; // after a failure the next event asks again
+            again = (await catchUp().catch(() => false)) || again; // after a failure the next event retries
           }
           running = false;
         };
@@ -143,7 +143,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
       <div class="toolbar">
         <Select
           bare
-          label="Begin with"
+          label="Start at"
           value={start}
           onChange={(next) => {
             setStart(next);
@@ -180,7 +180,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
             class="filter"
             data-search={part === "value" ? true : undefined}
             aria-label={`Filter by ${part}`}
-            title={part === "header" ? "name=content, or a piece of it" : undefined}
+            title={part === "header" ? "name=content, or part of it" : undefined}
             placeholder={`${part} contains`}
             value={typed[part]}
             spellcheck={false}
@@ -213,7 +213,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
               <Nothing name={name} live={start === "live"} filtered={isFiltered(sought)} more={!!hasMore} />
             )}
             <p class="list-foot muted">
-              {plural(shown.messages.length, "message")} shown, {count(shown.scanned)} looked at in {duration(shown.tookMs)}
+              {plural(shown.messages.length, "message")} shown, {count(shown.scanned)} scanned in {duration(shown.tookMs)}
               {hasMore && start !== "live" && (
                 <Button small onPress={more}>
                   {forwards ? "Newer" : "Older"}
@@ -275,7 +275,7 @@ function Rows(props: {
 
 function Nothing(props: { name: string; live: boolean; filtered: boolean; more: boolean }) {
   if (props.filtered)
-    return <Empty title="Nothing found">{props.more ? "Not all was looked at: go on with the button below." : "No message fits the filter."}</Empty>;
+    return <Empty title="No matches">{props.more ? "The search did not cover all messages. Continue with the button below." : "No message matches the filter."}</Empty>;
   return (
     <Empty
       title={props.live ? "Waiting for the next message" : "No messages here"}
@@ -335,7 +335,7 @@ function inOrder(messages: PlacedMessage[], forwards: boolean): PlacedMessage[] 
   );
 }
 
-/** Within a partition messages stand by offset, whatever their times say. */
+/** Messages of a partition are ordered by offset, not by time. */
 function gathered(pages: MessagePage[], forwards: boolean): Shown {
   const only = pages.length === 1 ? pages[0] : undefined;
   const messages = only
@@ -356,7 +356,7 @@ function withNewer(before: Shown, pages: MessagePage[], filtered: boolean): Show
   const fresh = gathered(pages, false);
   const ends = new Map(before.ends);
   for (const page of pages) {
-    // What would have left the screen before anybody saw it is not asked for.
+    // Skip messages that would leave the screen at once.
     const next_from = filtered ? page.next_from : Math.max(page.next_from, page.end - KEPT_LIVE);
     ends.set(page.partition, { ...page, next_from, next_before: before.ends.get(page.partition)?.next_before ?? page.start });
   }
@@ -381,7 +381,7 @@ function withMore(before: Shown, pages: MessagePage[], forwards: boolean): Shown
   };
 }
 
-/** A value once it has not changed for a while. */
+/** A debounced value. */
 function useDelayed<T>(value: T, ms: number): T {
   const [settled, setSettled] = useState(value);
   useEffect(() => {

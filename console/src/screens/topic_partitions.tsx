@@ -57,8 +57,8 @@ function Grow(props: { name: string; now: number; onClose: () => void }) {
       onClose={props.onClose}
       onSubmit={() => patch(path`/v0/topics/${props.name}/settings`, { partitions: Number(total) })}
     >
-      <TextField label="In all" type="number" value={total} onChange={setTotal} autofocus />
-      <p class="muted">Keys written from now on may go to other partitions than before. Partitions are never taken away.</p>
+      <TextField label="Total" type="number" value={total} onChange={setTotal} autofocus />
+      <p class="muted">New records with the same key may go to another partition than before. You cannot remove partitions.</p>
     </Dialog>
   );
 }

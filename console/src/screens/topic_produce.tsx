@@ -22,7 +22,7 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
   const partition = chosen === "0" ? undefined : chosen;
   const lacking = useLacking("write");
   const problem = wrong(value, format) ?? (meta ? wrong(meta, "json") : undefined);
-  // The value goes out as it was typed: parsing it first would round large numbers.
+  // The value is sent as typed, because parsing would round large numbers.
   const parts = [`"data":${format === "json" ? value : JSON.stringify(value)}`];
   if (key) parts.push(`"tag":${JSON.stringify(key)}`);
   if (meta) parts.push(`"meta":${meta}`);
@@ -71,12 +71,12 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
           {done && (
             <>
               Written as sequence number {count(done.first_seq)} in {duration(done.performance.server_total_ms)}.{" "}
-              <a href={to("topics", name, "messages")}>Look at it</a>
+              <a href={to("topics", name, "messages")}>Show it</a>
             </>
           )}
         </span>
       </div>
-      <h3>The same from a terminal</h3>
+      <h3>The same from the command line</h3>
       <Command
         text={`curl ${location.origin}${path`/v0/topics/${name}`}${query({ partition })} -H 'Content-Type: application/json' -d '${body.replaceAll("'", "'\\''")}'`}
       />

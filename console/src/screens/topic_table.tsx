@@ -30,7 +30,7 @@ export function TableView({ name }: { name: string }) {
   const polled = usePoll((signal) => load(name, signal), 5000, [name]);
   const turn = async (enabled: boolean) => {
     await put(path`/v0/topics/${name}/table`, { enabled });
-    notify(enabled ? "It is a table now. The lake fills it." : "It is no table any more. Its records stay.");
+    notify(enabled ? "The topic is a table now. The lake fills it." : "The topic is not a table any more. Its records stay.");
     polled.reload();
   };
   return (
@@ -39,10 +39,10 @@ export function TableView({ name }: { name: string }) {
         view.status.enabled ? (
           <Enabled name={name} view={view} lacking={lacking} turnOff={() => turn(false)} />
         ) : (
-          <Empty title="This topic is not shown as a table">
-            <p>As one, its records are to be had by SQL from Spark, Trino, DuckDB or PyIceberg, at {location.origin}/iceberg.</p>
+          <Empty title="This topic is not a table">
+            <p>As a table, you can query its records with SQL from Spark, Trino, DuckDB or PyIceberg, at {location.origin}/iceberg.</p>
             <Button kind="main" lacking={lacking} onPress={() => turn(true)}>
-              Show as a table
+              Publish as a table
             </Button>
           </Empty>
         )
@@ -65,7 +65,7 @@ async function load(name: string, signal: AbortSignal): Promise<View> {
     );
     snapshots = [...(table.metadata.snapshots ?? [])].reverse().slice(0, SNAPSHOTS);
   }
-  // What is published is read from the same files that the table shows.
+  // Published rows come from the files of the table.
   const filled = status.partitions.filter((one) => one.published_to > 0);
   const pages = await Promise.all(
     filled.slice(0, 4).map((one) =>
@@ -88,7 +88,7 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
   return (
     <>
       <div class="toolbar">
-        {status.table ? <code>{status.table}</code> : <Badge kind="warn">{status.problem ? "no table" : "being made"}</Badge>}
+        {status.table ? <code>{status.table}</code> : <Badge kind="warn">{status.problem ? "no table" : "being created"}</Badge>}
         <span class="grow" />
         <Button onPress={props.turnOff} lacking={props.lacking}>
           Stop showing as a table
@@ -96,7 +96,7 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
       </div>
       {status.problem && (
         <p class="problem" role="alert">
-          {status.table ? "The table falls behind: " : "There is no table: "}
+          {status.table ? "The table lags: " : "The table does not exist: "}
           {status.problem}
         </p>
       )}
@@ -133,7 +133,7 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
                 { name: "Made", cell: (row) => time(row["timestamp-ms"]) },
                 { name: "What", cell: (row) => row.summary?.["operation"] ?? "–" },
                 { name: "Rows added", cell: (row) => count(Number(row.summary?.["added-records"] ?? 0)), number: true },
-                { name: "Rows in all", cell: (row) => count(Number(row.summary?.["total-records"] ?? 0)), number: true },
+                { name: "Total rows", cell: (row) => count(Number(row.summary?.["total-records"] ?? 0)), number: true },
               ]}
             />
           ) : (

@@ -17,7 +17,7 @@ const PAGE = 100;
 type Order = "name" | "partitions" | "records" | "bytes" | "written";
 
 interface Seen extends TopicRow {
-  rate: number | null; // records a second, once it was seen twice
+  rate: number | null; // records per second, after two polls
   seenMs: number;
 }
 
@@ -66,7 +66,7 @@ export function Topics() {
   }, [polled.data]);
 
   const onSight = useCallback((first: number, last: number) => {
-    // The page that has all of what is in sight, moved in steps so that scrolling a little asks nothing.
+    // The page of visible rows, moved in steps so that a short scroll makes no request.
     setSkip((held) => (first >= held && last <= held + PAGE ? held : Math.max(0, first - (first % 25) - 25)));
   }, []);
   const sortBy = (wanted: Order) => {
@@ -88,7 +88,7 @@ export function Topics() {
       {total === undefined && !polled.error && <Loading rows={12} />}
       {total === undefined && polled.error && <Failed message={polled.error.message} onRetry={polled.reload} />}
       {total === 0 && search === "" && <NoTopics />}
-      {total === 0 && search !== "" && <Empty title={`No topic has “${search}” in its name`} />}
+      {total === 0 && search !== "" && <Empty title={`No topic name contains “${search}”`} />}
       {!!total && (
         <VirtualRows<Seen>
           label="Topics"
@@ -183,7 +183,7 @@ function CreateTopic({ onClose }: { onClose: () => void }) {
       config: { type, durability },
       settings,
     });
-    notify(`Topic ${name} is made.`);
+    notify(`Topic ${name} was created.`);
     go(type === "queue" ? "queues" : "topics", name);
   };
   return (
@@ -193,7 +193,7 @@ function CreateTopic({ onClose }: { onClose: () => void }) {
         value={name}
         onChange={setName}
         autofocus
-        hint="Letters, digits and . _ : -, the first a letter or digit"
+        hint="Letters, digits and . _ : -; starts with a letter or digit"
       />
       <div class="field-row">
         <Select
@@ -218,7 +218,7 @@ function CreateTopic({ onClose }: { onClose: () => void }) {
           ["ephemeral", "ephemeral: in memory only"],
         ]}
       />
-      {type === "log" && <Check label="Show as a table (Iceberg)" value={table} onChange={setTable} />}
+      {type === "log" && <Check label="Publish as a table (Iceberg)" value={table} onChange={setTable} />}
     </Dialog>
   );
 }

@@ -30,7 +30,7 @@ export function Transactions() {
       <Settled of={polled} rows={8}>
         {({ transactions }) =>
           transactions.length === 0 ? (
-            <Empty title="No transactional producer has been here">
+            <Empty title="No transactional ids">
               A Kafka producer with a transactional.id shows up here, with what it has open and since when.
             </Empty>
           ) : (
@@ -51,7 +51,7 @@ export function Transactions() {
                 },
                 { name: "Began", cell: (row) => time(row.started_ms) },
                 { name: "Open for", cell: (row) => (row.phase === "open" ? duration(row.open_ms) : "–"), number: true },
-                { name: "May take", cell: (row) => duration(row.timeout_ms), number: true },
+                { name: "Timeout", cell: (row) => duration(row.timeout_ms), number: true },
                 { name: "Producer", cell: (row) => `${row.producer} / ${row.epoch}`, number: true },
                 {
                   name: "Partitions",
@@ -86,18 +86,18 @@ export function Transactions() {
           onClose={() => setEnding(undefined)}
           onSubmit={async () => {
             const done = await post<{ aborted: boolean }>(path`/v0/transactions/${ending.transaction}/abort`);
-            notify(done.aborted ? "Aborted." : "It had ended by itself.");
+            notify(done.aborted ? "Aborted." : "The transaction had already ended.");
             polled.reload();
           }}
         >
-          <p>What it wrote is never shown. Its producer is fenced: it has to begin anew.</p>
+          <p>Its records never become visible. The producer is fenced and must restart.</p>
         </Dialog>
       )}
     </section>
   );
 }
 
-/** Open ones first, the longest first. */
+/** Open transactions first, the longest-running first. */
 function shown(rows: TransactionRow[], search: string): TransactionRow[] {
   return rows
     .filter((row) => row.transaction.toLowerCase().includes(search.toLowerCase()))

@@ -29,7 +29,7 @@ def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
         sum(1 for name in names if not name.startswith(OWN_PREFIX)),
     )
     yield _by_group("members", "Members of a group.", ((name, members.get(name, 0)) for name in shown))
-    yield _by_group("lag_records", "Records a group has left to read.", _lags(log, shown))
+    yield _by_group("lag_records", "Lag of a group in records.", _lags(log, shown))
 
 
 def _reported_groups(groups: Groups, names: Iterable[str]) -> Iterator[str]:
@@ -65,7 +65,7 @@ def lake_metrics(lake: Lake) -> Iterator[Metric]:
     yield one(
         "mainstem_lake_lag_records",
         "gauge",
-        "Records that are to become Parquet and are not yet, of all topics.",
+        "Records of all topics that wait for conversion to Parquet.",
         sum(lag.records for lag in lags),
     )
     for name, help, worst in (
@@ -76,7 +76,7 @@ def lake_metrics(lake: Lake) -> Iterator[Metric]:
         ),
         (
             "mainstem_table_lag_records",
-            "Records of a topic that its table does not show yet.",
+            "Records of a topic that are not in its table yet.",
             nlargest(
                 limits.LAKE_TOPICS_MEASURED_MAX,
                 ((lag.table_records, lag.topic) for lag in lags if lag.table_records is not None),

@@ -76,28 +76,31 @@ class LakeReports:
             )
             return Metric(f"mainstem_lake_{name}", "counter" if kind == "counter" else "gauge", help, samples)
 
-        yield of_each("tasks_running", "gauge", "Tasks under way.", [r.running for r in reports])
-        yield of_each("tasks_total", "counter", "Tasks done.", [r.tasks for r in reports])
-        yield of_each("tasks_failed_total", "counter", "Tasks that failed.", [r.failed for r in reports])
-        yield of_each("records_total", "counter", "Records put into files.", [r.records for r in reports])
-        yield of_each("file_bytes_total", "counter", "Bytes of files made.", [r.bytes for r in reports])
+        yield of_each("tasks_running", "gauge", "Running tasks.", [r.running for r in reports])
+        yield of_each("tasks_total", "counter", "Finished tasks.", [r.tasks for r in reports])
+        yield of_each("tasks_failed_total", "counter", "Failed tasks.", [r.failed for r in reports])
+        yield of_each("records_total", "counter", "Records written to files.", [r.records for r in reports])
+        yield of_each("file_bytes_total", "counter", "Bytes of files written.", [r.bytes for r in reports])
         yield of_each(
-            "worker_seconds_total", "counter", "Time workers spent on tasks.", [r.seconds for r in reports]
+            "worker_seconds_total",
+            "counter",
+            "Time that workers spent on tasks.",
+            [r.seconds for r in reports],
         )
         yield of_each(
-            "topics_failing", "gauge", "Topics it gets no further with.", [len(r.failing) for r in reports]
+            "topics_failing", "gauge", "Topics whose tasks or tables fail.", [len(r.failing) for r in reports]
         )
         yield of_each(
             "tables_failed",
             "gauge",
-            "1 if its last round published no table at all because of an error.",
+            "1 if an error kept the last round from publishing any table.",
             [bool(r.tables_error) for r in reports],
         )
         problems = sorted(self.problems())[: limits.LAKE_TOPICS_MEASURED_MAX]
         yield Metric(
             "mainstem_lake_topic_problem",
             "gauge",
-            "1 for a topic that a driver fails to make into files or to publish as a table. "
+            "1 for a topic that a driver cannot convert to files or publish as a table. "
             f"Of at most {limits.LAKE_TOPICS_MEASURED_MAX} topics.",
             tuple(((("topic", topic),), 1.0) for topic in problems),
         )

@@ -56,7 +56,7 @@ async def migrate(
 
     Raises DirectoryUnusable, DirectoryLocked, InvalidInput, LogDamaged, Unavailable, StoreRefused."""
     if not (directory / FORMAT).is_file():
-        raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+        raise DirectoryUnusable(f"no log at {directory}: set --data-dir to its directory")
     source = open_store(objects or (directory / "objects").absolute().as_uri())
     target = open_store(place.store)
     importer = await open_importer(place, target)

@@ -149,7 +149,7 @@ class PipelineReports:
         yield Metric(
             "mainstem_pipelines",
             "gauge",
-            "Pipelines heard of within a day, by their state.",
+            "Pipelines that reported within the last day, by state.",
             tuple(((("state", state),), float(states[state])) for state in (*get_args(State), "silent")),
         )
         outputs: list[tuple[Labels, OutputStatus]] = [
@@ -160,16 +160,20 @@ class PipelineReports:
         for name, help, values in (
             (
                 "rows_in_total",
-                "Rows an output's query read since its start.",
+                "Rows that the query of an output read since its start.",
                 [o.rows_in for _, o in outputs],
             ),
-            ("rows_out_total", "Rows an output wrote since its start.", [o.rows_out for _, o in outputs]),
+            (
+                "rows_out_total",
+                "Rows that an output wrote since its start.",
+                [o.rows_out for _, o in outputs],
+            ),
         ):
             samples = tuple((labels, float(v)) for (labels, _), v in zip(outputs, values, strict=True))
             yield Metric(f"mainstem_pipeline_{name}", "counter", help, samples)
         yield Metric(
             "mainstem_pipeline_behind_offsets",
             "gauge",
-            "Offsets an output's query has not read yet.",
+            "Offsets that the query of an output has not read yet.",
             tuple((labels, float(o.behind)) for labels, o in outputs if o.behind is not None),
         )

@@ -1,8 +1,8 @@
-"""The table of topic settings: the names Kafka clients know, and our own, which start with `mainstem.`.
+"""The table of topic settings: Kafka's names, and our own, which start with `mainstem.`.
 
-A row either belongs to a field of TopicConfig, or it is inert: a setting of Kafka's that has nothing to act
-on here. Inert ones are checked, kept and shown like the others, so that tools which set them and read them
-back just work, and their documentation says why they change nothing. Names that are in no row are refused.
+A row either sets a field of TopicConfig, or it is inert: a Kafka setting without effect here. Inert settings are
+validated, stored and shown like the others, so that tools can set them and read them back. Their documentation says
+why they have no effect. Unknown names are rejected.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _DEFAULTS = TopicConfig()
 class TopicSetting:
     name: str
     kind: Kind
-    parse: Callable[[str], object]  # raises ValueError with what is wrong, as the end of a sentence
+    parse: Callable[[str], object]  # raises ValueError with a message that follows the name of the setting
     help: str
     default: str
-    field: str = ""  # of TopicConfig; none = inert
-    server_name: str = ""  # what Kafka calls the server's default for it, if there is one
-    fixed: bool = False  # once the topic exists
+    field: str = ""  # field of TopicConfig; empty: inert
+    server_name: str = ""  # Kafka's name of the broker default, if it has one
+    fixed: bool = False  # cannot change after the topic is created
 
     @property
     def inert(self) -> bool:
@@ -40,12 +40,12 @@ class TopicSetting:
 
 
 def shown(value: object) -> str:
-    """A value as the settings are written."""
+    """Format a value as in settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def items(text: str) -> list[str]:
-    """A list setting's items."""
+    """Split a list setting into its items."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -60,7 +60,7 @@ def _ratio(text: str) -> float:
         value = float(text)
     except ValueError:
         raise ValueError(f"takes a number, not {text!r}") from None
-    if not 0 <= value <= 1:  # so is NaN
+    if not 0 <= value <= 1:  # also rejects NaN
         raise ValueError(f"takes 0 to 1, not {text!r}")
     return value
 
@@ -85,14 +85,14 @@ def _effective(
 def _inert(
     name: str, kind: Kind, default: str, parse: Callable[[str], object], why: str, server_name: str = ""
 ) -> TopicSetting:
-    return TopicSetting(name, kind, parse, f"Kept, but without effect: {why}", default, "", server_name)
+    return TopicSetting(name, kind, parse, f"Stored, but without effect: {why}", default, "", server_name)
 
 
-_SEGMENTS = "the log's files are shared by all topics and sized by the server."
+_SEGMENTS = "all topics share the files of the log, and the server sets their size."
 _SYNCS = "mainstem.durability decides when a record is synced."
-_REPLICAS = "copies of the data are the store's, not the brokers'."
-_TIERS = "all data lives in one store whatever its age."
-_TIMES = "a record's own time is never refused."
+_REPLICAS = "the store replicates the data, not the brokers."
+_TIERS = "data of every age is in one store."
+_TIMES = "records are never rejected for their timestamp."
 
 _KAFKA: tuple[TopicSetting, ...] = (
     _effective(
@@ -100,8 +100,8 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "list",
         "cleanup_policy",
         _cleanup_policy,
-        "What becomes of old records: delete drops them by retention.ms and retention.bytes; compact keeps "
-        "the newest of each key. Compaction runs with the lake's maintenance; until then all records stay.",
+        "Cleanup of old records: delete removes them by retention.ms and retention.bytes; compact keeps the "
+        "newest record of each key. Compaction runs with the maintenance of the lake; until then all records stay.",
         "log.cleanup.policy",
     ),
     _effective(
@@ -109,7 +109,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "string",
         "compression_type",
         one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        "How batches are stored. producer keeps them as they came; anything else recompresses those that differ.",
+        "Codec of stored batches. producer keeps batches as sent; other values recompress batches that differ.",
         "compression.type",
     ),
     _effective(
@@ -117,7 +117,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "delete_retention_ms",
         whole(0),
-        "How long compaction keeps the marker of a deleted key. Takes effect when compaction runs.",
+        "How long compaction keeps the tombstone of a deleted key. Takes effect when compaction runs.",
         "log.cleaner.delete.retention.ms",
     ),
     _effective(
@@ -125,7 +125,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "max_compaction_lag_ms",
         whole(1),
-        "The longest a record waits for compaction. Takes effect when compaction runs.",
+        "Maximum time before a record is compacted. Takes effect when compaction runs.",
         "log.cleaner.max.compaction.lag.ms",
     ),
     _effective(
@@ -133,7 +133,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "int",
         "max_message_bytes",
         whole(0, limits.BATCH_BYTES_MAX),
-        "The largest record batch the topic takes, as stored.",
+        "Maximum size of a record batch, as stored.",
         "message.max.bytes",
     ),
     _effective(
@@ -141,7 +141,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "string",
         "timestamp_type",
         one_of("CreateTime", "LogAppendTime"),
-        "Whose clock dates a record: the producer's, or the broker's as it appends.",
+        "Source of a record's timestamp: CreateTime is the producer, LogAppendTime the broker.",
         "log.message.timestamp.type",
     ),
     _effective(
@@ -149,7 +149,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "min_compaction_lag_ms",
         whole(0),
-        "How long a record is safe from compaction. Takes effect when compaction runs.",
+        "Minimum time before a record is compacted. Takes effect when compaction runs.",
         "log.cleaner.min.compaction.lag.ms",
     ),
     _effective(
@@ -157,7 +157,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "retention_bytes",
         whole(-1),
-        "Stored bytes a partition keeps before its oldest records are deleted; -1 keeps all.",
+        "Stored bytes of a partition above which its oldest records are deleted; -1: no limit.",
         "log.retention.bytes",
     ),
     _effective(
@@ -165,22 +165,32 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "retention_ms",
         whole(-1),
-        "How long records are kept before they are deleted; -1 keeps them for ever.",
+        "Age at which records are deleted; -1: never.",
         "log.retention.ms",
     ),
 )
 
 _KAFKA_INERT: tuple[TopicSetting, ...] = (
     _inert(
-        "compression.gzip.level", "int", "-1", whole(-1, 9), "recompression uses the codec's usual level."
+        "compression.gzip.level",
+        "int",
+        "-1",
+        whole(-1, 9),
+        "recompression uses the default level of the codec.",
     ),
-    _inert("compression.lz4.level", "int", "9", whole(1, 17), "recompression uses the codec's usual level."),
+    _inert(
+        "compression.lz4.level",
+        "int",
+        "9",
+        whole(1, 17),
+        "recompression uses the default level of the codec.",
+    ),
     _inert(
         "compression.zstd.level",
         "int",
         "3",
         whole(-131072, 22),
-        "recompression uses the codec's usual level.",
+        "recompression uses the default level of the codec.",
     ),
     _inert("file.delete.delay.ms", "long", "60000", whole(0), _SEGMENTS, "log.segment.delete.delay.ms"),
     _inert("flush.messages", "long", str(INT64_MAX), whole(1), _SYNCS, "log.flush.interval.messages"),
@@ -191,7 +201,7 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         "int",
         "4096",
         whole(0, _INT32_MAX),
-        "the index knows every batch.",
+        "the index contains every batch.",
         "log.index.interval.bytes",
     ),
     _inert("leader.replication.throttled.replicas", "list", "", _list, _REPLICAS),
@@ -202,7 +212,7 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         "boolean",
         "true",
         _boolean,
-        "batches are served in the one format they are stored in.",
+        "batches are stored and served in one format.",
         "log.message.downconversion.enable",
     ),
     _inert(
@@ -234,7 +244,7 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         "double",
         "0.5",
         _ratio,
-        "the lake's maintenance decides what is worth compacting.",
+        "the maintenance of the lake decides what to compact.",
         "log.cleaner.min.cleanable.ratio",
     ),
     _inert("min.insync.replicas", "int", "1", whole(1, _INT32_MAX), _REPLICAS, "min.insync.replicas"),
@@ -243,7 +253,7 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         "boolean",
         "false",
         _boolean,
-        "the log prepares its files ahead of time for all topics.",
+        "the log preallocates its files for all topics.",
         "log.preallocate",
     ),
     _inert("remote.log.copy.disable", "boolean", "false", _boolean, _TIERS),
@@ -260,7 +270,7 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         "boolean",
         "false",
         _boolean,
-        "a broker holds no data that another one would lack.",
+        "all brokers share the same data.",
         "unclean.leader.election.enable",
     ),
 )
@@ -271,24 +281,28 @@ _OWN: tuple[TopicSetting, ...] = (
         "long",
         "cap_bytes",
         whole(0),
-        "Exact cap in logical bytes a partition; 0 = off.",
+        "Exact cap in logical bytes per partition; 0: no cap.",
     ),
     _effective(
-        "mainstem.cap.records", "long", "cap_records", whole(0), "Exact cap in records a partition; 0 = off."
+        "mainstem.cap.records",
+        "long",
+        "cap_records",
+        whole(0),
+        "Exact cap in records per partition; 0: no cap.",
     ),
     _effective(
         "mainstem.discard",
         "string",
         "discard",
         one_of("old", "reject"),
-        "What a topic at its cap does: evict the oldest records, or refuse new ones.",
+        "Behaviour at the cap: old evicts the oldest records, reject rejects new ones.",
     ),
     _effective(
         "mainstem.durability",
         "string",
         "durability",
         one_of("ephemeral", "memory", "disk", "fsync"),
-        "What an acknowledged write survives: fsync a power cut, disk and memory the end of the process, "
+        "What an acknowledged write survives: fsync a power cut; disk and memory the end of the process; "
         "ephemeral nothing.",
     ),
     _effective(
@@ -296,16 +310,16 @@ _OWN: tuple[TopicSetting, ...] = (
         "boolean",
         "table",
         _boolean,
-        "Whether the topic is also an Iceberg table. Takes effect when the lake runs.",
+        "Publish the topic as an Iceberg table. Takes effect when the lake runs.",
     ),
     _effective(
-        "mainstem.ttl.ms", "long", "ttl_ms", whole(0), "Exact age at which a record expires; 0 = off."
+        "mainstem.ttl.ms", "long", "ttl_ms", whole(0), "Exact age at which a record expires; 0: never."
     ),
     TopicSetting(
         "mainstem.type",
         "string",
         one_of("log", "queue"),
-        "A log, or a queue of jobs. Fixed once the topic exists.",
+        "A log, or a queue of jobs. Cannot change after the topic is created.",
         default=_DEFAULTS.type,
         field="type",
         fixed=True,

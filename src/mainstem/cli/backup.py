@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 @click.command()
 @takes_server
 @click.argument("destination", metavar="FOLDER|URL")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Copy a directory that no server has open.")
 @click.option(
-    "--objects", default="", metavar="URL", help="With --data-dir: where older files of its log are."
+    "--data-dir", type=click.Path(path_type=Path), help="Back up this directory. No server may have it open."
 )
-@click.option("--store", default="", metavar="URL", help="Copy a log that brokers share, from where it is.")
 @click.option(
-    "--etcd", default="", metavar="HOST:PORT,…", help="With --store: the members of the etcd that orders it."
+    "--objects", default="", metavar="URL", help="With --data-dir: object store with older files of the log."
+)
+@click.option("--store", default="", metavar="URL", help="Back up the log of a cluster from this store.")
+@click.option(
+    "--etcd", default="", metavar="HOST:PORT,…", help="With --store: members of the etcd that orders the log."
 )
 @as_json_option
 def backup(
@@ -40,19 +42,19 @@ def backup(
     etcd: str,
     as_json: bool,
 ) -> None:
-    """Copy everything as of now to a folder or a bucket, older files of the log in an object store included.
+    """Back up the whole log to a folder or a bucket, including older files in an object store.
 
-    The server goes on serving; a folder is one of its machine. A second backup to the same place copies only what
-    is new. A backup that was cut off is never taken for a whole one.
+    The server keeps running. A folder is on the machine of the server. A second backup to the same destination copies
+    only new data. An interrupted backup is never mistaken for a complete one.
 
-    With --store the log of several brokers is copied, by this process, to a place that is empty. Brokers open the
-    copy as it is (`mainstem serve --store DESTINATION`), and to bring it back is to copy it again.
+    With --store this process copies the log of a cluster to an empty destination. Brokers can open the copy
+    (`mainstem serve --store DESTINATION`). To restore it, back it up to another store.
     """
     if objects and data_dir is None:
-        raise click.UsageError("a server knows its object store: --objects goes with --data-dir")
+        raise click.UsageError("use --objects only with --data-dir: a server knows its own object store")
     if (store and data_dir is not None) or (etcd and not store):
         raise click.UsageError(
-            "name one log: --data-dir, or --store with --etcd if etcd orders it, or a server"
+            "name one log: --data-dir, or --store (with --etcd if etcd orders the log), or a server"
         )
     if "://" not in destination:
         destination = str(Path(destination).absolute())
@@ -72,8 +74,8 @@ def backup(
         print_json(msgspec.to_builtins(report))
         return
     click.echo(
-        f"backup {report.name}: {report.files} files, {_mb(report.bytes)}, {_mb(report.copied_bytes)} of it new"
-        + (f"; {report.store_files} files of the object store" if report.store_files else "")
+        f"backup {report.name}: {report.files} files, {_mb(report.bytes)}, {_mb(report.copied_bytes)} new"
+        + (f"; {report.store_files} files from the object store" if report.store_files else "")
     )
 
 
@@ -92,29 +94,27 @@ def _back_up_shared(store: str, etcd: str, destination: str, as_json: bool) -> N
     copied = _mb(report.object_bytes + report.file_bytes)
     click.echo(
         f"backup of {report.topics} topics with {report.records} records, up to position {report.position}: {copied} "
-        f"copied to {to.name} and compared"
+        f"copied to {to.name} and verified"
     )
 
 
 @click.command()
 @click.argument("source", metavar="FOLDER|URL")
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), required=True, help="A directory that is not there yet."
-)
+@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="Directory to create.")
 @click.option(
     "--objects",
     default="",
     metavar="URL",
-    help="Where what was in an object store shall go; else the directory.",
+    help="Object store for the files that were in one. [default: the data directory]",
 )
-@click.option("--name", help="Which backup; the newest if not given.")
-@click.option("--list", "listing", is_flag=True, help="Only show which backups there are.")
-@click.option("--verify", is_flag=True, help="Only compare every byte of the backup with its checksum.")
+@click.option("--name", help="Backup to restore. [default: the newest]")
+@click.option("--list", "listing", is_flag=True, help="Only list the backups.")
+@click.option("--verify", is_flag=True, help="Only verify the checksum of every byte of the backup.")
 def restore(source: str, data_dir: Path, objects: str, name: str | None, listing: bool, verify: bool) -> None:
-    """Bring a backup back into a new data directory, checking every byte.
+    """Restore a backup into a new data directory, and verify every byte.
 
-    All of it comes into the directory. With --objects, what the log had in an object store goes to that one instead,
-    and so do files of tables: serve the directory with the same --objects then.
+    By default all files go to the directory. With --objects, files that were in an object store and the files of tables
+    go to that store instead: serve the directory with the same --objects.
     """
     import asyncio
 
@@ -139,7 +139,7 @@ async def _restore(
         else:
             there = open_store(objects) if objects else None
             await backups.restore(store, data_dir, name, objects=there, progress=progress)
-    done = "is whole" if verify else f"restored into {data_dir}"
+    done = "is intact" if verify else f"restored into {data_dir}"
     click.echo(f"backup of {manifest.made} {done}: {len(manifest.files)} files, {_mb(manifest.bytes)}")
     _tell_cold(manifest.cold_objects)
 
@@ -147,15 +147,15 @@ async def _restore(
 def _tell_cold(objects: int) -> None:
     if objects:
         click.echo(
-            f"{objects} older files of the log are in its object store (--objects) and not in the backup: "
-            "keep that store, and let one server at a time use it",
+            f"the backup does not include {objects} older log files that are in the object store (--objects): "
+            "keep that store, and let only one server at a time use it",
             err=True,
         )
 
 
 @contextmanager
 def _progress(label: str, total: int) -> Iterator[Progress]:
-    bar: Any  # click's own type says nothing of what `update` is
+    bar: Any  # click does not type `update`
     with click.progressbar(length=total, label=label, hidden=not sys.stdout.isatty()) as bar:
         yield bar.update
 

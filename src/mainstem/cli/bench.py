@@ -15,7 +15,7 @@ from mainstem.cli.output import print_json
 if TYPE_CHECKING:
     from mainstem.cli.bench_load import Load
 
-_SECONDS = 10.0  # of a run that has no end of its own
+_SECONDS = 10.0  # of a run without --records and --duration
 _PROGRESS_S = 0.5
 
 
@@ -37,21 +37,25 @@ _COMMON = (
         help="Kafka address of any broker.  [default: 127.0.0.1:9092]",
     ),
     click.option("-t", "--topic", default="bench", help="Topic.  [default: bench]"),
-    click.option("-n", "--records", type=click.IntRange(min=1), help="End after this many records."),
+    click.option("-n", "--records", type=click.IntRange(min=1), help="Stop after this many records."),
     click.option(
-        "-d", "--duration", "seconds", type=click.FloatRange(min=0.1), help="End after this many seconds."
+        "-d", "--duration", "seconds", type=click.FloatRange(min=0.1), help="Stop after this many seconds."
     ),
     click.option(
-        "-c", "--clients", type=click.IntRange(1, 1000), default=1, help="Connections.  [default: 1]"
+        "-c",
+        "--clients",
+        type=click.IntRange(1, 1000),
+        default=1,
+        help="Number of connections.  [default: 1]",
     ),
     click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(min=0.1),
         default=10.0,
-        help="Seconds to wait for an answer.  [default: 10]",
+        help="Seconds to wait for a response.  [default: 10]",
     ),
-    click.option("--json", "as_json", is_flag=True, help="As one JSON object."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
 )
 _record_size = click.option(
     "-s",
@@ -59,7 +63,7 @@ _record_size = click.option(
     "record_bytes",
     type=click.IntRange(min=0),
     default=100,
-    help="Bytes of a value.  [default: 100]",
+    help="Bytes per value.  [default: 100]",
 )
 
 
@@ -69,9 +73,9 @@ def _common(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def bench() -> None:
-    """Load a broker through its Kafka address and measure how fast it answers.
+    """Load a broker through its Kafka address and measure throughput and latency.
 
-    Works with every Kafka broker that needs neither TLS nor a login. What it writes stays in the topic.
+    Works with every Kafka broker that requires neither TLS nor authentication. The records stay in the topic.
     """
 
 
@@ -83,18 +87,18 @@ def bench() -> None:
     "batch_records",
     type=click.IntRange(1, 100_000),
     default=1000,
-    help="Records of a request.  [default: 1000]",
+    help="Records per request.  [default: 1000]",
 )
 @click.option(
     "--in-flight",
     type=click.IntRange(1, 1000),
     default=5,
-    help="Requests of a connection that wait for their answer.  [default: 5]",
+    help="Unanswered requests per connection.  [default: 5]",
 )
 def produce(as_json: bool, **options: Any) -> None:
     """Write batches of records, for 10 seconds by default, with acks=all.
 
-    Each client writes to one partition. A topic that does not exist is created if the broker does that.
+    Each client writes to one partition. The broker creates a missing topic if its settings allow it.
     """
     _run("produce", _endless(options), as_json)
 
@@ -121,7 +125,7 @@ def latency(as_json: bool, **options: Any) -> None:
 
 
 def _endless(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a run that would not end by itself."""
+    """Limit a run without --records and --duration to the default time."""
     if options["records"] is None and options["seconds"] is None:
         options["seconds"] = _SECONDS
     return options

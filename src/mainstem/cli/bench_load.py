@@ -1,4 +1,4 @@
-"""The work of `mainstem bench`: clients that write, read, or wait for one record at a time, and what they measure."""
+"""The load of `mainstem bench`: clients that produce, consume or measure latency."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LoadOptions:
 
 
 class Latencies:
-    """A histogram: a run of any length takes the same memory."""
+    """A histogram, so that memory does not grow with the length of a run."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -69,7 +69,7 @@ class Latencies:
 
 
 class Load:
-    """What is left to do and what is done, for all clients together."""
+    """Progress and results of all clients together."""
 
     def __init__(self, options: LoadOptions) -> None:
         self.options = options
@@ -95,7 +95,7 @@ class Load:
         )
 
     def reserve(self, count: int) -> int:
-        """How many of `count` records a client may still write; none ends its work."""
+        """Return how many of `count` records a client may still write. At 0 the client stops."""
         if self.over:
             return 0
         if self.options.records is not None:
@@ -152,7 +152,7 @@ class _Writer:
 
 
 async def consume(load: Load) -> None:
-    """Each client reads one partition after the other, up to the record that was the last when the run began."""
+    """Each client reads one partition after the other, up to its end offset at the start of the run."""
     options = load.options
     leaders = await find_leaders(options.bootstrap, options.topic, options.timeout_s, create=False)
     async with _connections([*leaders.values()], options.timeout_s) as connections:
@@ -185,13 +185,13 @@ async def _read(load: Load, unread: deque[tuple[PartitionReader, int]]) -> None:
                 heard_at = now
             elif now - heard_at > load.options.timeout_s:
                 raise Unavailable(
-                    f"{reader}: no record from offset {reader.offset} within {load.options.timeout_s:g} s, "
-                    f"though its end is {end}"
+                    f"{reader}: no record at offset {reader.offset} within {load.options.timeout_s:g} s, "
+                    f"although the partition ends at {end}"
                 )
 
 
 async def latency(load: Load) -> None:
-    """Each client writes one record and waits until it is acknowledged, and read by a connection of its own."""
+    """Each client writes one record at a time and waits until it is acknowledged and read over a second connection."""
     options = load.options
     async with _clients(options) as writing, _clients(options) as reading:
         pairs: list[tuple[BrokerConnection, PartitionReader, EncodedRequest]] = []
@@ -219,7 +219,7 @@ async def _write_and_read(
 
 
 async def _acknowledged(load: Load, writer: BrokerConnection, frame: EncodedRequest, sent_at: float) -> int:
-    """The record's offset."""
+    """Return the offset of the record."""
     offset = produced_offset(await writer.receive(frame))
     load.took("acknowledged", time.perf_counter() - sent_at)
     return offset
@@ -228,7 +228,7 @@ async def _acknowledged(load: Load, writer: BrokerConnection, frame: EncodedRequ
 async def _read_at(
     load: Load, reader: PartitionReader, acknowledged: asyncio.Future[int], give_up_at: float
 ) -> float:
-    """When the record came; before its acknowledgement, perhaps. Other clients may write to the same partition."""
+    """Return when the record was read, which may be before its ack. Other clients may write to the same partition."""
     while True:
         await reader.fetch(_fetch_wait_s(load.options))
         read_at = time.perf_counter()
@@ -237,12 +237,12 @@ async def _read_at(
             return read_at
         if read_at > give_up_at:
             raise Unavailable(
-                f"{reader}: no fetch gave the record at offset {offset} within {load.options.timeout_s:g} s"
+                f"{reader}: no fetch returned the record at offset {offset} within {load.options.timeout_s:g} s"
             )
 
 
 def _fetch_wait_s(options: LoadOptions) -> float:
-    return min(_FETCH_WAIT_S, options.timeout_s / 2)  # an empty answer comes before the timeout
+    return min(_FETCH_WAIT_S, options.timeout_s / 2)  # an empty response arrives before the timeout
 
 
 def _produce_frame(options: LoadOptions, partition: int, records: int) -> EncodedRequest:
@@ -254,7 +254,7 @@ def _produce_frame(options: LoadOptions, partition: int, records: int) -> Encode
 
 @asynccontextmanager
 async def _clients(options: LoadOptions) -> AsyncIterator[list[tuple[BrokerConnection, int]]]:
-    """A connection and a partition for each client; partitions are taken in turn. The topic is created if need be."""
+    """Open a connection for each client and assign partitions round-robin. Creates the topic if needed."""
     leaders = await find_leaders(options.bootstrap, options.topic, options.timeout_s, create=True)
     partitions = [[*leaders][client % len(leaders)] for client in range(options.clients)]
     async with _connections([leaders[each] for each in partitions], options.timeout_s) as connections:
@@ -276,7 +276,7 @@ async def _connections(
 
 
 async def _all(work: Sequence[Coroutine[None, None, None]]) -> None:
-    """Do all of it at once. The first error ends the rest and is raised as it is, not in a group."""
+    """Run all coroutines. The first error cancels the others and is raised directly, not in a group."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         await asyncio.gather(*tasks)

@@ -26,36 +26,35 @@ Progress = Callable[[int], Callable[[int], None]]
 
 @click.command()
 @takes_settings("data_dir")
-@click.option("--quick", is_flag=True, help="Leave the bytes of the records out: structure and state only.")
+@click.option("--quick", is_flag=True, help="Check structure and state only, not the bytes of records.")
 @click.option(
     "--explain-divergence",
     is_flag=True,
     help="Only compare each checkpoint with the log, and name the section and key that differ.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def check(
     ctx: click.Context, resolved: Resolved, quick: bool, explain_divergence: bool, as_json: bool
 ) -> None:
-    """Look for damage in a data directory, changing nothing.
+    """Check a data directory for damage, without changing it.
 
-    Each problem is one line: how bad it is, the file and bytes, what it means, what to do.
+    Each problem is one line: severity, file and bytes, meaning, and what to do.
 
     \b
       damaged     records are lost, or the log cannot be opened
-      repairable  one of two copies is bad and the other one serves
-      torn        a write that was cut off; the next start removes it
-      harmless    damaged bytes that nobody can read any more
+      repairable  one of two copies is damaged and the other one is used
+      torn        an incomplete write; the next start removes it
+      harmless    damaged bytes that are not used any more
 
-    Exits with 1 if anything is damaged, else with 0. Beside a running server only the files that it writes no
-    more are checked.
+    Exits with 1 if anything is damaged, otherwise with 0. Next to a running server, only finished files are checked.
     """
     from mainstem.log.verification.directory import DirectoryCheck
     from mainstem.ports.commitlog.local.locking import block_owner
 
     directory = resolved.config.data_dir
     if not directory.is_dir():
-        raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+        raise DirectoryUnusable(f"no log at {directory}: set --data-dir to its directory")
     if explain_divergence:
         ctx.exit(_explain(directory, as_json))
     with block_owner(directory) as still, _progress() as progress:
@@ -82,28 +81,24 @@ def _explain(directory: Path, as_json: bool) -> int:
         for line in divergence_lines(found):
             click.echo(line)
         if found.diverged:
-            click.echo(
-                "stop the server and run `mainstem repair` to write the checkpoints again from the log"
-            )
+            click.echo("stop the server and run `mainstem repair` to rewrite the checkpoints from the log")
     return 1 if found.diverged else 0
 
 
 def divergence_lines(found: Divergence) -> Iterator[str]:
-    """What disagrees, a line each."""
+    """Describe each difference in one line."""
     for one in found.checkpoints:
         at = f"checkpoint at position {one.position}"
         if not one.diverged:
-            yield (
-                f"{at}: agrees with the log" if one.replayed is not None else f"{at}: agrees with its digest"
-            )
+            yield (f"{at}: matches the log" if one.replayed is not None else f"{at}: matches its digest")
             continue
         recorded = "none" if one.recorded is None else f"{one.recorded:016x}"
         replayed = "unknown, the log starts later" if one.replayed is None else f"{one.replayed:016x}"
-        yield f"{at}: recorded digest {recorded}, of its state {one.stored:016x}, of the log {replayed}"
+        yield f"{at}: recorded digest {recorded}, digest of its state {one.stored:016x}, of the log {replayed}"
         for row in one.differences:
             yield f"  section {row.section}, key {row.key}: stored {row.stored}, the log gives {row.replayed}"
         if not one.differences and one.replayed is not None:
-            yield "  every section agrees with the log: only the recorded digest is wrong"
+            yield "  every section matches the log: only the recorded digest is wrong"
     for position, recorded_digest, replayed_digest in found.log:
         yield (
             f"log at position {position}: recorded digest {recorded_digest:016x}, "
@@ -117,7 +112,7 @@ def divergence_lines(found: Divergence) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Progress]:
-    """A bar on the terminal, since a large log takes a while."""
+    """Show a progress bar on a terminal."""
     with contextlib.ExitStack() as stack:
 
         def start(total: int) -> Callable[[int], None]:

@@ -23,14 +23,14 @@ _BEHIND_MAX = 1_000  # positions
 
 @click.group()
 def cluster() -> None:
-    """Brokers that share a log: who is there, and whether they agree."""
+    """Show and check the brokers that share a log."""
 
 
 @cluster.command()
 @takes_server
 @as_json_option
 def status(server: Server, as_json: bool) -> None:
-    """Show the brokers, as one of them sees them."""
+    """Show the brokers as one of them sees them."""
     view = server.run(lambda client: client.cluster())
     if as_json:
         print_json(asdict(view))
@@ -60,7 +60,7 @@ def status(server: Server, as_json: bool) -> None:
 @as_json_option
 @click.pass_context
 def doctor(ctx: click.Context, server: Server, as_json: bool) -> None:
-    """Ask every broker, and look for what keeps them apart. Exits with 1 if there is a problem, else with 0."""
+    """Query every broker and check that they agree. Exits with 1 if there is a problem, otherwise with 0."""
 
     async def work(client: AsyncClient) -> tuple[ClusterView, list[ClusterView | MainstemError]]:
         from mainstem.client.clusters import ask_each
@@ -82,7 +82,7 @@ def doctor(ctx: click.Context, server: Server, as_json: bool) -> None:
 
 
 def judge(seen: ClusterView, answers: list[ClusterView | MainstemError]) -> list[Finding]:
-    """What is wrong with brokers that gave these answers, one for each that is known."""
+    """Find problems in the answers of the brokers, one answer per broker in `seen`."""
     found = []
     furthest = max((one.position for one in answers if not isinstance(one, MainstemError)), default=0)
     for member, answer in zip(seen.brokers, answers, strict=True):
@@ -92,24 +92,31 @@ def judge(seen: ClusterView, answers: list[ClusterView | MainstemError]) -> list
                 Finding(
                     "problem",
                     about,
-                    f"does not answer: {answer}",
-                    "see whether it runs, and --http-advertise",
+                    f"does not respond: {answer}",
+                    "check that it is running, and its --http-advertise",
                 )
             )
             continue
         before = len(found)
         if answer.cluster != seen.cluster:
             advice = "give both the same --store and --etcd"
-            found.append(Finding("problem", about, "has another log", advice))
+            found.append(Finding("problem", about, "uses another log", advice))
         if {one.broker for one in answer.brokers} != {one.broker for one in seen.brokers}:
-            found.append(Finding("note", about, "knows other brokers", "ask again: it may be catching up"))
+            found.append(
+                Finding(
+                    "note",
+                    about,
+                    "has a different list of brokers",
+                    "run the command again: it may be catching up",
+                )
+            )
         if answer.refusal is not None:
-            found.append(Finding("problem", about, f"writes nothing: {answer.refusal}", ""))
+            found.append(Finding("problem", about, f"rejects writes: {answer.refusal}", ""))
         if furthest - answer.position > _BEHIND_MAX:
             found.append(Finding("note", about, f"is {furthest - answer.position} commits behind", ""))
         if answer.clock_off_ms is not None and abs(answer.clock_off_ms) > limits.CLOCK_SKEW_MS_MAX:
-            what = f"its clock is {answer.clock_off_ms} ms off the store's"
-            found.append(Finding("problem", about, what, "keep it in step, by NTP for one"))
+            what = f"its clock differs from the store's by {answer.clock_off_ms} ms"
+            found.append(Finding("problem", about, what, "synchronise it, for example with NTP"))
         if len(found) == before:
             found.append(Finding("ok", about, f"at position {answer.position}", ""))
     return found

@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands and flags in a SHELL.
+    """Print the completion script for SHELL.
 
     \b
       bash   eval "$(mainstem completion bash)"                 in ~/.bashrc

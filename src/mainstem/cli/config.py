@@ -12,9 +12,9 @@ from mainstem.config import SETTINGS, Resolved
 
 @click.command()
 @takes_settings()
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def config(resolved: Resolved, as_json: bool) -> None:
-    """Show every setting and where its value comes from. The output is a valid config file."""
+    """Show every setting, its value and its source. The output is a valid config file."""
     rows = [(row, getattr(resolved.config, row.name), resolved.sources[row.name]) for row in SETTINGS]
     if as_json:
         shown = {
@@ -30,7 +30,7 @@ def config(resolved: Resolved, as_json: bool) -> None:
         return
     for row, value, source in rows:
         text = row.shown(value)
-        # A setting without a value has no place in TOML but a comment.
+        # TOML has no null: a setting without a value is a comment.
         line = f"{row.name} = {json.dumps(_plain(text, value))}" if text else f"# {row.name} ="
         if row.kind.secret and text:
             line = f"# {row.name} = {text}"

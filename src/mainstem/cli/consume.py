@@ -26,14 +26,24 @@ from mainstem.errors import PartitionNotFound, RecordsLost
     callback=place,
     help="Where to start.  [default: start]",
 )
-@click.option("-n", "--count", type=click.IntRange(min=0), help="Stop after so many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end. It is always so: tail goes on.")
-@format_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("-n", "--count", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one."
+    "-e",
+    "--exit-at-end",
+    is_flag=True,
+    help="Stop at the end. This is always the case: `tail` waits for more.",
 )
-@click.option("--group", help="Start where this group stands, and move it past what was printed.")
+@format_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Read only this partition. May be repeated.",
+)
+@click.option("--group", help="Start at the committed offsets of this group, and commit the printed records.")
 def consume(
     target: Target,
     topic: str,
@@ -45,9 +55,9 @@ def consume(
     partitions: tuple[int, ...],
     group: str | None,
 ) -> None:
-    """Print the records of TOPIC, one partition after the other, up to its end.
+    """Print the records of TOPIC, partition by partition, up to the end.
 
-    To wait for records that are still to come, use `mainstem tail`.
+    To wait for new records, use `mainstem tail`.
     """
     show = to_json if as_json else format
 
@@ -64,7 +74,7 @@ def consume(
                 left -= len(batch)
                 write(b"".join([show(topic, number, record) for record in batch]))
                 if group is not None and batch:
-                    # After the output is out: a crash in between prints records twice, but loses none.
+                    # Commit after printing: a crash in between prints records twice, but loses none.
                     await store.commit(group, topic, number, batch[-1].offset + 1)
                 if left <= 0:
                     return

@@ -1,12 +1,12 @@
-"""What a log or checkpoint file holds, item by item, damaged places included. Each item is one JSON object.
+"""The contents of a log or checkpoint file as items, including damaged ranges. Each item is one JSON object.
 
-| kind       | what it is                                                                       |
+| kind       | meaning                                                                          |
 |------------|----------------------------------------------------------------------------------|
 | segment    | a log file: its header                                                           |
-| commit     | one commit: its place, who wrote it, and its parts (appends and commands)        |
-| damage     | bytes that cannot be told                                                        |
-| space      | zeros allocated ahead                                                            |
-| index      | which offsets of which streams a sealed file holds                               |
+| commit     | one commit: its position, its writer, and its parts (appends and commands)       |
+| damage     | unreadable bytes                                                                 |
+| space      | preallocated zeros                                                               |
+| index      | the streams and offsets of a sealed file                                         |
 | footer     | the end of a sealed file                                                         |
 | checkpoint | a checkpoint file; topic, stream, group and broker items follow                  |
 """
@@ -55,7 +55,7 @@ class CommitFilter:
 
 
 class SegmentContents:
-    """The items of a log file, also of a copy under another name or a piece of one."""
+    """The items of a log file. The file may be a renamed copy or a fragment."""
 
     def __init__(self, file: File, wanted: CommitFilter) -> None:
         self._file = file
@@ -71,7 +71,7 @@ class SegmentContents:
 
     def items(self) -> Iterator[Item]:
         yield self._segment()
-        # A piece that recovery cut off starts with a frame.
+        # A fragment that recovery cut off starts with a frame.
         whole = (
             self._header is not None or frames.read_leading(self._file, 0, self._size, self._log.low) is None
         )
@@ -201,7 +201,7 @@ class SegmentContents:
         return None
 
     def _offsets(self) -> dict[int, int]:
-        """First offset by the byte where a slice starts, as the index tells."""
+        """Map the start byte of each slice to its first offset, from the index."""
         if self._index is None:
             return {}
         rows = self._index.rows
@@ -228,7 +228,7 @@ class SegmentContents:
 
 
 def decoded(data: memoryview, base: int) -> Item:
-    """The records of batches, or why they cannot be told."""
+    """Return the records of the batches, or why they cannot be decoded."""
     stamp(data, base, 0)
     try:
         return {"records": [_record(record) for record in decode_records(data)]}
@@ -242,7 +242,12 @@ def checkpoint_items(file: File, wanted: CommitFilter) -> Iterator[Item]:
     checkpoint = read_checkpoint(file)
     if checkpoint is None:
         yield top
-        yield {"kind": "damage", "start": 0, "end": file.size(), "what": "it does not match its checksum"}
+        yield {
+            "kind": "damage",
+            "start": 0,
+            "end": file.size(),
+            "what": "the file does not match its checksum",
+        }
         return
     top |= {"position": checkpoint.position, "state_bytes": len(checkpoint.state)}
     try:
@@ -310,7 +315,7 @@ def _others(ledger: Ledger) -> Iterator[Item]:
 
 
 def described_command(command: Command) -> Item:
-    """A command by name, with its fields; ids as hex."""
+    """Return the name and fields of a command, with ids as hex."""
     fields = {name: _plain(getattr(command, name)) for name in command.__struct_fields__}
     return {"kind": "command", "command": type(command).__name__, "fields": fields}
 
@@ -328,7 +333,7 @@ def _record(record: StoredRecord) -> Item:
 
 
 def _text(name: str, data: bytes | None) -> Item:
-    """Text if it is text, else base64, as `consume --json` has it."""
+    """Return text, or base64 for bytes that are not UTF-8, as `consume --json` does."""
     if data is None:
         return {name: None}
     try:
@@ -338,7 +343,7 @@ def _text(name: str, data: bytes | None) -> Item:
 
 
 def _log_of(file: File, header: SegmentHeader | None) -> LogId:
-    """The log a file belongs to: by its header, its directory, or the first bytes that look like a frame."""
+    """Find the id of the log from the file's header, its directory, or the first bytes that look like a frame."""
     if header is not None:
         return LogId(header.log)
     found = identity.read_format(OsFiles(), Path(file.path).absolute().parent.parent)
@@ -352,7 +357,7 @@ def _log_of(file: File, header: SegmentHeader | None) -> LogId:
 
 
 def _zeros_from(file: File, start: int, end: int) -> int:
-    """From where on there is nothing but zeros up to `end`."""
+    """Return where the zeros that end at `end` begin."""
     while end > start:
         window = read_up_to(file, max(start, end - _ZEROS_STEP_BYTES), min(_ZEROS_STEP_BYTES, end - start))
         kept = len(window.rstrip(b"\0"))

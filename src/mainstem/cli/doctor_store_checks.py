@@ -1,4 +1,4 @@
-"""What `mainstem doctor` finds out about the object store and the etcd of a server."""
+"""The checks of `mainstem doctor` for the object store and etcd."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANSWER_S = 5.0
 
 
 def store(config: Config) -> Iterator[Finding]:
-    """Whether the server may write to its store, and its clock is in step with it; whether its etcd answers."""
+    """Check that the store accepts writes, that the clock matches the store's, and that etcd responds."""
     import asyncio
 
     url = config.objects or config.store
@@ -34,17 +34,17 @@ async def _store(url: str, *, ordering: bool) -> list[Finding]:
     clock, random = SystemClock(), SystemRandom()
     try:
         there = open_store(url, retries=Retries(RetryBudget(attempts=2)))
-        if ordering:  # else a store that ignores conditions will do
+        if ordering:  # otherwise the store does not need conditional puts
             await check_conditions(there, f"probe/{random.token(16).hex()}")
         off_ms = await clock_off_ms(there, clock, random)
     except (MainstemError, ImportError) as wrong:
         return [Finding("problem", _STORE, f"{redacted_url(url)}: {wrong}", "")]
-    found = [Finding("ok", _STORE, f"{redacted_url(url)} takes objects and gives them back")]
+    found = [Finding("ok", _STORE, f"{redacted_url(url)} stores and returns objects")]
     if abs(off_ms) > limits.CLOCK_SKEW_MS_MAX:
-        what = f"this clock is {off_ms} ms off it"
-        found.append(Finding("problem", _CLOCK, what, "have this machine follow a time server (NTP)"))
+        what = f"this clock differs from it by {off_ms} ms"
+        found.append(Finding("problem", _CLOCK, what, "synchronise this machine with NTP"))
     else:
-        found.append(Finding("ok", _CLOCK, "this clock agrees with it"))
+        found.append(Finding("ok", _CLOCK, "this clock matches it"))
     return found
 
 
@@ -58,5 +58,5 @@ async def _etcd(members: tuple[str, ...]) -> Finding:
         finally:
             await client.close()
     except (MainstemError, ImportError) as wrong:
-        return Finding("problem", _ETCD, str(wrong), "see whether it runs, and --etcd")
-    return Finding("ok", _ETCD, f"{', '.join(members)} answers")
+        return Finding("problem", _ETCD, str(wrong), "check that it is running, and --etcd")
+    return Finding("ok", _ETCD, f"{', '.join(members)} responds")

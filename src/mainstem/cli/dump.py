@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     metavar="POSITION",
-    help="Begin at this commit.",
+    help="Start at this commit.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="Show so many commits (of a checkpoint: streams; of a repacked file: extents).",
+    help="Number of commits to show (for a checkpoint: streams; for a repacked file: extents).",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dump(path: Path, records: bool, from_position: int, limit: int | None, as_json: bool) -> None:
-    """Show what is in FILE: a .wal or .ckpt file of a data directory, or a repacked file of its object store.
+    """Show the contents of FILE: a .wal or .ckpt file of a data directory, or a repacked file of its object store.
 
-    Damaged places are shown as such, and the rest after them. Appends show their offsets once the file is
-    sealed; before that they are not in the file, as they follow from all that came before.
+    Damaged ranges are marked, and the items after them are shown. Appends have offsets only in a sealed file: an
+    unsealed file does not contain them, because they depend on all earlier commits.
     """
     from mainstem.cli.contents import CommitFilter
 
@@ -50,7 +50,7 @@ def dump(path: Path, records: bool, from_position: int, limit: int | None, as_js
         for item in _items(path, wanted):
             click.echo(show(item))
     except BrokenPipeError:
-        # The reader has seen enough. Nothing more may be flushed to it at exit.
+        # The reader closed the pipe. Nothing more may be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -66,29 +66,27 @@ def _items(path: Path, wanted: CommitFilter) -> Iterator[Item]:
         magic = bytes(read_up_to(file, 0, len(segments.HEADER_MAGIC)))
         if magic == checkpoints.MAGIC or path.suffix == checkpoints.SUFFIX:
             if wanted.from_position:
-                raise click.UsageError("--from names a commit, and a checkpoint holds none")
+                raise click.UsageError("--from names a commit, and a checkpoint has no commits")
             yield from checkpoint_items(file, wanted)
         elif magic == segments.HEADER_MAGIC or path.suffix == segments.SUFFIX:
             yield from SegmentContents(file, wanted).items()
         elif magic == layout.MAGIC or _ends_as_repacked(file):
             if wanted.from_position:
-                raise click.UsageError("--from names a commit, and a repacked file holds none")
+                raise click.UsageError("--from names a commit, and a repacked file has no commits")
             yield from repacked_items(file, wanted)
         elif magic == cold.MAGIC or path.suffix == cold.SUFFIX:
             raise InvalidInput(
-                f"{path} is the note of a log file that is in the object store: copy its parts from there, "
-                "join them to one file, and dump that"
+                f"{path} describes a log file that is in the object store: download its parts, "
+                "concatenate them into one file, and dump that"
             )
         else:
-            raise InvalidInput(
-                f"{path} is neither a log file (.wal) nor a checkpoint (.ckpt), nor a repacked file"
-            )
+            raise InvalidInput(f"{path} is not a log file (.wal), a checkpoint (.ckpt) or a repacked file")
     finally:
         file.close()
 
 
 def _ends_as_repacked(file: File) -> bool:
-    """Its head may be damaged, and its tail tells as much."""
+    """Check the tail, because the head may be damaged. Both identify the file."""
     from mainstem.log.repack import layout
     from mainstem.ports.files import read_up_to
 
@@ -162,7 +160,7 @@ def _append(part: Item) -> list[str]:
         line += (
             f"  producer {part['producer']} epoch {part['producer_epoch']} sequence {part['base_sequence']}"
         )
-    line += f"  DAMAGED: they {part['fault']}" if "fault" in part else "  crc ok"
+    line += f"  DAMAGED: the batches {part['fault']}" if "fault" in part else "  crc ok"
     return [line, *(f"{'':16}{_record(record)}" for record in part.get("records", ()))]
 
 
@@ -172,7 +170,7 @@ def _record(record: Item) -> str:
 
 
 def _command(part: Item) -> str:
-    """A command in words."""
+    """Describe a command in words."""
     fields = part["fields"]
     words = _WORDS.get(part["command"])
     return words(fields) if words else f"{part['command']} {json.dumps(fields)}"
@@ -200,9 +198,9 @@ _WORDS: dict[str, Callable[[Item], str]] = {
         f"mark offsets {f['start']}-{f['end'] - 1} of stream {f['stream']} lost ({f['reason']})"
     ),
     "AllocateProducer": lambda f: "allocate a producer id",
-    "ExpireProducers": lambda f: f"forget producers idle since {_time(f['before_ms'])}",
+    "ExpireProducers": lambda f: f"remove producers idle since {_time(f['before_ms'])}",
     "CommitOffsets": lambda f: f"group {f['group']!r} commits offsets: {_pairs(f['offsets'])}",
-    "DeleteOffsets": lambda f: f"group {f['group']!r} forgets streams {f['streams'] or 'all'}",
+    "DeleteOffsets": lambda f: f"group {f['group']!r} deletes its offsets of streams {f['streams'] or 'all'}",
     "Take": lambda f: f"group {f['group']!r} takes up to {f['limit']} records of stream {f['stream']}",
     "Boot": lambda f: (
         f"broker {f['broker']} ({f['node']}) boots" + (", after an unclean shutdown" if f["jump"] else "")
@@ -229,7 +227,7 @@ def _index(item: Item) -> str:
         f"{'':12}stream {span['stream']}  offsets {span['start']}-{span['end'] - 1}  "
         f"{span['bytes']:,} bytes  latest {_time(span['max_timestamp_ms'])}"
         if span["bytes"]
-        else f"{'':12}stream {span['stream']}  nothing, it goes on at {span['end']}"
+        else f"{'':12}stream {span['stream']}  no records, continues at {span['end']}"
         for span in item["spans"]
     ]
     return "\n".join(lines)
@@ -238,7 +236,9 @@ def _index(item: Item) -> str:
 def _repacked(item: Item) -> str:
     line = f"repacked file: {item['bytes']:,} bytes"
     if "first" in item:
-        line += f", for segments {item['first']} to {item['end'] - 1} of log {item['log']}…, with others of its round"
+        line += (
+            f", replaces segments {item['first']} to {item['end'] - 1} of log {item['log']}… with its round"
+        )
     return line
 
 
@@ -249,7 +249,7 @@ def _extent(item: Item) -> str:
     )
     line += "crc ok" if item["crc"] == "ok" else "DAMAGED"
     if "fault" in item:
-        line += f"  UNREADABLE: they {item['fault']}"
+        line += f"  UNREADABLE: the batches {item['fault']}"
     return "\n".join([line, *(f"{'':16}{_record(record)}" for record in item.get("records", ()))])
 
 
@@ -265,8 +265,8 @@ def _checkpoint(item: Item) -> str:
     if "position" not in item:
         return f"checkpoint of {item['bytes']:,} bytes"
     line = (
-        f"checkpoint of all before position {item['position']}: {item['bytes']:,} bytes, "
-        f"{item['state_bytes']:,} unpacked"
+        f"checkpoint of all commits before position {item['position']}: {item['bytes']:,} bytes, "
+        f"{item['state_bytes']:,} uncompressed"
     )
     return line + (f", {_time(item['time_ms'])}, digest {item['digest']}" if "digest" in item else "")
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @click.group()
 def group() -> None:
-    """Consumer groups: who is in them, how far they are, moving and deleting them."""
+    """List, describe, reset and delete consumer groups."""
 
 
 @group.command("list")
 @takes_server
 @as_json_option
 def list_groups(server: Server, as_json: bool) -> None:
-    """List groups that have members or offsets."""
+    """List groups with members or offsets."""
     found = server.run(lambda client: client.groups())
     print_rows([msgspec.to_builtins(row) for row in found], as_json)
 
@@ -36,7 +36,7 @@ def list_groups(server: Server, as_json: bool) -> None:
 @click.argument("name")
 @as_json_option
 def describe(server: Server, name: str, as_json: bool) -> None:
-    """Show a group's members and offsets."""
+    """Show the members and offsets of a group."""
     found = server.run(lambda client: client.group(name))
     whole = msgspec.to_builtins(found)
     if as_json:
@@ -55,7 +55,7 @@ def describe(server: Server, name: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1)
 @as_json_option
 def lag(server: Server, names: tuple[str, ...], as_json: bool) -> None:
-    """Show what groups have left to read, all groups or those named."""
+    """Show the lag of the named groups, or of all groups."""
 
     async def work(client: AsyncClient) -> list[dict[str, object]]:
         wanted = names or [row.group for row in await client.groups()]
@@ -66,7 +66,7 @@ def lag(server: Server, names: tuple[str, ...], as_json: bool) -> None:
             except GroupNotFound:
                 if names:
                     raise
-                continue  # it was deleted since it was listed
+                continue  # deleted in the meantime
             rows += [
                 {
                     "group": name,
@@ -84,7 +84,7 @@ def lag(server: Server, names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _target(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str | int, int | None]:
-    """What --to says: a word or an offset, or else a time."""
+    """Parse --to: earliest, latest, an offset or a time."""
     if text in ("earliest", "latest"):
         return text, None
     try:
@@ -95,7 +95,7 @@ def _target(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str 
         return "time", time_ms(text)
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r} is none of earliest, latest, an offset N, or a time: @MILLISECONDS or ISO 8601"
+            f"{text!r} is not earliest, latest, an offset N, or a time (@MILLISECONDS or ISO 8601)"
         ) from None
 
 
@@ -109,10 +109,12 @@ def _target(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str 
     required=True,
     metavar="earliest|latest|N|TIME",
     callback=_target,
-    help="Where: an offset N, or a time as ISO 8601 or @MILLISECONDS.",
+    help="New position: an offset N, or a time as ISO 8601 or @MILLISECONDS.",
 )
-@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one."
+)
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @as_json_option
 def reset(
     server: Server,
@@ -123,7 +125,7 @@ def reset(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Put group NAME elsewhere in TOPIC. Its members must have left."""
+    """Reset the offsets of group NAME in TOPIC. The group must have no members."""
     to, at_ms = place
     moved = server.run(
         lambda client: client.reset_group(
@@ -132,21 +134,21 @@ def reset(
     )
     print_rows([msgspec.to_builtins(row) for row in moved], as_json)
     if dry_run and not as_json:
-        click.echo("nothing was changed (--dry-run)", err=True)
+        click.echo("nothing changed (--dry-run)", err=True)
 
 
 @group.command()
 @takes_server
 @click.argument("names", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(server: Server, names: tuple[str, ...], yes: bool) -> None:
-    """Forget groups and how far they were. Their members must have left."""
+    """Delete groups and their offsets. The groups must have no members."""
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
 
     async def work(client: AsyncClient) -> None:
         for name in names:
-            await client.group(name)  # all are there, or none is deleted
+            await client.group(name)  # check that all exist before deleting any
         for name in names:
             await client.delete_group(name)
 

@@ -1,7 +1,7 @@
-"""A Kafka client of the few requests that a load generator needs: no TLS, no login, no retries.
+"""A minimal Kafka client for the load generator: no TLS, no authentication, no retries.
 
-The versions are those that every Kafka broker since 2.3 speaks. A broker answers the requests of a connection in order,
-so all of them have the same correlation id, and a request that is sent often is encoded once.
+Every Kafka broker since 2.3 supports these versions. A broker responds to the requests of a connection in order, so all
+requests use the same correlation id, and a request that is sent often is encoded once.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from mainstem.errors import InvariantBroken, Rejected, Unavailable
 from mainstem.limits import MIB
 from mainstem.records.header import BatchHeader, crc_matches, walk
 
-EARLIEST, LATEST = -2, -1  # what ListOffsets takes for a time
+EARLIEST, LATEST = -2, -1  # timestamps in ListOffsets
 
 _CLIENT_ID = "mainstem-bench"
 _CORRELATION = 1
 _FETCH_BYTES = 4 * MIB
 _SIZE = struct.Struct(">i")
-_BATCH_PREFIX = struct.Struct(">qi")  # base offset, and how many bytes follow
-_METADATA_AGAIN_S = 0.1  # a topic that was just created has no leader yet
+_BATCH_PREFIX = struct.Struct(">qi")  # base offset, number of bytes that follow
+_METADATA_AGAIN_S = 0.1  # a new topic has no leader yet
 
 T = TypeVar("T")
 
 
 class EncodedRequest(NamedTuple):
-    """An encoded request and how to decode its answer."""
+    """An encoded request and the decoder of its response."""
 
     data: bytes
     decode: Callable[[bytes], Any]
@@ -77,7 +77,7 @@ def _decoder(api: i16, version: i16) -> Callable[[bytes], Any]:
 
 
 class BrokerConnection:
-    """One connection to a broker. `timeout_s` bounds each wait; every method raises Unavailable."""
+    """One connection to a broker. `timeout_s` limits each wait. Every method raises Unavailable."""
 
     def __init__(
         self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float
@@ -94,11 +94,11 @@ class BrokerConnection:
                 streams = await asyncio.open_connection(address.host, address.port, limit=_FETCH_BYTES)
         except TimeoutError:
             raise Unavailable(
-                f"{address} does not accept connections: no answer in {timeout_s:g} s"
+                f"{address} does not accept connections: no response within {timeout_s:g} s"
             ) from None
         except OSError as error:
             raise Unavailable(
-                f"no Kafka broker at {address}: start one with `mainstem serve`, or name another with "
+                f"no Kafka broker at {address}: start one with `mainstem serve`, or set "
                 f"--bootstrap-server ({error.strerror or error})"
             ) from None
         return cls(address, *streams, timeout_s)
@@ -114,7 +114,7 @@ class BrokerConnection:
         await self._within_timeout(write())
 
     async def receive(self, frame: EncodedRequest) -> Any:
-        """The answer to the oldest request that is not answered yet, which is `frame`."""
+        """Receive the response to the oldest outstanding request, which is `frame`."""
         return frame.decode(await self._within_timeout(self._receive()))
 
     async def ask(self, request: Any) -> Any:
@@ -131,17 +131,17 @@ class BrokerConnection:
             async with asyncio.timeout(self._timeout_s):
                 return await work
         except TimeoutError:
-            raise Unavailable(f"{self._address} did not answer within {self._timeout_s:g} s") from None
+            raise Unavailable(f"{self._address} did not respond within {self._timeout_s:g} s") from None
         except (asyncio.IncompleteReadError, ConnectionError):
             raise Unavailable(
-                f"{self._address} closed the connection; this command speaks Kafka without TLS and login"
+                f"{self._address} closed the connection; this command supports neither TLS nor authentication"
             ) from None
 
 
 async def find_leaders(
     bootstrap: Address, topic: str, timeout_s: float, *, create: bool
 ) -> dict[int, Address]:
-    """The leader of each partition. `create`: ask the broker to create the topic if there is none.
+    """Return the leader of each partition. With `create`, ask the broker to create a missing topic.
 
     Raises Unavailable and Rejected."""
     request = MetadataRequest(
@@ -174,11 +174,11 @@ def _code(answer: Any) -> ErrorCode:
 
 def refusal(about: str, code: ErrorCode) -> Rejected:
     advice = ": try a smaller --record-size or --batch-size" if code is ErrorCode.message_too_large else ""
-    return Rejected(f"{about}: the broker answers {code.name.upper()}{advice}")
+    return Rejected(f"{about}: the broker returned {code.name.upper()}{advice}")
 
 
 def encode_produce(topic: str, partition: int, batch: bytes, timeout_s: float) -> EncodedRequest:
-    """One batch to one partition, acknowledged as the topic's durability asks for (acks=all)."""
+    """Encode one batch for one partition, with acks=all."""
     data = PartitionProduceData(index=i32(partition), records=Records(batch))
     return encode(
         ProduceRequest(
@@ -190,7 +190,7 @@ def encode_produce(topic: str, partition: int, batch: bytes, timeout_s: float) -
 
 
 def produced_offset(answer: Any) -> int:
-    """Raises Rejected."""
+    """Return the base offset. Raises Rejected."""
     ((partition,),) = (topic.partition_responses for topic in answer.responses)
     if partition.error_code is not ErrorCode.none:
         raise refusal(f"partition {partition.index}", partition.error_code)
@@ -210,7 +210,7 @@ class PartitionReader:
         return f"partition {self._partition} of topic {self._topic!r}"
 
     async def offset_at(self, time: int) -> int:
-        """`time` is EARLIEST or LATEST. Raises Unavailable and Rejected."""
+        """Return the offset at `time`, which is EARLIEST or LATEST. Raises Unavailable and Rejected."""
         wanted = ListOffsetsPartition(partition_index=self._partition, timestamp=i64(time))
         answer = await self._connection.ask(
             ListOffsetsRequest(
@@ -224,7 +224,7 @@ class PartitionReader:
         return int(found.offset)
 
     async def fetch(self, wait_s: float) -> tuple[int, int]:
-        """Records and bytes that came, none of both if nothing came in time. Raises Unavailable and Rejected."""
+        """Return the numbers of records and bytes received, both 0 after the wait. Raises Unavailable and Rejected."""
         wanted = FetchPartition(
             partition=self._partition, fetch_offset=i64(self.offset), partition_max_bytes=i32(_FETCH_BYTES)
         )
@@ -249,7 +249,7 @@ class PartitionReader:
         return sum(self._take(data, batch) for batch in walk(data)), len(data)
 
     def _take(self, data: memoryview, batch: BatchHeader) -> int:
-        """How many records of the batch are new to this reader."""
+        """Return how many records of the batch are new to this reader."""
         if not crc_matches(data, batch):
             raise Rejected(f"the batch at offset {batch.base_offset} does not match its checksum")
         fresh = min(batch.count, batch.next_offset - self.offset)
@@ -262,7 +262,7 @@ class PartitionReader:
 
 
 def _whole_batches(data: bytes) -> memoryview:
-    """A Kafka broker may cut the last batch of an answer short; it comes again with the next fetch."""
+    """Drop a truncated last batch, which Kafka brokers may send; the next fetch returns it in full."""
     end = 0
     while end + _BATCH_PREFIX.size <= len(data):
         following = end + _BATCH_PREFIX.size + _BATCH_PREFIX.unpack_from(data, end)[1]

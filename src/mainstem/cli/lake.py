@@ -12,37 +12,37 @@ from mainstem.errors import MainstemError
 if TYPE_CHECKING:
     from mainstem.broker.lake import LakeStatus
 
-ANSWER_S = 10.0  # somebody waits at a terminal
+ANSWER_S = 10.0  # a user waits at a terminal
 
 _url = click.option(
     "--url",
     envvar="MAINSTEM_URL",
     metavar="URL",
-    help="The server. [MAINSTEM_URL; default http://127.0.0.1:4000]",
+    help="URL of the server. [MAINSTEM_URL; default http://127.0.0.1:4000]",
 )
 
 
 @click.group()
 def lake() -> None:
-    """Make records into tables, on Spark."""
+    """Convert records to tables with Spark."""
 
 
 @lake.command()
 @_url
-@click.option("--once", is_flag=True, help="Do what is due now, then end.")
+@click.option("--once", is_flag=True, help="Run the tasks that are due, then exit.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic. May be repeated.")
 @click.option(
     "--lease-ms",
     type=click.IntRange(1_000, 3_600_000),
     default=60_000,
     show_default=True,
-    help="What a driver that died held is free again after this.",
+    help="After this time other drivers can take over the tasks of a dead driver.",
 )
 def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> None:
-    """Drive the lake: materialise, publish tables, maintain, collect garbage.
+    """Run the driver of the lake: convert records, publish tables, maintain files, collect garbage.
 
-    Runs until SIGINT or SIGTERM; a server that is away is waited for. Several drivers may run at once. A server that
-    wants a key gets the one in MAINSTEM_API_KEY.
+    Runs until SIGINT or SIGTERM, and waits for an unreachable server. Several drivers may run at once. The driver sends
+    the key in MAINSTEM_API_KEY to a server that requires one.
     """
     from mainstem.spark.driver_process import run_driver
 
@@ -51,7 +51,7 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
     if once and failing:
         first = failing[0]
         raise MainstemError(
-            f"{len(failing)} partitions or tables failed, such as one of topic {first.topic!r}: {first.error}"
+            f"{len(failing)} partitions or tables failed, for example of topic {first.topic!r}: {first.error}"
         )
     if once and driver_status.tables_error:
         raise MainstemError(f"the tables could not be updated: {driver_status.tables_error}")
@@ -59,9 +59,9 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
 
 @lake.command()
 @_url
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(url: str | None, as_json: bool) -> None:
-    """Show how far every topic is made into files, and who works on it."""
+    """Show the conversion progress of every topic, and the drivers that work on it."""
     from mainstem.lake.broker import LakeBroker
 
     with LakeBroker(url, timeout_s=ANSWER_S) as broker:
@@ -93,9 +93,9 @@ def _print_topics(found: LakeStatus) -> None:
         for partition in topic.partitions
     ]
     if not rows:
-        click.echo("no topic is made into files: enable a table, or serve with --lake-topics all")
+        click.echo("no topic is converted to files: enable a table, or serve with --lake-topics all")
         return
-    head = ["topic", "partition", "head", "materialised to", "in the table to", "lag"]
+    head = ["topic", "partition", "end", "materialised to", "published to", "lag"]
     print_table([*head, "parts", "files", "bytes", "generations"], rows)
 
 
@@ -103,7 +103,7 @@ def _print_work(found: LakeStatus) -> None:
     if found.tasks:
         click.echo()
         print_table(
-            ["task", "held by", "for another s"],
+            ["task", "holder", "seconds left"],
             [
                 [task.task, task.holder, max(0, task.deadline_ms - found.now_ms) // 1000]
                 for task in found.tasks
@@ -116,6 +116,6 @@ def _print_work(found: LakeStatus) -> None:
             f"{report.failed} failed"
         )
         if report.tables_error:
-            click.echo(f"  no table is published: {report.tables_error}")
+            click.echo(f"  publishing tables failed: {report.tables_error}")
         for failure in report.failing:
             click.echo(f"  {failure.topic}: {failure.error} (attempt {failure.failures})")

@@ -1,6 +1,6 @@
-"""`mainstem`: the commands and how they end.
+"""`mainstem`: the commands and their exit codes.
 
-Exit codes: 0 done, 1 it could not be done (one line on stderr says why), 2 wrong usage, 130 interrupted.
+Exit codes: 0 success, 1 failure (one line on stderr says why), 2 invalid usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,40 +15,43 @@ from mainstem.errors import MainstemError
 from mainstem.values import did_you_mean
 from mainstem.version import VERSION
 
-# Name → where it lives and what it does. A command's module is imported when it is run, not for the help.
+# Name → (location, help). The module of a command is imported when the command runs, not for the help.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "serve": ("mainstem.cli.serve:serve", "Run a server until it is told to stop."),
-    "config": ("mainstem.cli.config:config", "Show every setting and where its value comes from."),
+    "serve": ("mainstem.cli.serve:serve", "Run a server."),
+    "config": ("mainstem.cli.config:config", "Show every setting, its value and its source."),
     "topic": ("mainstem.cli.topic:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("mainstem.cli.produce:produce", "Append records from arguments or standard input."),
     "consume": ("mainstem.cli.consume:consume", "Print records."),
-    "tail": ("mainstem.cli.tail:tail", "Print records as they come."),
-    "group": ("mainstem.cli.group:group", "Consumer groups: lag, reset, delete."),
-    "queue": ("mainstem.cli.queue:queue", "Queues: claim jobs and settle them."),
-    "router": ("mainstem.cli.router:router", "Copy what comes to one topic to another."),
-    "table": ("mainstem.cli.table:table", "Keep topics as Iceberg tables."),
-    "lake": ("mainstem.cli.lake:lake", "Make records into tables, on Spark."),
+    "tail": ("mainstem.cli.tail:tail", "Print new records as they are written."),
+    "group": ("mainstem.cli.group:group", "List, describe, reset and delete consumer groups."),
+    "queue": ("mainstem.cli.queue:queue", "List queues, claim jobs and settle them."),
+    "router": ("mainstem.cli.router:router", "Copy the records of one topic to another."),
+    "table": ("mainstem.cli.table:table", "Publish topics as Iceberg tables."),
+    "lake": ("mainstem.cli.lake:lake", "Convert records to tables with Spark."),
     "pipeline": (
         "mainstem.cli.pipeline:pipeline",
-        "Run pipelines of topics and tables, on Spark; see how they do.",
+        "Run pipelines of topics and tables with Spark; show their state.",
     ),
-    "replay": ("mainstem.cli.replay:replay", "Write a stretch of a topic again, on Spark."),
-    "sql": ("mainstem.cli.sql:sql", "Ask SQL of topics and tables, on Spark."),
-    "backup": ("mainstem.cli.backup:backup", "Copy everything as of now to a folder or a bucket."),
-    "restore": ("mainstem.cli.backup:restore", "Bring a backup back into a new data directory."),
-    "migrate": ("mainstem.cli.migrate:migrate", "Move a data directory's log to where brokers share it."),
-    "cluster": ("mainstem.cli.cluster:cluster", "Brokers that share a log: who is there, do they agree."),
-    "check": ("mainstem.cli.check:check", "Look for damage in a data directory, changing nothing."),
-    "repair": ("mainstem.cli.repair:repair", "Write a log's checkpoints again after digests disagreed."),
-    "dump": ("mainstem.cli.dump:dump", "Show what is in a log or checkpoint file."),
-    "doctor": ("mainstem.cli.doctor:doctor", "Look for what keeps Mainstem from working here."),
-    "completion": ("mainstem.cli.completion:completion", "Complete commands in bash, zsh or fish."),
-    "bench": ("mainstem.cli.bench:bench", "Load a broker and measure its throughput and latency."),
+    "replay": ("mainstem.cli.replay:replay", "Write a range of a topic again, with Spark."),
+    "sql": ("mainstem.cli.sql:sql", "Query topics and tables with SQL, on Spark."),
+    "backup": ("mainstem.cli.backup:backup", "Back up the whole log to a folder or a bucket."),
+    "restore": ("mainstem.cli.backup:restore", "Restore a backup into a new data directory."),
+    "migrate": ("mainstem.cli.migrate:migrate", "Move the log of a data directory to a cluster."),
+    "cluster": ("mainstem.cli.cluster:cluster", "Show and check the brokers that share a log."),
+    "check": ("mainstem.cli.check:check", "Check a data directory for damage, without changing it."),
+    "repair": ("mainstem.cli.repair:repair", "Rewrite the checkpoints of a log after a digest mismatch."),
+    "dump": ("mainstem.cli.dump:dump", "Show the contents of a log or checkpoint file."),
+    "doctor": ("mainstem.cli.doctor:doctor", "Check this machine for problems."),
+    "completion": (
+        "mainstem.cli.completion:completion",
+        "Print the completion script for bash, zsh or fish.",
+    ),
+    "bench": ("mainstem.cli.bench:bench", "Load a broker and measure throughput and latency."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported one at a time."""
+    """A group that imports each command when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -83,10 +86,10 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, this process's own by default; returns the exit code."""
+    """Run a command line, by default that of this process, and return the exit code."""
     try:
         code = cli.main(arguments, prog_name="mainstem", standalone_mode=False)
-    except click.ClickException as error:  # wrong usage
+    except click.ClickException as error:  # invalid usage
         error.show()
         return error.exit_code
     except MainstemError as error:

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_settings("data_dir", "store", "etcd", "objects")
-@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be copied.")
 @as_json_option
 def migrate(resolved: Resolved, dry_run: bool, as_json: bool) -> None:
-    """Move the log of a data directory to a bucket, or to etcd and a bucket, where several brokers share it.
+    """Move the log of a data directory to a bucket, or to etcd and a bucket, for a cluster.
 
-    The server must be stopped, and the place must be empty; a run that was cut off goes on when it is run again. The
-    directory is left as it is; give it up once brokers serve the new log (`mainstem serve --store …`). Offsets, groups,
-    transactions, queues and routers stay what they are, and tables keep their snapshots. With --objects: where older
-    files of the log are.
+    Stop the server first. The destination must be empty. If the command is interrupted, rerun it to resume. The
+    directory stays unchanged; delete it once brokers serve the new log (`mainstem serve --store …`). Offsets, groups,
+    transactions, queues and routers stay the same, and tables keep their snapshots. Set --objects to the object store
+    with older files of the log, if there is one.
     """
     import asyncio
 
@@ -40,7 +40,7 @@ def migrate(resolved: Resolved, dry_run: bool, as_json: bool) -> None:
     place = shared_place(config)
     if place is None:
         raise InvalidConfig(
-            "name where the log shall go: --store URL, and --etcd HOST:PORT,… if etcd orders it"
+            "name the destination: --store URL, and --etcd HOST:PORT,… if etcd orders the log"
         )
     report = asyncio.run(
         run(
@@ -58,14 +58,14 @@ def migrate(resolved: Resolved, dry_run: bool, as_json: bool) -> None:
 
 
 def _print(report: MigrationReport, place: str) -> None:
-    done = "would be copied" if report.dry_run else "copied and compared"
+    done = "would be copied" if report.dry_run else "copied and verified"
     click.echo(
         f"{report.topics} topics with {report.records} records, up to position {report.position}: "
         f"{report.objects} objects ({_mb(report.object_bytes)}) and {report.files} files ({_mb(report.file_bytes)}) "
         f"{done} to {place}"
     )
     if report.tables:
-        click.echo(f"tables that went along, with their snapshots: {', '.join(report.tables)}")
+        click.echo(f"tables, with their snapshots: {', '.join(report.tables)}")
 
 
 @contextmanager

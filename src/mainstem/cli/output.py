@@ -1,4 +1,4 @@
-"""Answers as people and programs want them: columns, or one JSON document."""
+"""Output as columns, or as one JSON document."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import click
 
 from mainstem.cli.tables import print_table
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """Rows with the same keys, which are the heads of the columns."""
+    """Print rows with the same keys, which are the column heads."""
     if as_json:
         print_json(list(rows))
     elif rows:
@@ -22,7 +22,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
 
 
 def print_fields(fields: Mapping[str, Any], as_json: bool) -> None:
-    """One thing, a line a field."""
+    """Print one line per field."""
     if as_json:
         print_json(fields)
         return

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 url_option = click.option(
-    "--url", metavar="URL", help="The server. [MAINSTEM_URL; default http://127.0.0.1:4000]"
+    "--url", metavar="URL", help="URL of the server. [MAINSTEM_URL; default http://127.0.0.1:4000]"
 )
-key_option = click.option("--api-key", metavar="KEY", help="Key to send to it. [MAINSTEM_API_KEY]")
+key_option = click.option("--api-key", metavar="KEY", help="API key. [MAINSTEM_API_KEY]")
 
 
 def server(url: str | None, api_key: str | None) -> tuple[str, str]:
-    """As given, or from the environment."""
+    """Return URL and key, from the arguments or the environment."""
     from mainstem.client.transport import KEY_ENV, URL_DEFAULT, URL_ENV
 
     return url or os.environ.get(URL_ENV) or URL_DEFAULT, api_key or os.environ.get(KEY_ENV) or ""
@@ -34,34 +34,34 @@ def server(url: str | None, api_key: str | None) -> tuple[str, str]:
 
 @click.group()
 def pipeline() -> None:
-    """Topics and tables in, topics and tables out, on Spark."""
+    """Run pipelines that read and write topics and tables, with Spark."""
 
 
 @pipeline.command()
 @url_option
 @key_option
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--once", is_flag=True, help="Do what is there now, then end.")
+@click.option("--once", is_flag=True, help="Process the current data, then exit.")
 @click.option(
     "--from",
     "begin",
     metavar="start|end|@TIME",
     callback=place,
-    help="Begin there, whatever was done before; the same place again goes on where that stopped.",
+    help="Start a separate run at this position. Use the same position again to resume that run.",
 )
 @click.option(
     "--snapshot",
     "snapshots",
     multiple=True,
     metavar="SOURCE=ID",
-    help="Read a table as it was at this snapshot. May be repeated.",
+    help="Read a table at this snapshot. May be repeated.",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("pipeline-state"),
     show_default=True,
-    help="Where checkpoints are kept.",
+    help="Directory for checkpoints.",
 )
 def run(
     url: str | None,
@@ -72,9 +72,9 @@ def run(
     snapshots: tuple[str, ...],
     state: Path,
 ) -> None:
-    """Run the pipeline declared in FILE, Python or SQL, until SIGINT or SIGTERM.
+    """Run the pipeline in FILE, Python or SQL, until SIGINT or SIGTERM.
 
-    It goes on where it stopped: every record goes through every output once.
+    A pipeline resumes where it stopped. Every record goes through every output once.
     """
     from mainstem.spark.pipelines.loading import load
     from mainstem.spark.pipelines.query_progress import QueryLines, stopped_by_signals, watch
@@ -120,7 +120,7 @@ def _session(name: str) -> Iterator[SparkSession]:
 @takes_server
 @as_json_option
 def status(server: Server, *, as_json: bool) -> None:
-    """Show the pipelines that the server has heard of within a day."""
+    """Show the pipelines that reported within the last day."""
     found = server.run(lambda client: client.pipelines())
     if as_json:
         import msgspec
@@ -128,7 +128,7 @@ def status(server: Server, *, as_json: bool) -> None:
         print_json(msgspec.to_builtins(found))
         return
     if not found:
-        click.echo("no pipeline was heard of: start one with `mainstem pipeline run FILE`")
+        click.echo("no pipeline has reported: start one with `mainstem pipeline run FILE`")
         return
     now_ms = time.time_ns() // 1_000_000
     rows: list[list[object]] = [
@@ -146,7 +146,7 @@ def status(server: Server, *, as_json: bool) -> None:
         for one in found
         for output in one.outputs
     ]
-    head = ["pipeline", "state", "output", "to", "batch", "rows in", "rows out", "behind", "heard s ago"]
+    head = ["pipeline", "state", "output", "to", "batch", "rows in", "rows out", "lag", "reported s ago"]
     print_table(head, rows)
     for one in found:
         if one.error:

@@ -1,4 +1,4 @@
-"""Records on standard output, in the format that was asked for."""
+"""Prints records to standard output in the requested format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ format_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
     "format",
     callback=_format,
     default=r"%s\n",
-    help="%t topic, %p partition, %o offset, %k key, %s value, %T time in ms, %h headers, %%; "
+    help="%t topic, %p partition, %o offset, %k key, %s value, %T timestamp in ms, %h headers, %%; "
     r"\n \t \r \0 \\.  [default: %s\n]",
 )
 
@@ -38,9 +38,9 @@ def write(data: bytes) -> None:
 
 @contextlib.contextmanager
 def until_output_closes() -> Iterator[None]:
-    """End quietly when whoever reads the output has seen enough."""
+    """Exit silently when the reader of the output closes the pipe."""
     try:
         yield
     except BrokenPipeError:
-        # Nothing more may be flushed to it at exit.
+        # Nothing more may be flushed to the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

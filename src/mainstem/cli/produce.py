@@ -17,7 +17,7 @@ from mainstem.cli.target import Target, takes_target
 from mainstem.errors import InvalidInput, PartitionNotFound, TooLarge
 
 _CHUNK_BYTES = 256 * limits.KIB
-_BATCH_BYTES = 512 * limits.KIB  # of one append, unless the topic takes less
+_BATCH_BYTES = 512 * limits.KIB  # of one append, unless the limit of the topic is lower
 
 Parse = Callable[[bytes], InputRecord]
 
@@ -27,12 +27,15 @@ Parse = Callable[[bytes], InputRecord]
 @click.argument("topic")
 @click.argument("values", nargs=-1)
 @click.option("-k", "--key", help="Key of every record.")
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="Lines are KEY, this, VALUE.")
-@click.option("--json", "as_json", is_flag=True, help="Lines are JSON, as consume --json prints them.")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="Split each line at TEXT into key and value.")
+@click.option("--json", "as_json", is_flag=True, help="Read lines of JSON, as `consume --json` prints them.")
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), help="Partition; else by key, or in turn without one."
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    help="Partition. [default: by key, or round-robin without a key]",
 )
-@click.option("--create", is_flag=True, help="Create the topic if there is none.")
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 def produce(
     target: Target,
     topic: str,
@@ -43,12 +46,12 @@ def produce(
     partition: int | None,
     create: bool,
 ) -> None:
-    """Append VALUES to TOPIC, or else each line of standard input.
+    """Append VALUES to TOPIC, or each line of standard input.
 
     Lines that arrive together are appended together, as one batch.
     """
     if sum(option is not None for option in (key, key_delimiter)) + as_json > 1:
-        raise click.UsageError("--key, --key-delimiter and --json exclude each other")
+        raise click.UsageError("--key, --key-delimiter and --json are mutually exclusive")
     if key_delimiter == "":
         raise click.UsageError("--key-delimiter needs at least one character")
     if values and as_json:
@@ -78,7 +81,7 @@ def _parser(key: str | None, delimiter: str | None) -> Parse:
     def parse(line: bytes) -> InputRecord:
         head, found, value = line.partition(cut)
         if not found:
-            raise InvalidInput(f"no key delimiter {delimiter!r} in it")
+            raise InvalidInput(f"the key delimiter {delimiter!r} is missing")
         return InputRecord(value, head)
 
     return parse
@@ -96,7 +99,7 @@ async def _send_lines(producer: TopicAppender, parse: Parse) -> None:
                 except InvalidInput as wrong:
                     await producer.send(records)
                     raise InvalidInput(
-                        f"line {number}: {wrong}; the {producer.sent} records before it are appended"
+                        f"line {number}: {wrong}; the {producer.sent} records before it were appended"
                     ) from None
             await producer.send(records)
             progress(taken, producer.sent)
@@ -104,7 +107,7 @@ async def _send_lines(producer: TopicAppender, parse: Parse) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """On a terminal, tell of the bytes taken and the records sent: a bar where the end is known."""
+    """Show progress on a terminal: a bar if the size of the input is known, else the number of records."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda taken, sent: None
         return
@@ -118,7 +121,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 
 async def _lines() -> AsyncIterator[tuple[list[bytes], int]]:
-    """Whole lines as they arrive, without waiting for more than one, and how many bytes were read for them."""
+    """Yield complete lines as they arrive, and the number of bytes read for them."""
     import asyncio
 
     rest, taken = b"", 0
@@ -135,7 +138,7 @@ async def _lines() -> AsyncIterator[tuple[list[bytes], int]]:
 
 
 class TopicAppender:
-    """Appends records in batches that fit the topic."""
+    """Appends records in batches within the limit of the topic."""
 
     def __init__(self, store: Store, topic: TopicDetails, partition: int | None) -> None:
         self.sent = 0
@@ -149,7 +152,7 @@ class TopicAppender:
             raise PartitionNotFound(topic.name, partition, self._partitions)
 
     async def send(self, records: Sequence[InputRecord]) -> None:
-        """In order inside each partition."""
+        """Append records, in order within each partition."""
         self._turn += 1
         by_partition: dict[int, list[InputRecord]] = {}
         for record in records:

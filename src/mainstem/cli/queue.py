@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from mainstem.client.asynchronous import AsyncClient
     from mainstem.client.responses import JobBody, TopicDescription
 
-_node = click.option("--node", default="cli", show_default=True, help="Who claims, or holds the lease.")
+_node = click.option(
+    "--node", default="cli", show_default=True, help="Name of the worker that claims jobs or holds the lease."
+)
 _SETTLED_AT_ONCE = 1_000
 
 
 @click.group()
 def queue() -> None:
-    """Queues: how full they are, claiming jobs and settling them by hand."""
+    """List queues, claim jobs and settle them."""
 
 
 @queue.command("list")
@@ -29,7 +31,7 @@ def queue() -> None:
 @click.option("--prefix", default="", help="Only queues whose name starts with this.")
 @as_json_option
 def list_queues(server: Server, prefix: str, as_json: bool) -> None:
-    """List queues and how many jobs they have."""
+    """List queues and the number of their jobs."""
 
     async def work(client: AsyncClient) -> list[dict[str, Any]]:
         rows = []
@@ -37,7 +39,7 @@ def list_queues(server: Server, prefix: str, as_json: bool) -> None:
             try:
                 found = await client.topic(row.topic, touch=False)
             except TopicNotFound:
-                continue  # deleted since it was listed
+                continue  # deleted in the meantime
             if found.queue is not None:
                 rows.append({"queue": found.topic, **msgspec.to_builtins(found.queue)})
         return rows
@@ -50,7 +52,7 @@ def list_queues(server: Server, prefix: str, as_json: bool) -> None:
 @click.argument("name")
 @as_json_option
 def show(server: Server, name: str, as_json: bool) -> None:
-    """Show a queue's jobs in numbers, and its rules."""
+    """Show the job counts and the settings of a queue."""
 
     async def work(client: AsyncClient) -> TopicDescription:
         return await client.topic(name, touch=False)
@@ -83,12 +85,16 @@ def show(server: Server, name: str, as_json: bool) -> None:
     type=click.IntRange(1, _SETTLED_AT_ONCE),
     default=1,
     show_default=True,
-    help="At most so many.",
+    help="Maximum number of jobs.",
 )
-@click.option("--lease-ms", type=click.IntRange(min=1), help="How long they are yours; else the queue's own.")
+@click.option(
+    "--lease-ms",
+    type=click.IntRange(min=1),
+    help="Duration of the lease. [default: the setting of the queue]",
+)
 @as_json_option
 def claim(server: Server, name: str, node: str, count: int, lease_ms: int | None, as_json: bool) -> None:
-    """Lease jobs, and print them. Ack or nack them with the same --node before the lease ends."""
+    """Lease jobs and print them. Ack or nack them with the same --node before the lease expires."""
     jobs = server.run(lambda client: client.claim(name, node=node, max=count, lease_ms=lease_ms))
     if as_json:
         print_json([_job(job) for job in jobs])
@@ -109,7 +115,7 @@ def claim(server: Server, name: str, node: str, count: int, lease_ms: int | None
 
 
 def _job(job: JobBody) -> dict[str, object]:
-    """As the server tells it."""
+    """Return the job as the server sent it."""
     whole: dict[str, object] = msgspec.json.decode(msgspec.json.encode(job))
     return whole
 
@@ -120,7 +126,7 @@ def _job(job: JobBody) -> dict[str, object]:
 @click.argument("seqs", nargs=-1, required=True, type=int)
 @_node
 def ack(server: Server, name: str, seqs: tuple[int, ...], node: str) -> None:
-    """Jobs are done: delete them for good."""
+    """Acknowledge jobs, which deletes them."""
     settled = server.run(lambda client: client.ack(name, seqs, node=node))
     _tell(name, "acked", settled.acked, settled.skipped)
 
@@ -130,11 +136,13 @@ def ack(server: Server, name: str, seqs: tuple[int, ...], node: str) -> None:
 @click.argument("name")
 @click.argument("seqs", nargs=-1, required=True, type=int)
 @_node
-@click.option("--delay-ms", type=click.IntRange(min=0), default=0, help="Nobody gets them before that.")
+@click.option(
+    "--delay-ms", type=click.IntRange(min=0), default=0, help="Time before another worker can claim the jobs."
+)
 def nack(server: Server, name: str, seqs: tuple[int, ...], node: str, delay_ms: int) -> None:
-    """Give jobs back."""
+    """Return jobs to the queue."""
     settled = server.run(lambda client: client.nack(name, seqs, node=node, delay_ms=delay_ms))
-    _tell(name, "given back", settled.nacked, settled.skipped)
+    _tell(name, "nacked", settled.nacked, settled.skipped)
 
 
 def _tell(queue: str, verb: str, count: int, skipped: list[int]) -> None:
@@ -146,9 +154,9 @@ def _tell(queue: str, verb: str, count: int, skipped: list[int]) -> None:
 @queue.command("requeue-dead")
 @takes_server
 @click.argument("name")
-@click.option("-n", "--max", "count", type=click.IntRange(min=1), help="At most so many.")
+@click.option("-n", "--max", "count", type=click.IntRange(min=1), help="Maximum number of jobs.")
 def requeue_dead(server: Server, name: str, count: int | None) -> None:
-    """Put what a queue gave up on, and moved to its dead-letter topic, back into it."""
+    """Move the dead letters of a queue back into it."""
     moved = server.run(lambda client: _requeue(client, name, count))
     click.echo(f"{moved:,} moved back to {name}", err=True)
 
@@ -159,7 +167,7 @@ async def _requeue(client: AsyncClient, name: str, count: int | None) -> int:
         raise NotAQueue(name)
     dead = found.config.dead_letter
     if dead is None:
-        raise InvalidInput(f"queue {name!r} has no dead_letter topic, so it never gives a job up")
+        raise InvalidInput(f"queue {name!r} has no dead_letter topic, so it has no dead letters")
     from mainstem.client.responses import ConsumerRecord
 
     moved, last_seq = 0, 0
@@ -169,7 +177,7 @@ async def _requeue(client: AsyncClient, name: str, count: int | None) -> int:
         if count is not None and moved >= count:
             break
         meta = {key: value for key, value in record.meta.items() if not key.startswith("$dead_letter")}
-        # Named after the dead record: a second run moves nothing twice within the idempotency window.
+        # Derived from the dead record: a second run within the idempotency window moves nothing twice.
         key = f"requeue:{dead}:{record.seq}:{record.timestamp_ms}"
         value = record.bytes if record.packed is not None else msgspec.Raw(record.data)
         await client.produce(
@@ -186,7 +194,7 @@ def _of_queue(meta: Any, name: str) -> bool:
 
 
 async def _forget(client: AsyncClient, dead: str, name: str, last_seq: int) -> None:
-    """Delete what was moved, where nothing else would go with it."""
+    """Delete the moved records, unless this would delete records of other queues."""
     from mainstem.client.responses import ConsumerRecord
 
     async for record in client.read(dead, on_gap="skip"):
@@ -194,7 +202,7 @@ async def _forget(client: AsyncClient, dead: str, name: str, last_seq: int) -> N
             break
         if not _of_queue(record.meta, name):
             click.echo(
-                f"note: {dead} holds records of others, so what was moved stays there as well", err=True
+                f"note: {dead} also holds records of other queues, so the moved records stay there", err=True
             )
             return
     await client.delete_records(dead, before_seq=last_seq + 1)

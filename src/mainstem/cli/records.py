@@ -1,14 +1,14 @@
-"""Records as text: the JSON line both `produce` and `consume` speak, and `consume`'s formats.
+"""Records as text: the JSON lines of `produce` and `consume`, and the formats of `consume`.
 
-The JSON object of a record, one a line:
+The JSON object of a record, one per line:
 
 | field                     | meaning                                                            |
 |---------------------------|--------------------------------------------------------------------|
-| topic, partition, offset  | where it is; ignored on the way in                                 |
-| timestamp_ms              | record time                                                        |
-| key, value                | text, or null; on the way in a value may be any JSON and stays so  |
-| key_base64, value_base64  | instead of these, for bytes that are not UTF-8                     |
-| headers                   | list of {"key", "value" or "value_base64"}; left out if empty      |
+| topic, partition, offset  | position; ignored in input                                         |
+| timestamp_ms              | timestamp of the record                                            |
+| key, value                | text or null; in input a value may be any JSON and is kept as JSON |
+| key_base64, value_base64  | replace key and value for bytes that are not UTF-8                 |
+| headers                   | list of {"key", "value" or "value_base64"}; absent if empty        |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Formatter = Callable[[str, int, "ReadRecord"], bytes]
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """A record to be produced."""
+    """A record to produce."""
 
     value: bytes | None
     key: bytes | None = None
@@ -40,7 +40,7 @@ class InputRecord:
 
     @property
     def size(self) -> int:
-        """Its bytes, and no less than what the batch adds to them."""
+        """An upper bound of its size in a batch."""
         headers = sum(len(key) * 4 + len(value or b"") + 16 for key, value in self.headers)
         return len(self.value or b"") + len(self.key or b"") + headers + 32
 
@@ -64,12 +64,12 @@ _decoder = msgspec.json.Decoder(_RecordLine)
 
 
 def from_json(line: bytes) -> InputRecord:
-    """Raises InvalidInput."""
+    """Parse a line. Raises InvalidInput."""
     try:
         found = _decoder.decode(line)
         raw = bytes(found.value)
         if not raw and found.value_base64 is None:
-            raise InvalidInput("a record needs a value or a value_base64; null is a value, too")
+            raise InvalidInput("a record needs a value or a value_base64; null is a value")
         value = (
             None
             if raw == b"null"
@@ -86,7 +86,7 @@ def from_json(line: bytes) -> InputRecord:
             timestamp_ms=found.timestamp_ms,
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error) as wrong:
-        raise InvalidInput(f"not a record in JSON: {wrong}") from None
+        raise InvalidInput(f"not a valid JSON record: {wrong}") from None
 
 
 def to_json(topic: str, partition: int, record: ReadRecord) -> bytes:
@@ -140,20 +140,20 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 def formatter(text: str) -> Formatter:
     """Compile a format: %t topic, %p partition, %o offset, %k key, %s value, %T time, %h headers, %%, \\n …
 
-    Raises ValueError with what is wrong, as the end of a sentence."""
+    Raises ValueError with a message that ends a sentence about the format."""
     parts: list[Formatter] = []
     signs = iter(text)
     for sign in signs:
         if sign == "%":
             field = next(signs, "")
             if field not in _FIELDS:
-                raise ValueError(f"knows %{', %'.join(_FIELDS)}; not %{field}")
+                raise ValueError(f"supports %{', %'.join(_FIELDS)}; not %{field}")
             parts.append(_FIELDS[field])
         elif sign == "\\":
             escape = next(signs, "")
             if escape not in _ESCAPES:
                 known = ", ".join("\\" + sign for sign in _ESCAPES)
-                raise ValueError(f"knows {known}; not \\{escape}")
+                raise ValueError(f"supports {known}; not \\{escape}")
             parts.append(_literal(_ESCAPES[escape]))
         else:
             parts.append(_literal(sign.encode()))

@@ -1,4 +1,4 @@
-"""Commands that talk to a running server."""
+"""Access to a running server."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _INTERRUPT_AGAIN_S = 0.5
 def with_client(
     url: str | None, api_key: str | None, work: Callable[[AsyncClient], Awaitable[T]], *, offline: str = ""
 ) -> T:
-    """Do the work with a client of the server. `offline` ends the sentence that says there is none."""
-    # Here and not above, so that help and usage errors come at once.
+    """Run `work` with a client of the server. `offline` is advice for the error if no server responds."""
+    # Imported here, so that help and usage errors are fast.
     import asyncio
 
     import uvloop
@@ -32,7 +32,7 @@ def with_client(
 
 
 async def _interruptible(work: Awaitable[T]) -> T:
-    """End the work at SIGINT. What it waits for may swallow a cancellation, so it is cancelled until it has ended."""
+    """Cancel the work at SIGINT. A call may swallow a cancellation, so cancel repeatedly until the work ends."""
     import asyncio
     import signal
     import threading
@@ -66,13 +66,13 @@ async def _with_client(
 ) -> T:
     from mainstem.client.asynchronous import AsyncClient
 
-    # Once without patience: nobody wants to wait half a minute to be told to start a server.
+    # Probe once without retries, so that a missing server is reported at once instead of after half a minute.
     async with AsyncClient(url, api_key=api_key, timeout=_WAIT_S, retries=False) as probe:
         try:
             await probe.health()
         except Unreachable as silent:
             raise Unavailable(
-                f"no server at {probe.url}: start one with `mainstem serve`, or {offline or 'name it with --url'}"
+                f"no server at {probe.url}: start one with `mainstem serve`, or {offline or 'set --url'}"
                 + ("" if "attempts failed" in silent.reason else f" ({silent.reason})")
             ) from None
     async with AsyncClient(url, api_key=api_key, timeout=_WAIT_S) as client:
@@ -130,7 +130,7 @@ class ServerStore:
             records = list(page.records())
             if records or page.at_end:
                 return records, page.next_offset if records else offset
-            offset = page.next_offset  # all of it was deleted
+            offset = page.next_offset  # all records of the page were deleted
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         return await self._client.offset_at(name, timestamp_ms, partition=partition)

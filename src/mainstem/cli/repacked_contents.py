@@ -1,11 +1,11 @@
-"""What a repacked file holds, item by item, damaged places included. Each item is one JSON object.
+"""The contents of a repacked file as items, including damaged ranges. Each item is one JSON object.
 
-| kind     | what it is                                                                  |
+| kind     | meaning                                                                     |
 |----------|-----------------------------------------------------------------------------|
-| repacked | the file: which of the log's files it stands for, and whether it is whole   |
-| extent   | consecutive offsets of one stream, with the batches that are damaged in it  |
-| damage   | bytes that cannot be told                                                   |
-| index    | which offsets of which streams the file holds; empty ones tell where a stream goes on |
+| repacked | the file: which log files it replaces, and whether it is intact             |
+| extent   | consecutive offsets of one stream, with its damaged batches                 |
+| damage   | unreadable bytes                                                            |
+| index    | the streams and offsets of the file; an empty span is where a stream continues |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def repacked_items(file: File, wanted: CommitFilter) -> Iterator[Item]:
     top: Item = {"kind": "repacked", "file": str(file.path), "bytes": size}
     if found is None:
         yield top
-        yield {"kind": "damage", "start": 0, "end": size, "what": "neither copy of its index is whole"}
+        yield {"kind": "damage", "start": 0, "end": size, "what": "both copies of its index are damaged"}
         return
     origin, index = found
     yield top | {"log": f"{origin.log:016x}", "first": origin.first, "end": origin.end}

@@ -20,16 +20,16 @@ from mainstem.errors import DirectoryUnusable
 @click.option(
     "--backup",
     type=click.Path(path_type=Path),
-    help="New folder for the checkpoints as they are. [default: repair-TIME in the data directory]",
+    help="New folder for copies of the current checkpoints. [default: repair-TIME in the data directory]",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @as_json_option
 def repair(resolved: Resolved, backup: Path | None, yes: bool, as_json: bool) -> None:
-    """Write the checkpoints of a log again after digests disagreed.
+    """Rewrite the checkpoints of a log after a digest mismatch.
 
-    The servers must be stopped. Mainstem copies the checkpoints to a backup folder, replays the log, and stores the
-    state that the log gives. It changes no record and no offset. `mainstem check --explain-divergence` shows before
-    what differs.
+    Stop the servers first. The command copies the checkpoints to a backup folder, replays the log, and stores the
+    resulting state. It changes no record and no offset. Run `mainstem check --explain-divergence` first to see the
+    differences.
     """
     import asyncio
 
@@ -40,11 +40,11 @@ def repair(resolved: Resolved, backup: Path | None, yes: bool, as_json: bool) ->
     options = broker_options(resolved.config)
     directory = options.data_dir
     if options.place is None and not (directory / "FORMAT").exists():
-        raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
+        raise DirectoryUnusable(f"no log at {directory}: set --data-dir to its directory")
     folder = backup or directory / time.strftime("repair-%Y%m%dT%H%M%SZ", time.gmtime())
     where = directory if options.place is None else options.place.name
     if not yes:
-        click.confirm(f"Write the checkpoints of {where} again, with a backup in {folder}?", abort=True)
+        click.confirm(f"Rewrite the checkpoints of {where}, with a backup in {folder}?", abort=True)
     report = asyncio.run(repair_log(options, SystemClock(), SystemRandom(), folder))
     if as_json:
         print_json(msgspec.to_builtins(report))
@@ -52,5 +52,5 @@ def repair(resolved: Resolved, backup: Path | None, yes: bool, as_json: bool) ->
     for line in divergence_lines(report.divergence):
         click.echo(line)
     click.echo(
-        f"checkpoint written at position {report.position}; the checkpoints of before are in {report.backup}"
+        f"checkpoint written at position {report.position}; the previous checkpoints are in {report.backup}"
     )

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     "--from", "begin", metavar="start|N|-N|@TIME", callback=place, help="First record.  [default: start]"
 )
 @click.option(
-    "--to", "end", metavar="end|N|-N|@TIME", callback=place, help="One past the last.  [default: end]"
+    "--to", "end", metavar="end|N|-N|@TIME", callback=place, help="One past the last record.  [default: end]"
 )
 @click.option(
-    "--into", required=True, help="Topic that takes them; with --through, put before each output's name."
+    "--into", required=True, help="Destination topic; with --through, a prefix for the name of each output."
 )
 @click.option(
     "--through",
     type=click.Path(path_type=Path),
-    help="A pipeline's file: its outputs, of this stretch of TOPIC.",
+    help="Run this pipeline file on the range of TOPIC.",
 )
 def replay(
     url: str | None,
@@ -41,9 +41,9 @@ def replay(
     into: str,
     through: Path | None,
 ) -> None:
-    """Write a stretch of TOPIC again: into another topic, or through a pipeline.
+    """Write a range of TOPIC again, to another topic or through a pipeline.
 
-    All of it or nothing. Keys, values, headers and times stay; offsets are new.
+    All records are written, or none. Keys, values, headers and timestamps stay the same; offsets are new.
     """
     from mainstem.errors import InvalidInput
     from mainstem.spark.broker import RemoteBroker

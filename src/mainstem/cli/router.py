@@ -14,14 +14,14 @@ from mainstem.errors import NotFound
 
 @click.group()
 def router() -> None:
-    """Routers: standing copies from one topic to another."""
+    """List, create and delete routers, which copy the records of one topic to another."""
 
 
 @router.command("list")
 @takes_server
 @click.option("--prefix", default="", help="Only routers whose name starts with this.")
-@click.option("--source", help="Only those that read this topic.")
-@click.option("--dest", help="Only those that write this topic.")
+@click.option("--source", help="Only routers that read this topic.")
+@click.option("--dest", help="Only routers that write this topic.")
 @as_json_option
 def list_routers(server: Server, prefix: str, source: str | None, dest: str | None, as_json: bool) -> None:
     """List routers."""
@@ -35,7 +35,7 @@ def list_routers(server: Server, prefix: str, source: str | None, dest: str | No
 @click.argument("name")
 @as_json_option
 def show(server: Server, name: str, as_json: bool) -> None:
-    """Show a router and what it has forwarded."""
+    """Show a router and its counters."""
     fields = msgspec.to_builtins(server.run(lambda client: client.router(name)))
     del fields["created"]
     print_fields(fields, as_json)
@@ -46,12 +46,14 @@ def show(server: Server, name: str, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("source")
 @click.argument("dest")
-@click.option("--filter", "match", metavar="KEY|PREFIX*", help="Only records with this key, or such keys.")
-@click.option("--exactly-once", is_flag=True, help="Stamp copies, so that none is there twice.")
-@click.option("--drop-node", is_flag=True, help="Copies do not keep their node.")
-@click.option("--drop-key", is_flag=True, help="Copies do not keep their key.")
-@click.option("--no-create", is_flag=True, help="Refuse if the destination does not exist.")
-@click.option("--allow-cycle", is_flag=True, help="Let copies come round to where they started.")
+@click.option(
+    "--filter", "match", metavar="KEY|PREFIX*", help="Only records with this key, or with this key prefix."
+)
+@click.option("--exactly-once", is_flag=True, help="Stamp copies, so that no record is copied twice.")
+@click.option("--drop-node", is_flag=True, help="Remove the node from copies.")
+@click.option("--drop-key", is_flag=True, help="Remove the key from copies.")
+@click.option("--no-create", is_flag=True, help="Fail if the destination does not exist.")
+@click.option("--allow-cycle", is_flag=True, help="Allow copies to return to the source.")
 def create(
     server: Server,
     name: str,
@@ -64,7 +66,7 @@ def create(
     no_create: bool,
     allow_cycle: bool,
 ) -> None:
-    """Copy what is appended to SOURCE from now on to DEST."""
+    """Copy every new record of SOURCE to DEST."""
     server.run(
         lambda client: client.put_router(
             name,
@@ -83,9 +85,9 @@ def create(
 @router.command()
 @takes_server
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(server: Server, name: str, yes: bool) -> None:
-    """Forward nothing more. What was copied stays."""
+    """Delete a router. Existing copies stay."""
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete router {name}?", abort=True, err=True)
     if not server.run(lambda client: client.delete_router(name)):

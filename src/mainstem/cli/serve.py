@@ -15,9 +15,9 @@ from mainstem.config import Resolved
 def serve(resolved: Resolved) -> None:
     """Run a server until SIGINT or SIGTERM.
 
-    Every flag can also be given as the variable in brackets, or as a key of the TOML file.
+    Every flag can also be set with the environment variable in brackets, or in the TOML file.
     """
-    # Before numpy is imported: nothing here multiplies matrices, and its idle threads would spin all the same.
+    # Set before numpy is imported: nothing here multiplies matrices, and its idle threads would still spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from mainstem import events, server
 

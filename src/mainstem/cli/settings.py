@@ -1,4 +1,4 @@
-"""Flags made from the table of settings."""
+"""Flags generated from the table of settings."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Command = Callable[..., Any]
 def takes_settings(
     *names: str, described: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Command], Command]:
-    """Give a command flags for these settings, or for all. Its first argument is what they resolve to.
+    """Add flags for these settings, or for all, to a command. Its first argument is the resolved settings.
 
-    `described`: help for those that mean something of their own to this command."""
+    `described` overrides the help of settings that have a special meaning for this command."""
     rows = [row for row in SETTINGS if not names or row.name in names]
 
     def decorate(function: Command) -> Command:
@@ -38,7 +38,7 @@ def takes_settings(
             "--config",
             "config_file",
             type=click.Path(path_type=Path),
-            help=f"TOML file with settings. [{FILE_ENV}; ./{FILE_DEFAULT} if there is one]",
+            help=f"TOML file with settings. [{FILE_ENV}; ./{FILE_DEFAULT} if it exists]",
         )(decorated)
 
     return decorate
@@ -46,7 +46,7 @@ def takes_settings(
 
 def _option(row: Setting, described: str | None) -> Callable[[Command], Command]:
     def check(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-        """It stays text, to be resolved with the other sources."""
+        """Validate the value. It stays text and is resolved with the other sources."""
         try:
             if text is not None:
                 row.kind.parse(text)
@@ -59,7 +59,9 @@ def _option(row: Setting, described: str | None) -> Callable[[Command], Command]
         row.flag,
         row.name,
         is_flag=False,
-        flag_value="true" if isinstance(row.default, bool) else None,  # a flag alone turns it on
+        flag_value="true"
+        if isinstance(row.default, bool)
+        else None,  # the flag without a value turns the setting on
         callback=check,
         metavar=row.kind.metavar,
         help=described or f"{row.help} [{row.env}; default {default}]",

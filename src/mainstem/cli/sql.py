@@ -23,7 +23,7 @@ _ROWS_SHOWN = 100
     "schemas",
     multiple=True,
     metavar="TOPIC=COLUMNS",
-    help="Columns of a topic's JSON values, as in orders='id long, amount double'. May be repeated.",
+    help="Columns of a topic's JSON values, for example orders='id long, amount double'. May be repeated.",
 )
 @click.option(
     "-n",
@@ -31,16 +31,16 @@ _ROWS_SHOWN = 100
     type=click.IntRange(min=1),
     default=_ROWS_SHOWN,
     show_default=True,
-    help="Most rows shown.",
+    help="Maximum number of rows.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def sql(
     url: str | None, api_key: str | None, query: str, schemas: tuple[str, ...], limit: int, as_json: bool
 ) -> None:
-    """Ask Spark's SQL of topics and tables.
+    """Query topics and tables with Spark SQL.
 
-    A plain name is a topic as it is now, one with a namespace (default.orders) a table. Names with other signs than
-    letters, digits and _ go between backticks.
+    A plain name is the current state of a topic; a name with a namespace (default.orders) is a table. Put names with
+    characters other than letters, digits and _ in backticks.
     """
     from mainstem.spark.session import open_session
     from mainstem.spark.views import TopicViews
@@ -81,7 +81,7 @@ def _cell(value: Any) -> object:
 
 
 def _text_of_value(value: Any) -> str:
-    """Bytes as text if they are any, else as base64."""
+    """Return UTF-8 bytes as text, and other bytes as base64."""
     if isinstance(value, (bytes, bytearray)):
         try:
             return bytes(value).decode()

@@ -1,4 +1,4 @@
-"""Where to start reading: start, end, an offset, so many before the end, or a time."""
+"""Start positions: start, end, an offset, a number of records before the end, or a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Place = tuple[str, int]  # "start", "end", "+" offset, "-" records before the en
 
 
 def place(ctx: click.Context, param: click.Parameter, text: str | None) -> Place | None:
-    """A place as it is written on the command line."""
+    """Parse a position from the command line."""
     if text is None or text in ("start", "end"):
         return None if text is None else (text, 0)
     try:
@@ -19,13 +19,13 @@ def place(ctx: click.Context, param: click.Parameter, text: str | None) -> Place
         return ("-", -int(text)) if text.startswith("-") else ("+", int(text))
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r} is none of start, end, an offset N, the last -N records, or @TIME in milliseconds "
+            f"{text!r} is not start, end, an offset N, the last -N records, or @TIME in milliseconds "
             "or ISO 8601"
         ) from None
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds, or ISO 8601; without a zone it is UTC. Raises ValueError, OverflowError."""
+    """Parse milliseconds or ISO 8601, in UTC without a zone. Raises ValueError, OverflowError."""
     if text.isdigit():
         return int(text)
     time = datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""What the commands on topics and records need of a log, whoever has it: a server, or this process."""
+"""The interface to a log for the commands on topics and records: through a server, or opened by this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.cli.records import InputRecord
 
 @dataclass(frozen=True, slots=True)
 class TopicLine:
-    """A topic in a list. Its fields are the columns."""
+    """A topic in a list. The fields are the columns."""
 
     name: str
     partitions: int
@@ -23,7 +23,7 @@ class TopicLine:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """A partition of a topic. Its fields are the columns."""
+    """A partition of a topic. The fields are the columns."""
 
     partition: int
     start: int
@@ -57,7 +57,7 @@ class TopicDetails:
 
 
 class ReadRecord(Protocol):
-    """A record as it is printed."""
+    """A record to print."""
 
     @property
     def offset(self) -> int: ...
@@ -72,7 +72,7 @@ class ReadRecord(Protocol):
 
 
 class Store(Protocol):
-    """Errors are those of errors.py, the same from a server and from a directory."""
+    """A server and a directory raise the same errors, from errors.py."""
 
     async def create(
         self, name: str, partitions: int, settings: Mapping[str, str], exist_ok: bool
@@ -89,7 +89,7 @@ class Store(Protocol):
     async def append(self, name: str, partition: int, records: Sequence[InputRecord]) -> None: ...
 
     async def read(self, name: str, partition: int, offset: int) -> tuple[Sequence[ReadRecord], int]:
-        """Records from an offset on, and where to read on: no further than `offset` at the end.
+        """Return records from an offset on, and the next offset, which is `offset` at the end.
 
         Raises OffsetOutOfRange, RecordsLost."""
         ...

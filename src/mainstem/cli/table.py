@@ -14,7 +14,7 @@ from mainstem.errors import MainstemError
 
 @click.group()
 def table() -> None:
-    """Topics as Iceberg tables: on, off, and how far they are."""
+    """Publish topics as Iceberg tables."""
 
 
 @table.command()
@@ -23,16 +23,16 @@ def table() -> None:
 @click.option(
     "--schema", "schema_file", type=click.File("rb"), help="JSON file with the schema of the values."
 )
-@click.option("--delta", metavar="URL", help="Path or URL of a Delta table that gets the records as well.")
+@click.option("--delta", metavar="URL", help="Path or URL of a Delta table for a copy of the records.")
 @as_json_option
 def enable(server: Server, topic: str, schema_file: Any, delta: str | None, as_json: bool) -> None:
-    """Keep TOPIC as a table as well, what it holds already included."""
+    """Publish TOPIC as a table, including its existing records."""
     schema = None
     if schema_file is not None:
         try:
             schema = json.load(schema_file)
         except ValueError as wrong:
-            raise click.UsageError(f"{schema_file.name} is no JSON: {wrong}") from None
+            raise click.UsageError(f"{schema_file.name} is not valid JSON: {wrong}") from None
     status = server.run(lambda client: client.put_table(topic, schema=schema, delta=delta))
     print_fields(_status_fields(status), as_json)
 
@@ -42,7 +42,7 @@ def enable(server: Server, topic: str, schema_file: Any, delta: str | None, as_j
 @click.argument("topic")
 @as_json_option
 def disable(server: Server, topic: str, as_json: bool) -> None:
-    """Drop TOPIC's table and its snapshots. The records stay, and enable makes it anew."""
+    """Drop the table of TOPIC and its snapshots. The records stay, and `enable` creates a new table."""
     print_fields(_status_fields(server.run(lambda client: client.put_table(topic, enabled=False))), as_json)
 
 
@@ -51,7 +51,7 @@ def disable(server: Server, topic: str, as_json: bool) -> None:
 @click.argument("topic")
 @as_json_option
 def show(server: Server, topic: str, as_json: bool) -> None:
-    """Show how far TOPIC's table is."""
+    """Show the state of the table of TOPIC."""
     print_fields(_status_fields(server.run(lambda client: client.table(topic))), as_json)
 
 
@@ -60,9 +60,9 @@ def show(server: Server, topic: str, as_json: bool) -> None:
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @as_json_option
 def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
-    """Bring the Delta tables of TOPICs up to date, or all there are.
+    """Update the Delta tables of TOPICs, or all Delta tables.
 
-    `mainstem lake run` does so round after round; this does it once, and needs no Spark.
+    `mainstem lake run` does this in every round. This command does it once, and needs no Spark.
     """
     from mainstem.lake.broker import LakeBroker
 
@@ -70,13 +70,15 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
         works = [work for work in broker.tables().tables if work.delta]
         for topic in set(topics) - {work.topic for work in works}:
             raise MainstemError(
-                f"topic {topic!r} is delivered nowhere: mainstem table enable {topic} --delta URL"
+                f"topic {topic!r} has no Delta table: run `mainstem table enable {topic} --delta URL`"
             )
         chosen = [work for work in works if not topics or work.topic in topics]
         try:
             from mainstem.lake.delta import deliver as deliver_all
         except ImportError:
-            raise MainstemError("Delta tables need more packages: pip install 'mainstem[spark]'") from None
+            raise MainstemError(
+                "Delta tables need more packages: run pip install 'mainstem[spark]'"
+            ) from None
         report = deliver_all(broker, chosen)
     rows = [
         {"topic": work.topic, "table": work.delta, "problem": report.problems.get(work.topic)}
@@ -84,7 +86,7 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
     ]
     print_rows(rows, as_json)
     if report.problems:
-        raise MainstemError(f"{len(report.problems)} of {len(chosen)} Delta tables are behind")
+        raise MainstemError(f"{len(report.problems)} of {len(chosen)} Delta tables could not be updated")
 
 
 def _status_fields(status: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows in aligned columns, for people."""
+"""Rows in aligned columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Numbers to the right, the rest to the left."""
+    """Align numbers to the right and text to the left."""
     lines = [tuple(head), *(tuple(map(str, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     numeric = [

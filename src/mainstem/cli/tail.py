@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _TailRecord(NamedTuple):
-    """A record of an event stream, as the formats take it."""
+    """A record of an event stream, for the formatters."""
 
     offset: int
     timestamp_ms: int
@@ -31,10 +31,10 @@ class _TailRecord(NamedTuple):
 @click.command()
 @takes_server
 @click.argument("topics", nargs=-1, required=True)
-@click.option("--from-start", is_flag=True, help="Begin with the oldest records, not with new ones.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--from-start", is_flag=True, help="Start with the oldest records instead of new ones.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many records.")
 @format_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def tail(
     server: Server,
     topics: tuple[str, ...],
@@ -43,10 +43,10 @@ def tail(
     format: Formatter,
     as_json: bool,
 ) -> None:
-    """Print the records of TOPICS as they come, until interrupted.
+    """Print new records of TOPICS until interrupted.
 
-    A lost connection is made again, and goes on where it broke off. Of topics with several partitions, the
-    first is followed.
+    The command reconnects after a lost connection and continues where it stopped. It follows only the first
+    partition of a topic.
     """
     show = to_json if as_json else format
     begin: Beginning = 0 if from_start else "tail"
@@ -70,7 +70,7 @@ def tail(
 
 
 def _records(events: list[Event]) -> list[ConsumerRecord]:
-    """The records among them; what else there is to say goes to the terminal."""
+    """Return the records, and print warnings for other events."""
     from mainstem.client.responses import ConsumerRecord, Gap, TopicDeleted
 
     records = []

@@ -1,4 +1,4 @@
-"""Which log a command is about: a server's by --url, or a directory's by --data-dir."""
+"""Selects the log of a command: a server with --url, or a directory with --data-dir."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_OFFLINE = "pass --data-dir to open a directory that no server has open"
+_OFFLINE = "use --data-dir to open a directory that no server has open"
 
 _url = click.option(
-    "--url", metavar="URL", help="Server to talk to. [MAINSTEM_URL; default http://127.0.0.1:4000]"
+    "--url", metavar="URL", help="URL of the server. [MAINSTEM_URL; default http://127.0.0.1:4000]"
 )
-_api_key = click.option("--api-key", metavar="KEY", help="Key to send to it. [MAINSTEM_API_KEY]")
+_api_key = click.option("--api-key", metavar="KEY", help="API key. [MAINSTEM_API_KEY]")
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server, for commands that only one can serve."""
+    """The server of a command that needs one."""
 
     url: str | None
     api_key: str | None
@@ -41,7 +41,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, or a directory if its flag is given; a variable or a file that names one is the server's own."""
+    """A server, or a directory if --data-dir is given. A data directory in a variable or a file is the server's own."""
 
     url: str | None
     api_key: str | None
@@ -52,10 +52,10 @@ class Target:
         return self.resolved.sources["data_dir"] == "flag"
 
     def run(self, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
-        """`create`: a directory that is not there yet is made."""
+        """Run `work`. With `create`, create a missing directory."""
         if self.offline:
             if self.url is not None:
-                raise click.UsageError("--url and --data-dir exclude each other")
+                raise click.UsageError("--url and --data-dir are mutually exclusive")
             from mainstem.cli.directory import with_directory
 
             return with_directory(self.resolved.config, work, create=create)
@@ -64,11 +64,11 @@ class Target:
         return with_client(self.url, self.api_key, lambda client: work(ServerStore(client)), offline=_OFFLINE)
 
 
-_DATA_DIR = "Open this log instead of talking to a server. No server may have it open."
+_DATA_DIR = "Open this directory instead of connecting to a server. No server may have it open."
 
 
 def takes_server(function: Command) -> Command:
-    """Give a command the flags that name a server. Its first argument is that."""
+    """Add the flags that name a server to a command. Its first argument is the Server."""
 
     @functools.wraps(function)
     def command(*, url: str | None, api_key: str | None, **arguments: Any) -> Any:
@@ -78,7 +78,7 @@ def takes_server(function: Command) -> Command:
 
 
 def takes_target(*settings: str) -> Callable[[Command], Command]:
-    """Give a command the flags that name a server or a directory. Its first argument is that."""
+    """Add the flags that name a server or a directory to a command. Its first argument is the Target."""
 
     def decorate(function: Command) -> Command:
         @takes_settings("data_dir", *settings, described={"data_dir": _DATA_DIR})

@@ -18,7 +18,7 @@ _configs = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A topic setting, such as retention.ms=86400000 or mainstem.durability=disk. May be repeated.",
+    help="Topic setting, for example retention.ms=86400000 or mainstem.durability=disk. May be repeated.",
 )
 
 
@@ -31,9 +31,14 @@ def topic() -> None:
 @takes_target("durability")
 @click.argument("names", nargs=-1, required=True)
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many to make."
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of partitions.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing for a topic that exists.")
 @_configs
 def create(
     target: Target,
@@ -69,7 +74,7 @@ def list_topics(target: Target, prefix: str, as_json: bool) -> None:
 @click.argument("name")
 @as_json_option
 def describe(target: Target, name: str, as_json: bool) -> None:
-    """Show a topic's partitions and settings."""
+    """Show the partitions and settings of a topic."""
     found = target.run(lambda store: store.describe(name))
     partitions = [asdict(line) for line in found.partitions]
     if as_json:
@@ -89,17 +94,17 @@ def describe(target: Target, name: str, as_json: bool) -> None:
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Grow to this many partitions.")
 @_configs
 def alter(target: Target, name: str, partitions: int | None, settings: tuple[str, ...]) -> None:
-    """Change a topic's settings; those not named stay as they are."""
+    """Change settings of a topic. Other settings stay the same."""
     changes = _parsed(settings)
     if not changes and partitions is None:
-        raise click.UsageError("nothing to change: give -c KEY=VALUE or --partitions N")
+        raise click.UsageError("nothing to change: use -c KEY=VALUE or --partitions N")
     target.run(lambda store: store.alter(name, changes, partitions))
 
 
 @topic.command()
 @takes_target()
 @click.argument("names", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(target: Target, names: tuple[str, ...], yes: bool) -> None:
     """Delete topics and all their records."""
     if not yes and sys.stdin.isatty():
@@ -107,7 +112,7 @@ def delete(target: Target, names: tuple[str, ...], yes: bool) -> None:
 
     async def work(store: Store) -> None:
         for name in names:
-            await store.describe(name)  # all are there, or none is deleted
+            await store.describe(name)  # check that all exist before deleting any
         for name in names:
             await store.delete(name)
 

@@ -16,7 +16,9 @@ class CommitMetrics:
 
     def __init__(self) -> None:
         self._seconds = Histogram(
-            "mainstem_commit_seconds", "From the start of writing a commit group to its apply.", _SECONDS
+            "mainstem_commit_seconds",
+            "Time from the start of the write of a commit group to its apply.",
+            _SECONDS,
         )
         self._bytes = Histogram("mainstem_commit_bytes", "Bytes of records in a commit group.", _BYTES)
         self._commands = Histogram(
@@ -24,7 +26,7 @@ class CommitMetrics:
         )
         self._syncs = Histogram(
             "mainstem_sync_seconds",
-            "Time a sync of the log takes: acknowledged records wait for it.",
+            "Time of a sync of the log, which records of class fsync wait for.",
             _SECONDS,
         )
 

@@ -293,13 +293,18 @@ class Tiering:
         hot = self.retention.retain_bytes
         return [
             Metric(
-                "mainstem_tier_bytes", "gauge", "Bytes of the log on the disk, and in the store alone.", held
+                "mainstem_tier_bytes", "gauge", "Bytes of the log on the disk, and only in the store.", held
             ),
-            Metric("mainstem_tier_objects", "gauge", "Objects of the log there.", counted),
+            Metric(
+                "mainstem_tier_objects",
+                "gauge",
+                "Objects of the log on the disk, and only in the store.",
+                counted,
+            ),
             one(
                 "mainstem_tier_hot_retain_bytes",
                 "gauge",
-                "Bytes of sealed objects the disk keeps; 0: any.",
+                "Maximum bytes of sealed objects on the disk; 0: unlimited.",
                 hot,
             ),
             one(
@@ -308,21 +313,21 @@ class Tiering:
                 "Bytes of sealed objects not in the store yet.",
                 pending,
             ),
-            one("mainstem_tier_put_bytes_total", "counter", "Bytes put into the store.", counts.put_bytes),
+            one("mainstem_tier_put_bytes_total", "counter", "Bytes uploaded to the store.", counts.put_bytes),
             one(
                 "mainstem_tier_put_objects_total",
                 "counter",
-                "Objects put into the store.",
+                "Objects uploaded to the store.",
                 counts.put_objects,
             ),
             one(
                 "mainstem_tier_demoted_total",
                 "counter",
-                "Objects the disk left to the store.",
+                "Objects deleted from the disk that remain in the store.",
                 counts.demoted,
             ),
             one("mainstem_tier_deleted_total", "counter", "Objects deleted from the store.", counts.deleted),
-            one("mainstem_tier_failures_total", "counter", "Rounds that were held up.", counts.failures),
+            one("mainstem_tier_failures_total", "counter", "Rounds that failed.", counts.failures),
             *self._port.cold.metrics(),
         ]
 

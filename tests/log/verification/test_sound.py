@@ -100,7 +100,7 @@ async def test_beside_a_live_owner_only_sealed_files_are_checked(tmp_path: Path)
 
 
 def test_a_directory_without_a_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryUnusable, match="there is no log"):
+    with pytest.raises(DirectoryUnusable, match="no log at"):
         DirectoryCheck(tmp_path).run()
 
 

@@ -16,7 +16,7 @@ _SETTINGS = {
     "queue.buffering.max.messages": 100_000,
 }
 _OnDelivery = Callable[[KafkaError | None, Message], None]
-NAME = f"librdkafka {confluent_kafka.libversion()[0]} by its Python binding: C, a Python call a message"
+NAME = f"librdkafka {confluent_kafka.libversion()[0]} with its Python binding: C, one Python call per message"
 
 
 class KafkaClient:

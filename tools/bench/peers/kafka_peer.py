@@ -26,7 +26,7 @@ class Kafka(Peer):
     def start(self, folder: Path) -> Iterator[psutil.Process]:
         home = Path(os.environ.get("KAFKA_HOME", ""))
         if not os.environ.get("KAFKA_HOME") or not (home / "bin" / "kafka-server-start.sh").exists():
-            raise Unavailable("KAFKA_HOME names no Kafka")
+            raise Unavailable("KAFKA_HOME does not point to a Kafka installation")
         self._home = home
         port, controller = free_port(), free_port()
         settings = folder / "server.properties"

@@ -20,7 +20,7 @@ _FETCH = 1000
 
 class Nats(Peer):
     name = "NATS JetStream"
-    durability = "fsync before the ack, each message by itself (sync_interval: always)"
+    durability = "fsync before the ack, for each message (sync_interval: always)"
 
     def __init__(self) -> None:
         self.client = f"nats-py {version('nats-py')}: Python, {_IN_FLIGHT} publishes in flight"

@@ -20,7 +20,7 @@ _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # without the wrapper, 
 
 class RabbitMQ(Peer):
     name = "RabbitMQ"
-    durability = "fsync before the confirm (quorum queue of one); reading takes messages away"
+    durability = "fsync before the confirm (quorum queue of one); reading removes messages"
 
     def __init__(self, install: bool) -> None:
         self._install = install

@@ -19,7 +19,7 @@ _PAGE = 1000
 
 class Redis(Peer):
     name = "Redis Streams"
-    durability = "fsync before the answer (appendfsync always); all data in memory as well"
+    durability = "fsync before the response (appendfsync always); all data also in memory"
 
     def __init__(self, install: bool) -> None:
         self._install = install

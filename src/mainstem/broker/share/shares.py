@@ -312,7 +312,7 @@ class ShareService:
         yield Metric(
             "mainstem_share_records_total",
             "counter",
-            "Records that this broker handed out to share groups, and what became of them.",
+            "Records that this broker delivered to share groups, by outcome.",
             tuple(((("outcome", name),), float(count)) for name, count in rows.items()),
         )
 

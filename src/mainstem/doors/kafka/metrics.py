@@ -69,7 +69,7 @@ class KafkaMetrics:
         yield Metric(
             "mainstem_kafka_request_errors_total",
             "counter",
-            "Requests answered with an error, or not at all.",
+            "Requests that got an error or no response.",
             tuple((labels, float(counters.errors)) for labels, counters in names),
         )
         buckets = [
@@ -81,11 +81,11 @@ class KafkaMetrics:
         yield _latency([(labels, counters.seconds) for labels, counters in names], "_sum")
         yield _latency([(labels, float(counters.count)) for labels, counters in names], "_count")
         for name, help, value in (
-            ("accepted", "Connections taken.", self.connections_accepted),
-            ("refused", "Connections over the limit.", self.connections_refused),
+            ("accepted", "Connections accepted.", self.connections_accepted),
+            ("refused", "Connections rejected at the limit.", self.connections_refused),
             (
                 "dropped",
-                "Connections ended for what they sent, or for not reading.",
+                "Connections closed for invalid requests, or because the client did not read.",
                 self.connections_dropped,
             ),
         ):
@@ -93,17 +93,20 @@ class KafkaMetrics:
         yield Metric(
             "mainstem_kafka_throttled_total",
             "counter",
-            "Answers after which a client was held back by a quota.",
+            "Responses after which a quota throttled the client.",
             tuple(((("quota", quota),), float(count)) for quota, count in self.throttled.items()),
         )
         yield one(
             "mainstem_kafka_throttled_seconds_total",
             "counter",
-            "Time that clients were held back by quotas.",
+            "Time that quotas throttled clients.",
             self.throttled_ms / 1000,
         )
         yield one(
-            "mainstem_kafka_records_lost_total", "counter", "Lost records passed over.", self.records_lost
+            "mainstem_kafka_records_lost_total",
+            "counter",
+            "Lost records that fetches skipped.",
+            self.records_lost,
         )
 
     def of(self, key: int) -> ApiCounters:
@@ -125,5 +128,5 @@ class KafkaMetrics:
 
 
 def _latency(samples: list[tuple[Labels, float]], part: str) -> Metric:
-    help = "Time from request to answer."
+    help = "Time from request to response."
     return Metric("mainstem_kafka_request_seconds", "histogram", help, tuple(samples), part)

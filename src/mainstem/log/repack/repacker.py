@@ -178,17 +178,24 @@ class Repacker:
             one(
                 "mainstem_repack_debt_objects",
                 "gauge",
-                "Sealed log files that wait to be repacked, beyond those that may.",
+                "Sealed log files that wait for repacking, beyond the threshold.",
                 self.debt_objects,
             ),
             one(
                 "mainstem_repack_held_back_seconds",
                 "gauge",
-                "How long each group of writes waits since repacking does not keep up.",
+                "Delay of each group of writes while repacking lags.",
                 self.held_back_s(),
             ),
-            one("mainstem_repack_rounds_total", "counter", "Rounds repacked.", self.counts.rounds),
-            one("mainstem_repack_copied_bytes_total", "counter", "Bytes repacked.", self.counts.copied_bytes),
+            one(
+                "mainstem_repack_rounds_total", "counter", "Finished rounds of repacking.", self.counts.rounds
+            ),
+            one(
+                "mainstem_repack_copied_bytes_total",
+                "counter",
+                "Bytes copied by repacking.",
+                self.counts.copied_bytes,
+            ),
             one(
                 "mainstem_repack_deleted_files_total",
                 "counter",

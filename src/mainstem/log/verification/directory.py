@@ -71,9 +71,7 @@ class DirectoryCheck:
 
         Raises DirectoryUnusable or NewerVersion."""
         if not self._files.exists(self._wal):
-            raise DirectoryUnusable(
-                f"there is no log at {self._directory}: name its directory with --data-dir"
-            )
+            raise DirectoryUnusable(f"no log at {self._directory}: set --data-dir to its directory")
         stored = StoredStates(self._files, self._directory, self._problems)
         numbers = sorted(filter(None, map(segments.number_of, self._files.listdir(self._wal))))
         log = self._identify(numbers)

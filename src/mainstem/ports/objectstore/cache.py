@@ -130,7 +130,7 @@ class CachedObjectStore:
         return [
             Metric("mainstem_block_cache_blocks_total", "counter", "Blocks read through the cache.", served),
             Metric("mainstem_block_cache_bytes_total", "counter", "Bytes read through the cache.", moved),
-            Metric("mainstem_block_cache_held_bytes", "gauge", "Bytes the cache holds.", held),
+            Metric("mainstem_block_cache_held_bytes", "gauge", "Bytes in the cache.", held),
         ]
 
     def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
