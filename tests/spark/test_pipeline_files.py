@@ -74,7 +74,7 @@ def test_a_python_file_makes_one_pipeline(tmp_path: Path) -> None:
     (tmp_path / "none.py").write_text("x = 1")
     with pytest.raises(InvalidInput, match="defines 0 pipelines"):
         load(tmp_path / "none.py")
-    with pytest.raises(InvalidInput, match="pipeline file .* does not exist"):
+    with pytest.raises(InvalidInput, match=r"missing\.py does not exist"):
         load(tmp_path / "missing.py")
     (tmp_path / "p.txt").write_text("")
     with pytest.raises(InvalidInput, match="neither Python"):

@@ -34,7 +34,7 @@ def run_once(spark: SparkSession, pipeline: Pipeline, settings: PipelineSettings
     """Run all that is there, and give back the lines it wrote."""
     out = io.StringIO()
     with PipelineReporter.connected(
-        pipeline, settings.url, "", label=settings.label, told=pytest.fail
+        pipeline, settings.url, "", label=settings.label, on_refusal=pytest.fail
     ) as reporter:
         queries = PipelineRun(spark, pipeline, settings).start(once=True)
         watch(queries, threading.Event(), QueryLines(out), reporter)

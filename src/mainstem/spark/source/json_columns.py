@@ -54,7 +54,7 @@ class JsonColumns:
             yield self._batch(piece, typed, corrupt)
 
     def _pieces(self, values: pa.Array, start: int) -> Iterator[tuple[int, pa.Array, list[pa.Array] | None]]:
-        """(first row, values, their columns): in one block if all are valid, else in halves; None for an invalid one."""
+        """(first row, values, their columns): one block if all are valid, else halves; None for an invalid value."""
         import pyarrow as pa
 
         try:
