@@ -31,7 +31,7 @@ __all__ = [
     "open",
 ]
 
-_HOMES = {
+_MODULES = {
     "AsyncClient": "mainstem.client.asynchronous",
     "Broker": "mainstem.broker.broker",
     "BrokerOptions": "mainstem.broker.broker",
@@ -47,10 +47,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use, so that `import mainstem` and `mainstem --help` stay quick.
-    home = _HOMES.get(name)
-    if home is None:
+    # Imported on first use, so that `import mainstem` and `mainstem --help` stay fast.
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'mainstem' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)

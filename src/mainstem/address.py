@@ -1,4 +1,4 @@
-"""Where a door listens: `HOST:PORT`, `[IPV6]:PORT`, port 0 for any free one."""
+"""Listening addresses: `HOST:PORT`, `[IPV6]:PORT`, port 0 for any free port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Only this machine can reach it. A name other than localhost is taken to be public."""
+        """Whether only this machine can connect. A host name other than localhost counts as public."""
         if self.host == "localhost":
             return True
         try:
@@ -28,7 +28,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Raises ValueError with what is wrong, as the end of a sentence."""
+        """Raises ValueError with the end of a sentence that starts with the setting's name."""
         host, colon, port = text.strip().rpartition(":")
         if not colon:
             raise ValueError(f"needs a port: HOST:PORT, not {text!r}")

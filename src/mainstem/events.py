@@ -1,4 +1,4 @@
-"""Structured logs: one line an event, as key=value for people or JSON for machines.
+"""Structured logs: one line an event, as key=value text or JSON.
 
 log = events.named("text")
 log.info("listening", address="127.0.0.1:9091")
@@ -38,11 +38,11 @@ class EventLog:
         self._write(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
-        """An error nobody foresaw: the line carries the traceback of the exception being handled."""
+        """Log an unexpected error with the traceback of the exception being handled."""
         self._logger.error(event, exc_info=True, extra={_FIELDS: fields})
 
     def failure(self, event: str, error: BaseException, **fields: object) -> None:
-        """As `exception`, for one that is not being handled just now."""
+        """Like `exception`, for an exception that is not being handled."""
         self._logger.error(event, exc_info=error, extra={_FIELDS: fields})
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:

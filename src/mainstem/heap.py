@@ -1,4 +1,4 @@
-"""The server's heap: what it frees, it keeps for what comes next."""
+"""Tune the server's heap to reuse freed memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def keep_freed_memory() -> None:
-    """Keep glibc from giving every large block it frees back to the kernel.
+    """Keep glibc from returning every large freed block to the kernel.
 
-    Requests are received into blocks of their own size, which the tail cache lets go of in the order they came:
-    given back and taken again, each is faulted in anew, page by page, which costs more than to receive it. Only a
-    server does so: the process of an embedded log is not ours to tune. Without glibc nothing happens."""
+    Requests are received into blocks of their own size, which the tail cache frees in order of arrival. If each block
+    went back to the kernel, the next one would be faulted in page by page, which costs more than receiving it. Only a
+    server does this: an embedded log must not tune its host process. Without glibc, this does nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, limits.HEAP_BLOCK_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""A metric as it is published, whichever part of the server counts it."""
+"""Metrics as they are published, from any part of the server."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Metric:
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     samples: tuple[tuple[Labels, float], ...]
-    suffix: str = ""  # of the samples' names: the parts of a histogram are told apart by it
+    suffix: str = ""  # of the samples' names: it distinguishes the parts of a histogram
 
 
 def one(name: str, kind: Literal["counter", "gauge"], help: str, value: float) -> Metric:
-    """A metric of a single number."""
+    """A metric with a single number."""
     return Metric(name, kind, help, (((), float(value)),))
 
 
 class Histogram:
-    """How often a number was how large. Observing costs one search among a few bounds."""
+    """A histogram with fixed bounds. Observing costs one search among a few bounds."""
 
     __slots__ = ("_bounds", "_counts", "_help", "_name", "_sum")
 
@@ -46,10 +46,10 @@ class Histogram:
         return sum(self._counts)
 
     def published(self) -> Iterator[Metric]:
-        """The parts that Prometheus takes a histogram to be made of."""
+        """The parts of a Prometheus histogram."""
         totals = [*accumulate(self._counts)]
-        named = (*map(str, self._bounds), "+Inf")
-        buckets = tuple(((("le", bound),), float(total)) for bound, total in zip(named, totals, strict=True))
+        bounds = (*map(str, self._bounds), "+Inf")
+        buckets = tuple(((("le", bound),), float(total)) for bound, total in zip(bounds, totals, strict=True))
         yield Metric(self._name, "histogram", self._help, buckets, "_bucket")
         yield Metric(self._name, "histogram", self._help, (((), self._sum),), "_sum")
         yield Metric(self._name, "histogram", self._help, (((), float(totals[-1])),), "_count")

@@ -1,4 +1,4 @@
-"""What `mainstem serve` runs: one broker behind its doors, from the first recovery to the last checkpoint."""
+"""`mainstem serve`: one broker behind its doors, from recovery to the last checkpoint."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from mainstem.spark.child import LakeChild, reachable
 
 _log = events.named("server")
 
-# Requests make many short-lived objects and hardly a cycle: looking for those after every 700 objects, as Python
-# does by default, was a tenth of the CPU of a small write.
+# Requests create many short-lived objects and hardly any cycles: with Python's default threshold of 700 objects,
+# garbage collection takes a tenth of the CPU of a small write.
 _GC_THRESHOLDS = (20_000, 20, 50)
 
 _BIND_REASONS = {
@@ -46,11 +46,11 @@ _BIND_REASONS = {
 
 class Door(Protocol):
     async def start(self, address: Address) -> Address:
-        """Listen. Returns the address as bound. Raises OSError."""
+        """Listen. Returns the bound address. Raises OSError."""
         ...
 
     async def stop(self, drain_s: float) -> int:
-        """Accept nobody, drain, close. Returns how many connections were cut off after `drain_s`."""
+        """Stop accepting, drain, close. Returns the number of connections that were closed after `drain_s`."""
         ...
 
 
@@ -67,7 +67,7 @@ async def serve(config: Config, stop: asyncio.Event | None = None) -> None:
     """Serve until `stop` is set, by the caller or by a signal."""
     stop = stop or asyncio.Event()
     _stop_on_signals(stop)
-    _forget_ports(config.ports_file)  # so that nobody takes an earlier run's ports for ours
+    _delete_ports_file(config.ports_file)  # it may have the ports of an earlier run
     if config.traces:
         tracing.export_by(config.traces)
     opening = time.monotonic()
@@ -99,7 +99,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)
         gc.collect()
-        gc.freeze()  # what is loaded by now stays, so that full collections need not walk it: 60 ms each
+        gc.freeze()  # what is loaded by now stays: full collections need not traverse it, 60 ms each
         gc.set_threshold(*_GC_THRESHOLDS)
         _log.info("ready", pid=os.getpid(), **ports, **_console(config, ports))
         lake = _lake(config, ports, lake_key)
@@ -109,17 +109,17 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
             raise sharing.failure
     finally:
         if lake is not None:
-            await lake.stop()  # first, so that it can give back what it holds
-        # Doors share the time to drain: they finish side by side.
+            await lake.stop()  # first, so that it can release its leases
+        # Doors drain concurrently, within one timeout.
         cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in started.values()))
         for name, count in zip(started, cut_off, strict=True):
             if count:
                 _log.warning("connections cut off", door=name, count=count, after_s=limits.SHUTDOWN_DRAIN_S)
-        _forget_ports(config.ports_file)
+        _delete_ports_file(config.ports_file)
 
 
 def _console(config: Config, ports: dict[str, str]) -> dict[str, str]:
-    """Where a browser finds the console, in a form that terminals make a link of."""
+    """The URL of the console, as a link that terminals recognise."""
     if "http" not in ports:
         return {}
     scheme = "http" if config.tls_cert is None else "https"
@@ -127,14 +127,14 @@ def _console(config: Config, ports: dict[str, str]) -> dict[str, str]:
 
 
 def _advertised(config: Config, name: str, door: Door, bound: Address) -> Address:
-    """Where clients of a door are told to connect."""
+    """The address that a door's clients connect to."""
     if isinstance(door, KafkaDoor):
         return door.advertised
     return config.http_advertise or bound if name == "http" else bound
 
 
 async def _first_of(*events: asyncio.Event) -> None:
-    """Wait until one of them is set."""
+    """Wait until one of the events is set."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -144,7 +144,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 
 def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
-    """Every door that is not off: its name (also of its flag), the door, where it shall listen."""
+    """Every enabled door: its name (also that of its flag), the door, its address."""
     doors: list[tuple[str, Door, Address]] = []
     if config.text is not None:
         text = TextDoor(
@@ -203,13 +203,13 @@ def _http_door(config: Config, broker: Broker) -> HttpDoor:
 
 
 def _lake(config: Config, ports: dict[str, str], api_key: str | None) -> LakeChild | None:
-    """The lake's driver, starting, if it is wanted."""
+    """Start the lake's driver, if it is enabled."""
     if not config.lake:
         return None
     if config.http is None or config.tls_cert is not None:
         _log.warning(
-            "no lake",
-            message="--lake needs the HTTP door, without TLS; start `mainstem lake run --url …` by itself instead",
+            "lake disabled",
+            message="--lake needs the HTTP door, without TLS; start `mainstem lake run --url …` separately instead",
         )
         return None
     lake = LakeChild(Address.parse(ports["http"]), api_key, config.objects or config.store)
@@ -232,7 +232,7 @@ async def _start(name: str, door: Door, address: Address) -> Address:
             "no authentication",
             door=name,
             address=bound,
-            message=f"whoever reaches {bound} can read and write every topic through the {name} door",
+            message=f"anyone who can connect to {bound} can read and write every topic through the {name} door",
         )
     return bound
 
@@ -251,17 +251,17 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def write_ports(path: Path, ports: dict[str, str]) -> None:
-    """Write the map whole: a reader sees all of it or no file."""
+    """Write the file atomically: a reader sees all ports or no file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(json.dumps(ports) + "\n", encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise InvalidConfig(f"--ports-file {path} cannot be written: {error.strerror}") from None
+        raise InvalidConfig(f"cannot write --ports-file {path}: {error.strerror}") from None
 
 
-def _forget_ports(path: Path | None) -> None:
+def _delete_ports_file(path: Path | None) -> None:
     if path is not None:
-        with contextlib.suppress(OSError):  # writing it will say what is wrong, in full
+        with contextlib.suppress(OSError):  # writing the file will report the error
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Traces of records from whoever produces them to whoever consumes them, by OpenTelemetry, where a program asks for it.
+"""OpenTelemetry traces of records from producer to consumer, for programs that enable them.
 
-The context of a trace travels in the record's header `traceparent`, as the W3C writes it, so every door and every
-Kafka client that knows the header carries it on. While tracing is off, nothing is imported and nothing is made.
+The trace context is in the record's header `traceparent`, in the W3C format, so every door and every Kafka client that
+knows the header propagates it. While tracing is off, nothing is imported and no span is created.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _tracer: Tracer | None = None
 
 
 def enable(tracer: Tracer | None = None) -> None:
-    """Make spans with this tracer, or with that of the program's own tracer provider.
+    """Create spans with this tracer, or with that of the program's own tracer provider.
 
     Example:
         mainstem.tracing.enable()
@@ -41,19 +41,19 @@ def enable(tracer: Tracer | None = None) -> None:
 
 
 def disable() -> None:
-    """Make no more spans."""
+    """Create no more spans."""
     global _tracer
     _tracer = None
 
 
 def enabled() -> bool:
-    """Whether spans are made."""
+    """Whether spans are created."""
     return _tracer is not None
 
 
 def export_by(name: str) -> None:
-    """Make spans, and hand them to an installed exporter: `console`, or what another package brings, such as
-    `otlp_proto_http`. Which service and address they are for is said by OpenTelemetry's own variables."""
+    """Create spans and send them to an installed exporter: `console`, or one of another package, such as
+    `otlp_proto_http`. OpenTelemetry's own environment variables set the service and the address."""
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
@@ -64,8 +64,8 @@ def export_by(name: str) -> None:
 
     found = {entry.name: entry for entry in entry_points(group="opentelemetry_traces_exporter")}
     if name not in found:
-        known = ", ".join(sorted(found))
-        raise InvalidConfig(f"no exporter {name!r} is installed: there is {known}")
+        installed = ", ".join(sorted(found))
+        raise InvalidConfig(f"exporter {name!r} is not installed; installed: {installed}")
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(found[name].load()()))
     enable(trace.get_tracer("mainstem", VERSION, tracer_provider=provider))
@@ -75,9 +75,9 @@ def export_by(name: str) -> None:
 def sending(
     topic: str, records: int, traceparent: bytes | None = None
 ) -> Generator[tuple[tuple[str, bytes], ...]]:
-    """A span of appending records, below `traceparent` or what the program is doing. Gives their headers.
+    """A span for appending records, below `traceparent` or the current span. Yields the records' headers.
 
-    While tracing is off, a `traceparent` that makes sense is passed on as it is."""
+    While tracing is off, a valid `traceparent` is passed on unchanged."""
     if _tracer is None:
         yield ((HEADER, traceparent),) if traceparent and _FORM.fullmatch(traceparent) else ()
         return
@@ -89,7 +89,7 @@ def sending(
         kind=SpanKind.PRODUCER,
         attributes=_attributes("send", topic, records),
     ) as span:
-        yield ((HEADER, _written(span)),)
+        yield ((HEADER, _traceparent(span)),)
 
 
 def created(topic: str, records: int = 1) -> tuple[tuple[str, bytes], ...]:
@@ -100,7 +100,7 @@ def created(topic: str, records: int = 1) -> tuple[tuple[str, bytes], ...]:
 
 @contextmanager
 def processing(topic: str, context: Headers | str | None) -> Generator[None]:
-    """A span of working on one record, in the trace that its headers, or its `trace`, tell of.
+    """A span for processing one record, in the trace of its headers or its `trace`.
 
     Example:
         with mainstem.tracing.processing("orders", message.headers()):
@@ -125,7 +125,7 @@ def processing(topic: str, context: Headers | str | None) -> Generator[None]:
 
 
 def _attributes(operation: str, topic: str, records: int) -> dict[str, str | int]:
-    """As OpenTelemetry's conventions for messaging name them."""
+    """Attributes by OpenTelemetry's conventions for messaging."""
     return {
         "messaging.system": "mainstem",
         "messaging.operation.name": operation,
@@ -136,7 +136,7 @@ def _attributes(operation: str, topic: str, records: int) -> dict[str, str | int
 
 
 def _context(traceparent: bytes | None) -> Context | None:
-    """The context that a header tells of; None, which is the current one, for none or one that makes no sense."""
+    """The context of a header; None, which means the current one, for a missing or invalid header."""
     if traceparent is None:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -144,6 +144,6 @@ def _context(traceparent: bytes | None) -> Context | None:
     return TraceContextTextMapPropagator().extract({HEADER: traceparent.decode("ascii", "replace")})
 
 
-def _written(span: Span) -> bytes:
+def _traceparent(span: Span) -> bytes:
     context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}".encode()

@@ -1,7 +1,6 @@
-"""Settings written as text: whole numbers, sizes, choices.
+"""Parse settings from text: whole numbers, sizes, choices.
 
-Each parser raises ValueError with what is wrong, as the end of a sentence that starts
-with the setting's name.
+Each parser raises ValueError with the end of a sentence that starts with the setting's name.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def flag(text: str) -> bool:
 
 
 def name(text: str) -> str:
-    """A word or a few, for people."""
+    """A printable name of one or more words."""
     if not text.strip() or not text.isprintable():
         raise ValueError("needs a printable name that is not empty")
     return text.strip()
@@ -79,7 +78,7 @@ def path(text: str) -> Path:
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """` (did you mean …?)`, or nothing when no known word is near."""
+    """` (did you mean …?)`, or nothing if no known word is similar."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" (did you mean {near[0]}?)" if near else ""
 

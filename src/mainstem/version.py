@@ -1,3 +1,3 @@
-"""The version, where the lowest layer can ask for it."""
+"""The version, in the lowest layer, so that every layer can import it."""
 
 VERSION = "0.1.0"

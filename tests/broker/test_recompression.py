@@ -190,5 +190,5 @@ async def test_a_bomb_is_refused_before_it_fills_the_memory(machine: Machine) ->
         max_timestamp=0,
         count=1,
     )
-    with pytest.raises(TooLarge, match="unpacks to more than"):
+    with pytest.raises(TooLarge, match="decompresses to more than"):
         await broker.append("t", batch)

@@ -90,8 +90,8 @@ def test_compaction_agrees_with_a_plain_model(
     compaction = Compaction(before, tombstones)
     batches = table(rows).to_batches(max_chunksize=chunk)
     for batch in batches:
-        compaction.see(batch)
-    kept = [offset for batch in batches for offset in compaction.kept(batch).column("_offset").to_pylist()]
+        compaction.add_keys(batch)
+    kept = [offset for batch in batches for offset in compaction.keep(batch).column("_offset").to_pylist()]
     assert kept == [row[0] for row in expected]
 
 
@@ -100,6 +100,6 @@ def test_keys_are_reduced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[Row] = [(at, b"%d" % (at % 4), b"v", 1) for at in range(100)]
     compaction = Compaction(2, 0)
     for batch in table(rows).to_batches(max_chunksize=7):
-        compaction.see(batch)
-    kept = compaction.kept(table(rows).to_batches()[0])
+        compaction.add_keys(batch)
+    kept = compaction.keep(table(rows).to_batches()[0])
     assert kept.column("_offset").to_pylist() == [96, 97, 98, 99]

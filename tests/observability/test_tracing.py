@@ -142,7 +142,7 @@ def test_without_tracing_records_carry_nothing_and_nothing_is_imported(broker: T
 
 
 def test_an_exporter_that_is_not_there_is_named() -> None:
-    with pytest.raises(InvalidConfig, match="no exporter 'nowhere' is installed: there is console"):
+    with pytest.raises(InvalidConfig, match="exporter 'nowhere' is not installed; installed: console"):
         tracing.export_by("nowhere")
     assert not tracing.enabled()
 

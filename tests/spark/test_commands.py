@@ -101,7 +101,7 @@ def test_a_stretch_is_replayed_and_asked_for_in_sql(broker: Broker, topic: str, 
 def test_what_cannot_be_done_is_one_line(broker: Broker, topic: str, tmp_path: Path) -> None:
     started = time.monotonic()
     for arguments, said in (
-        (("pipeline", "run", "missing.sql"), "there is no pipeline file"),
+        (("pipeline", "run", "missing.sql"), "pipeline file missing.sql does not exist"),
         (("replay", topic, "--into", topic), "into itself"),
         (("replay", topic, "--from", "3", "--into", "x"), topic),
         (("sql", "select 1", "--schema", "nonsense"), "TOPIC=COLUMNS"),

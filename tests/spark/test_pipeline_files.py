@@ -57,11 +57,11 @@ def test_sql_declares_sources_views_and_outputs() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("SELECT 1;", "no statement of a pipeline"),
+        ("SELECT 1;", "not a pipeline statement"),
         ("CREATE SOURCE a; CREATE SOURCE a;", "declared twice"),
         ("CREATE SOURCE a;", "has no output"),
-        ("CREATE SOURCE a; CREATE VIEW v KEY k AS SELECT 1", "has no KEY"),
-        ("CREATE SOURCE a; CREATE TABLE t AS SELECT * FROM a", "with its namespace"),
+        ("CREATE SOURCE a; CREATE VIEW v KEY k AS SELECT 1", "cannot have a KEY"),
+        ("CREATE SOURCE a; CREATE TABLE t AS SELECT * FROM a", "needs its namespace"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(text: str, said: str, tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_what_is_wrong_with_a_file_is_said(text: str, said: str, tmp_path: Path)
 
 def test_a_python_file_makes_one_pipeline(tmp_path: Path) -> None:
     (tmp_path / "none.py").write_text("x = 1")
-    with pytest.raises(InvalidInput, match="makes 0 pipelines"):
+    with pytest.raises(InvalidInput, match="defines 0 pipelines"):
         load(tmp_path / "none.py")
-    with pytest.raises(InvalidInput, match="no pipeline file"):
+    with pytest.raises(InvalidInput, match=r"missing\.py does not exist"):
         load(tmp_path / "missing.py")
     (tmp_path / "p.txt").write_text("")
     with pytest.raises(InvalidInput, match="neither Python"):
@@ -100,7 +100,7 @@ def test_steps_are_made_of_what_is_declared_and_never_of_themselves() -> None:
     def second(first):  # type: ignore[no-untyped-def]
         return first
 
-    with pytest.raises(InvalidInput, match="is a circle"):
+    with pytest.raises(InvalidInput, match="is a dependency cycle"):
         pipeline.check()
 
 
@@ -112,7 +112,7 @@ def test_sources_are_topics_or_tables() -> None:
         pipeline.source("a", snapshot=1)
     with pytest.raises(InvalidInput, match="no table 'a'"):
         pipeline.pin("a", 1)
-    with pytest.raises(InvalidInput, match="names no pipeline"):
+    with pytest.raises(InvalidInput, match="is not a pipeline name"):
         Pipeline("a/b")
 
 
@@ -120,5 +120,5 @@ def test_places_are_options_of_the_source() -> None:
     assert bound("starting", None) == {}
     assert bound("starting", ("start", 0)) == {"startingOffsets": "earliest"}
     assert bound("ending", ("@", 5)) == {"endingTimestamp": "5"}
-    with pytest.raises(InvalidInput, match="belongs to one topic"):
+    with pytest.raises(InvalidInput, match="valid for one topic only"):
         bound("starting", ("+", 5))

@@ -64,7 +64,7 @@ def query(*progress: dict[str, Any]) -> Any:
 
 
 def reporter(ear: Ear, told: list[str], label: str = "") -> PipelineReporter:
-    return PipelineReporter(pipeline(), ear, label=label, told=told.append)  # type: ignore[arg-type]
+    return PipelineReporter(pipeline(), ear, label=label, on_refusal=told.append)  # type: ignore[arg-type]
 
 
 def test_batches_add_up_and_empty_ones_do_not_hide_those_that_follow() -> None:

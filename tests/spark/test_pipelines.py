@@ -34,7 +34,7 @@ def run_once(spark: SparkSession, pipeline: Pipeline, settings: PipelineSettings
     """Run all that is there, and give back the lines it wrote."""
     out = io.StringIO()
     with PipelineReporter.connected(
-        pipeline, settings.url, "", label=settings.label, told=pytest.fail
+        pipeline, settings.url, "", label=settings.label, on_refusal=pytest.fail
     ) as reporter:
         queries = PipelineRun(spark, pipeline, settings).start(once=True)
         watch(queries, threading.Event(), QueryLines(out), reporter)
@@ -127,7 +127,7 @@ def test_features_are_computed_again_as_of_a_snapshot(
     pipeline.pin("purchases", trained_on.snapshot_id)
     run_once(spark, pipeline, PipelineSettings(broker.url, tmp_path))
     assert [(value["bought"], value["mean"]) for value in broker.values("features")] == [(3, 30.0), (2, 15.0)]
-    with pytest.raises(InvalidInput, match="can be run once"):
+    with pytest.raises(InvalidInput, match="can only run once"):
         PipelineRun(spark, pipeline, PipelineSettings(broker.url, tmp_path)).start()
     pipeline.pin("purchases", 1)
     with pytest.raises(InvalidInput, match="no snapshot 1"):
@@ -176,9 +176,9 @@ def test_topics_and_tables_are_names_in_sql(spark: SparkSession, broker: Broker,
     (row,) = plain.query(f"select count(*), max(offset) from `{topic}`").collect()
     assert tuple(row) == (2, 1)
     for query, said in (
-        ("select * from nowhere", "no topic 'nowhere'"),
-        ("select * from default.nowhere", "no table 'default.nowhere'"),
-        ("selekt 1", "no SQL"),
+        ("select * from nowhere", "topic 'nowhere' does not exist"),
+        ("select * from default.nowhere", "table 'default.nowhere' does not exist"),
+        ("selekt 1", "invalid SQL"),
         (f"select nothing from `{topic}`", "nothing"),
     ):
         with pytest.raises(InvalidInput, match=said):

@@ -121,21 +121,25 @@ def test_what_cannot_be_written_is_said(spark: SparkSession, broker: Broker, top
     good = spark.createDataFrame([("1", 7)], "value string, partition int")
     cases: list[tuple[DataFrame, dict[str, object], str]] = [
         (spark.range(1), {"topic": topic}, "no column value"),
-        (spark.range(1).selectExpr("id as value"), {"topic": topic}, "value is binary or string"),
-        (good, {}, "give the option topic"),
-        (good, {"topic": topic}, "there is no 7"),
-        (good.drop("partition"), {"topic": topic, "batchId": 1}, "go together"),
-        (good.drop("partition"), {"topic": topic, "transactionTimeout": "10h"}, "transactionTimeout is 1s"),
-        (good.drop("partition"), {"topic": topic, "compression": "brotli"}, "compression is none"),
-        (good.drop("partition"), {"topic": topic, "tpic": "x"}, "no option tpic"),
+        (spark.range(1).selectExpr("id as value"), {"topic": topic}, "value must be binary or string"),
+        (good, {}, "set the option topic"),
+        (good, {"topic": topic}, "partition 7 does not exist"),
+        (good.drop("partition"), {"topic": topic, "batchId": 1}, "need each other"),
+        (
+            good.drop("partition"),
+            {"topic": topic, "transactionTimeout": "10h"},
+            "transactionTimeout must be 1s",
+        ),
+        (good.drop("partition"), {"topic": topic, "compression": "brotli"}, "compression must be none"),
+        (good.drop("partition"), {"topic": topic, "tpic": "x"}, "unknown option tpic"),
         (good.drop("partition"), {"topic": f"{topic}.none", "createTopics": False}, "none"),
-        (good.selectExpr("value", "cast(null as string) as topic"), {}, "topic is null"),
+        (good.selectExpr("value", "cast(null as string) as topic"), {}, "topic of a row is null"),
         (good.selectExpr("repeat(value, 2000000) as value"), {"topic": topic}, "limit"),
     ]
     for frame, options, said in cases:
         with pytest.raises(Exception, match=said):
             write(frame, broker, **options)
-    with pytest.raises(Exception, match="only ever added to"):
+    with pytest.raises(Exception, match="only supports mode"):
         good.write.format("mainstem").mode("overwrite").option("url", broker.url).save(topic)
     assert broker.values(topic) == []
 

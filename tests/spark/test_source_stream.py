@@ -210,7 +210,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker: Broker, topic: s
         assert lenient.latestOffset(begin, ReadAllAvailable()) == begin
         broker.create(topic)
         broker.write(topic, *[b"new"] * 12)
-        with pytest.raises(Exception, match="the topic was made anew"):
+        with pytest.raises(Exception, match="the topic was recreated"):
             strict.latestOffset(begin, ReadAllAvailable())
         end = lenient.latestOffset(begin, ReadAllAvailable())
         assert planned(lenient, begin, end) == [(0, 0, 12)]

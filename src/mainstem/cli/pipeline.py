@@ -94,7 +94,7 @@ def run(
     lines = QueryLines()
     lines.event("starting", pipeline=declared.name, outputs=len(declared.outputs))
     reporting = PipelineReporter.connected(
-        declared, address, key, label=label, told=lambda why: lines.event("not reported", error=why)
+        declared, address, key, label=label, on_refusal=lambda why: lines.event("not reported", error=why)
     )
     with reporting as reporter, _session(declared.name) as spark, stopped_by_signals() as stop:
         queries = PipelineRun(spark, declared, settings).start(once=once)

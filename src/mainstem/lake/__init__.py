@@ -1,1 +1,1 @@
-"""Every topic as a table: plans, Parquet, Iceberg. Talks to a broker over HTTP."""
+"""Every topic as an Iceberg table: tasks, Parquet files, snapshots. Talks to a broker over HTTP."""

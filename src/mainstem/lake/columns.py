@@ -1,7 +1,7 @@
-"""Typed columns of values: JSON to Arrow, as a table declares it.
+"""Typed columns: decode JSON values to Arrow arrays with the columns that a table declares.
 
-Values are decoded many at a time. Where some do not fit, halves of them are tried, down to the single value that is
-at fault: its row gets no typed columns but a reason, and every other row is as if it were not there.
+Values are decoded in blocks. A block that does not decode is halved until the invalid values are single: the row of an
+invalid value has nulls and a reason. It does not affect other rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainstem.broker.table_columns import Column, ColumnType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ERROR_COLUMN = "_error"  # why a row has no typed columns; tables do not show it
+ERROR_COLUMN = "_error"  # why a row has no typed columns; not a column of the table
 ERROR_FIELD_ID = 999
 
 _NULL = b"null"
@@ -33,16 +33,16 @@ _DECODED: dict[ColumnType, Any] = {
     "float": Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)] | None,
     "double": float | None,
     "string": str | None,
-    "json": msgspec.Raw,  # null is a value of it, seen to later
+    "json": msgspec.Raw,  # may be null, which `extract` handles
     "date": datetime.date | None,
     "timestamp": datetime.datetime | None,
 }
 
-Rows = list[Any]  # decoded structs; None where the value is null or at fault
+Rows = list[Any]  # decoded structs; None where the value is null or invalid
 
 
 def typed_fields(columns: Sequence[Column]) -> list[pa.Field]:
-    """What `with_columns` adds to the raw columns, with the numbers the columns have for good."""
+    """The fields that `with_columns` adds to the raw columns, with the columns' permanent field ids."""
     import pyarrow as pa
 
     arrow: dict[ColumnType, pa.DataType] = {
@@ -62,7 +62,7 @@ def typed_fields(columns: Sequence[Column]) -> list[pa.Field]:
 
 
 def with_columns(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
-    """The rows with a column for what is wrong with a value, and the declared columns."""
+    """The rows plus the error column and the declared columns."""
     import pyarrow as pa
 
     added = typed(rows.column("_value"), columns)
@@ -73,7 +73,7 @@ def with_columns(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBa
 
 
 def typed(values: pa.BinaryArray, columns: Sequence[Column]) -> list[pa.Array]:
-    """The arrays of `typed_fields`, one row a value. A null value has nulls, and nothing wrong with it."""
+    """The arrays of `typed_fields`, one row a value. A null value gives nulls and no error."""
     import pyarrow as pa
 
     reasons: dict[int, str] = {}
@@ -83,51 +83,51 @@ def typed(values: pa.BinaryArray, columns: Sequence[Column]) -> list[pa.Array]:
     arrays: dict[str, pa.Array] = {}
     for shape, rows in zip(shapes, decoded, strict=True):
         for at in reasons:
-            rows[at] = None  # wrong for one column, wrong for all
+            rows[at] = None  # a value that is invalid for one column is invalid for all
         for column in shape.columns:
-            arrays[column.name] = pa.array(shape.extracted(rows, column), types[column.name])
-    faults = [reasons.get(at) for at in range(len(values))] if reasons else [None] * len(values)
-    return [pa.array(faults, pa.string()), *(arrays[column.name] for column in columns)]
+            arrays[column.name] = pa.array(shape.extract(rows, column), types[column.name])
+    errors = [reasons.get(at) for at in range(len(values))] if reasons else [None] * len(values)
+    return [pa.array(errors, pa.string()), *(arrays[column.name] for column in columns)]
 
 
 class _Shape:
-    """A struct that holds just the columns' values, nested as their paths are."""
+    """A struct type with only the columns' values, nested like their paths."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = columns
-        self._places: dict[tuple[str, ...], str] = {}  # path of keys → the attribute it is found under
+        self._attributes: dict[tuple[str, ...], str] = {}  # key path → attribute of the struct
         self.decoder = msgspec.json.Decoder(self._struct(columns, ()))
 
-    def _struct(self, columns: Sequence[Column], above: tuple[str, ...]) -> type[Any]:
-        """One level: columns right here, and a struct for every key that has some below."""
-        depth = len(above)
+    def _struct(self, columns: Sequence[Column], parent: tuple[str, ...]) -> type[Any]:
+        """One level: a field for each column at this depth, a nested struct for each key with deeper columns."""
+        depth = len(parent)
         keys = list(dict.fromkeys(column.keys[depth] for column in columns))
         fields, renamed = [], {}
         for number, key in enumerate(keys):
             inside = [column for column in columns if column.keys[depth] == key]
             name = f"f{number}"
             renamed[name] = key
-            self._places[(*above, key)] = name
+            self._attributes[(*parent, key)] = name
             if len(inside[0].keys) == depth + 1:
                 fields.append((name, _DECODED[inside[0].type], None))
             else:
-                fields.append((name, self._struct(inside, (*above, key)) | None, None))
+                fields.append((name, self._struct(inside, (*parent, key)) | None, None))
         return msgspec.defstruct("Row", fields, rename=renamed, gc=False)
 
-    def extracted(self, rows: Rows, column: Column) -> list[object]:
-        """One column of the rows."""
-        found: Iterable[Any] = rows
+    def extract(self, rows: Rows, column: Column) -> list[object]:
+        """The values of one column."""
+        values: Iterable[Any] = rows
         for depth in range(1, len(column.keys) + 1):
-            take = attrgetter(self._places[column.keys[:depth]])
-            found = [None if row is None else take(row) for row in found]
+            attribute = attrgetter(self._attributes[column.keys[:depth]])
+            values = [None if row is None else attribute(row) for row in values]
         if column.type == "json":
-            texts = (None if raw is None else bytes(raw) for raw in found)
+            texts = (None if raw is None else bytes(raw) for raw in values)
             return [None if text is None or text == _NULL else text.decode() for text in texts]
-        return list(found)
+        return list(values)
 
 
 def _without_overlap(columns: Sequence[Column]) -> list[list[Column]]:
-    """Groups of columns of which none lies inside another: only those fit one struct."""
+    """Groups of columns in which no path contains another: one struct cannot hold overlapping paths."""
     groups: list[list[Column]] = []
     for column in columns:
         for group in groups:
@@ -144,17 +144,17 @@ def _overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _decoded(values: pa.BinaryArray, shape: _Shape, reasons: dict[int, str]) -> Rows:
-    """A struct for each value; what is wrong with those that have none goes to `reasons`, by row."""
+    """A struct for each value, None where a value is invalid. `reasons` gets the errors by row."""
     import pyarrow.compute as pc
 
     rows: Rows = [None] * len(values)
-    # Only what starts and ends as an object can be decoded in one go: then no value can run into the next.
-    whole = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}")).fill_null(False)
-    together = pc.indices_nonzero(whole).to_pylist()
-    for at in pc.indices_nonzero(pc.and_not(values.is_valid(), whole)).to_pylist():
+    # Only values that start and end like an object are decoded as one block: then no value runs into the next.
+    objects = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}")).fill_null(False)
+    indices = pc.indices_nonzero(objects).to_pylist()
+    for at in pc.indices_nonzero(pc.and_not(values.is_valid(), objects)).to_pylist():
         _decode_one(values, at, shape, rows, reasons)
-    for start in range(0, len(together), limits.TYPED_ROWS_AT_ONCE):
-        _decode_many(values, together[start : start + limits.TYPED_ROWS_AT_ONCE], shape, rows, reasons)
+    for start in range(0, len(indices), limits.TYPED_ROWS_AT_ONCE):
+        _decode_many(values, indices[start : start + limits.TYPED_ROWS_AT_ONCE], shape, rows, reasons)
     return rows
 
 
@@ -164,32 +164,34 @@ def _decode_many(
     if len(at) == 1:
         _decode_one(values, at[0], shape, rows, reasons)
         return
-    found = _lines(values, at, shape)
-    if found is not None:
-        for place, row in zip(at, found, strict=True):
-            rows[place] = row
+    decoded = _decode_block(values, at, shape)
+    if decoded is not None:
+        for index, row in zip(at, decoded, strict=True):
+            rows[index] = row
         return
     middle = len(at) // 2
     _decode_many(values, at[:middle], shape, rows, reasons)
     _decode_many(values, at[middle:], shape, rows, reasons)
 
 
-def _lines(values: pa.BinaryArray, at: list[int], shape: _Shape) -> Rows | None:
-    """All of these values, or None if one of them does not fit."""
+def _decode_block(values: pa.BinaryArray, at: list[int], shape: _Shape) -> Rows | None:
+    """The decoded values at these rows, or None if one of them is invalid."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    taken = values.take(pa.array(at, pa.int64()))
-    joined = pc.binary_join(pa.LargeListArray.from_arrays(pa.array([0, len(at)], pa.int64()), taken), b"\n")
+    selected = values.take(pa.array(at, pa.int64()))
+    joined = pc.binary_join(
+        pa.LargeListArray.from_arrays(pa.array([0, len(at)], pa.int64()), selected), b"\n"
+    )
     text = joined[0].as_py()
     try:
         if not text.isascii():
-            text.decode()  # also what no column asks for: JSON is UTF-8
-        found = shape.decoder.decode_lines(text)
+            text.decode()  # JSON is UTF-8, in keys without a column too
+        decoded = shape.decoder.decode_lines(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    # A value that holds two objects gives two rows. None gives fewer than one.
-    return found if len(found) == len(at) else None
+    # A value that holds two objects gives two rows. No value gives less than one.
+    return decoded if len(decoded) == len(at) else None
 
 
 def _decode_one(values: pa.BinaryArray, at: int, shape: _Shape, rows: Rows, reasons: dict[int, str]) -> None:
@@ -197,12 +199,12 @@ def _decode_one(values: pa.BinaryArray, at: int, shape: _Shape, rows: Rows, reas
     try:
         value.decode()
         rows[at] = shape.decoder.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        reasons.setdefault(at, (str(wrong) or type(wrong).__name__)[: limits.TYPED_REASON_CHARS_MAX])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reasons.setdefault(at, (str(error) or type(error).__name__)[: limits.TYPED_REASON_CHARS_MAX])
 
 
-def faulty(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Those of the rows whose value did not fit."""
+def invalid_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows whose value does not fit the declared columns."""
     import pyarrow.compute as pc
 
     return rows.filter(pc.is_valid(rows.column(ERROR_COLUMN)))

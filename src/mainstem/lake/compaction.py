@@ -1,12 +1,13 @@
-"""Key compaction: of the records with one key, the last one stays.
+"""Key compaction: keep the last record of each key.
 
-Two passes over the rows: `see` all of them, then ask `kept` of each. Between the passes only keys and offsets are held.
+Compaction makes two passes over the rows: `add_keys` for all of them, then `keep` for each batch. Between the passes it
+holds only keys and offsets.
 
-| record                                              | stays                                               |
+| record                                              | kept                                                |
 |-----------------------------------------------------|-----------------------------------------------------|
 | without a key                                       | always                                              |
-| as young as `compact_before_ms`, or younger         | always, and no older record gives way to it yet     |
-| the last of its key among the others                | yes, unless it is a tombstone from before           |
+| with a timestamp at or after `compact_before_ms`    | always; it does not remove older records yet        |
+| the last of its key among the others                | yes, unless it is a tombstone older than            |
 |                                                     | `tombstones_before_ms`                              |
 | any other                                           | no                                                  |
 """
@@ -29,84 +30,86 @@ class Compaction:
     def __init__(self, compact_before_ms: int, tombstones_before_ms: int) -> None:
         self._compact_before_ms = compact_before_ms
         self._tombstones_before_ms = tombstones_before_ms
-        self._seen: list[pa.Table] = []  # (key, offset) of records that may give way or make others give way
-        self._fresh = 0  # rows that came since the others were left one a key …
-        self._keys = 0  # … and how many those are
-        self._winners: npt.NDArray[np.int64] | None = None  # sorted offsets, once all is seen
+        self._keys_seen: list[pa.Table] = []  # (key, offset) of the records that compaction applies to
+        self._new_rows = 0  # rows of `_keys_seen` since it was last reduced to one row a key
+        self._distinct_keys = 0  # keys after that reduction
+        self._last_offsets: npt.NDArray[np.int64] | None = None  # sorted, once the second pass begins
 
-    def see(self, rows: pa.RecordBatch) -> None:
+    def add_keys(self, rows: pa.RecordBatch) -> None:
         """First pass: rows in offset order."""
         import pyarrow as pa
 
-        invariant(self._winners is None, "rows are seen before any of them is judged")
-        subject = self._subject(rows)
-        seen = pa.table({"key": rows.column("_key"), "offset": rows.column("_offset")}).filter(subject)
-        self._seen.append(seen)
-        self._fresh += len(seen)
-        if self._fresh >= max(self._keys, limits.COMPACTION_KEYS_AT_ONCE):
-            self._settle()
+        invariant(self._last_offsets is None, "add_keys() after keep()")
+        eligible = self._eligible(rows)
+        keys = pa.table({"key": rows.column("_key"), "offset": rows.column("_offset")}).filter(eligible)
+        self._keys_seen.append(keys)
+        self._new_rows += len(keys)
+        if self._new_rows >= max(self._distinct_keys, limits.COMPACTION_KEYS_AT_ONCE):
+            self._reduce()
 
-    def kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Second pass: those of the rows that stay."""
+    def keep(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Second pass: the rows that compaction keeps."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        winners = self._sorted_winners()
+        last_offsets = self._sorted_last_offsets()
         offsets = rows.column("_offset").to_numpy(zero_copy_only=False)
-        places = np.searchsorted(winners, offsets)
-        won = np.zeros(len(offsets), np.bool_)
-        inside = places < len(winners)
-        won[inside] = winners[places[inside]] == offsets[inside]
+        indices = np.searchsorted(last_offsets, offsets)
+        is_last = np.zeros(len(offsets), np.bool_)
+        inside = indices < len(last_offsets)
+        is_last[inside] = last_offsets[indices[inside]] == offsets[inside]
         tombstone = pc.and_(
             pc.is_null(rows.column("_value")), pc.less(times_ms(rows), self._tombstones_before_ms)
         )
-        stays = pc.and_not(pa.array(won), tombstone)
-        return rows.filter(pc.or_(pc.invert(self._subject(rows)), stays))
+        kept = pc.and_not(pa.array(is_last), tombstone)
+        return rows.filter(pc.or_(pc.invert(self._eligible(rows)), kept))
 
-    def _subject(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """Which rows compaction is about."""
+    def _eligible(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """A mask of the rows that compaction applies to: those with a key, older than `compact_before_ms`."""
         import pyarrow.compute as pc
 
         old = pc.less(times_ms(rows), self._compact_before_ms)
         return pc.and_(pc.is_valid(rows.column("_key")), old)
 
-    def _settle(self) -> None:
-        """Leave one row a key."""
+    def _reduce(self) -> None:
+        """Reduce the collected keys to the last offset of each."""
         import pyarrow as pa
 
-        table = pa.concat_tables(self._seen)
+        table = pa.concat_tables(self._keys_seen)
         last = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
-        self._seen = [last.rename_columns({"key": "key", "offset_max": "offset"}).select(["key", "offset"])]
-        self._fresh, self._keys = 0, len(last)
+        self._keys_seen = [
+            last.rename_columns({"key": "key", "offset_max": "offset"}).select(["key", "offset"])
+        ]
+        self._new_rows, self._distinct_keys = 0, len(last)
 
-    def _sorted_winners(self) -> npt.NDArray[np.int64]:
-        if self._winners is None:
-            if not self._seen:
-                self._winners = np.empty(0, np.int64)
+    def _sorted_last_offsets(self) -> npt.NDArray[np.int64]:
+        if self._last_offsets is None:
+            if not self._keys_seen:
+                self._last_offsets = np.empty(0, np.int64)
             else:
-                self._settle()
-                self._winners = np.sort(self._seen[0].column("offset").to_numpy())
-            self._seen = []
-        return self._winners
+                self._reduce()
+                self._last_offsets = np.sort(self._keys_seen[0].column("offset").to_numpy())
+            self._keys_seen = []
+        return self._last_offsets
 
 
 def times_ms(rows: pa.RecordBatch) -> pa.Array:
-    """When each record was written, exact also where a table's timestamp cannot say it."""
+    """The timestamp of each record, exact also where it is outside the range of the table's timestamp."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    shown = pc.divide(rows.column("_timestamp").cast(pa.int64()), 1000)
+    from_timestamp = pc.divide(rows.column("_timestamp").cast(pa.int64()), 1000)
     if "_timestamp_ms" not in rows.schema.names:
-        return shown
-    return pc.coalesce(rows.column("_timestamp_ms"), shown)
+        return from_timestamp
+    return pc.coalesce(rows.column("_timestamp_ms"), from_timestamp)
 
 
 def compact(table: pa.Table, compact_before_ms: int, tombstones_before_ms: int) -> pa.Table:
-    """All rows of a stream's range, in offset order, to those that stay."""
+    """Compact a table that has all rows of a stream's range in offset order."""
     import pyarrow as pa
 
     compaction = Compaction(compact_before_ms, tombstones_before_ms)
     batches = table.to_batches()
     for batch in batches:
-        compaction.see(batch)
-    return pa.Table.from_batches([compaction.kept(batch) for batch in batches], table.schema)
+        compaction.add_keys(batch)
+    return pa.Table.from_batches([compaction.keep(batch) for batch in batches], table.schema)

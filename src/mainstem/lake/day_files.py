@@ -1,4 +1,4 @@
-"""Rows to files, one or a few a UTC day, in bounded memory however many days there are."""
+"""Write rows to Parquet files by UTC day, in bounded memory for any number of days."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _PendingRows:
-    """Rows of a day that wait for a row group to be full."""
+    """Rows of one day that wait for a full row group."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
@@ -40,7 +40,7 @@ class _PendingRows:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """A file being written."""
+    """A file that is being written."""
 
     key: str
     sink: IO[bytes]
@@ -49,37 +49,37 @@ class _OpenFile:
 
 
 class DayFiles:
-    """Takes rows in offset order and sorts them into files by day."""
+    """Takes rows in offset order and writes them to files by day."""
 
     def __init__(self, outputs: Outputs, prefix: str, *, topic_id: bytes, partition: int) -> None:
         self._outputs = outputs
-        # A second attempt at the same task must not write to the files of the first, which may still run.
-        joint = "" if prefix.endswith(("-", "/")) else "-"
-        self._prefix = f"{prefix}{joint}{secrets.token_hex(4)}"
+        # A retry of the task must not write to the files of the first attempt, which may still run.
+        separator = "" if prefix.endswith(("-", "/")) else "-"
+        self._prefix = f"{prefix}{separator}{secrets.token_hex(4)}"
         self._topic_id = topic_id
         self._partition = partition
         self._pending: dict[int, _PendingRows] = {}
         self._pending_bytes = 0
-        self._open: dict[int, _OpenFile] = {}  # by day, the one written to last at the end
-        self._made: list[str] = []  # keys
-        self._finished: list[DataFile] = []
+        self._open: dict[int, _OpenFile] = {}  # by day, least recently written first
+        self._created_keys: list[str] = []
+        self._sealed: list[DataFile] = []
 
     @property
     def days(self) -> set[int]:
-        """Days that there are rows of so far."""
-        return self._pending.keys() | self._open.keys() | {file.day for file in self._finished}
+        """The days of all rows so far."""
+        return self._pending.keys() | self._open.keys() | {file.day for file in self._sealed}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take more rows, whose offsets lie after all before."""
+        """Add rows. Their offsets are higher than all before."""
         import pyarrow as pa
 
         day = only_day(rows)
         if day is not None:
             self._add_to(day, rows)
         else:
-            of_rows = days(rows)
-            order = np.argsort(of_rows, kind="stable")
-            sorted_rows, sorted_days = rows.take(pa.array(order)), of_rows[order]
+            row_days = days(rows)
+            order = np.argsort(row_days, kind="stable")
+            sorted_rows, sorted_days = rows.take(pa.array(order)), row_days[order]
             cuts = (np.flatnonzero(np.diff(sorted_days)) + 1).tolist()
             for first, last in pairwise([0, *cuts, len(order)]):
                 self._add_to(int(sorted_days[first]), sorted_rows.slice(first, last - first))
@@ -87,20 +87,20 @@ class DayFiles:
             self._write(max(self._pending, key=lambda day: self._pending[day].bytes))
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Write what is left. Returns the files, durable by now, by first offset."""
+        """Write the pending rows and seal the files. Returns the files, which are durable, by first offset."""
         for day in list(self._pending):
             self._write(day)
             self._seal(day)
         for day in list(self._open):
             self._seal(day)
-        return tuple(sorted(self._finished, key=lambda file: (file.base, file.day)))
+        return tuple(sorted(self._sealed, key=lambda file: (file.base, file.day)))
 
     def discard(self) -> None:
-        """Delete every file made so far."""
-        for one in self._open.values():
-            one.writer.abandon()
-            _let_go(one.sink)
-        for key in self._made:
+        """Delete every file created so far."""
+        for file in self._open.values():
+            file.writer.abandon()
+            _close_discarded(file.sink)
+        for key in self._created_keys:
             self._outputs.discard(key)
 
     def _add_to(self, day: int, rows: pa.RecordBatch) -> None:
@@ -112,7 +112,7 @@ class DayFiles:
             self._write(day)
 
     def _write(self, day: int) -> None:
-        """Make a row group of a day's rows."""
+        """Write a day's pending rows as a row group."""
         import pyarrow as pa
 
         pending = self._pending.pop(day)
@@ -127,7 +127,7 @@ class DayFiles:
         )
 
     def _file_for(self, day: int, rows: pa.Table) -> _OpenFile:
-        """The day's open file, or another one if that lacks a column these rows need."""
+        """The day's open file, or a new one if that file lacks a column of these rows."""
         file = self._open.pop(day, None)
         schema = stored_schema(rows, file.writer.schema if file else None)
         if file is not None and file.writer.schema.names != schema.names:
@@ -142,13 +142,13 @@ class DayFiles:
         return file
 
     def _create(self, day: int, schema: pa.Schema) -> _OpenFile:
-        key = f"{self._prefix}-{len(self._made)}-{day}.parquet"
-        self._made.append(key)
+        key = f"{self._prefix}-{len(self._created_keys)}-{day}.parquet"
+        self._created_keys.append(key)
         sink = self._outputs.create(key)
         try:
             writer = RowFileWriter(sink, schema, topic_id=self._topic_id, partition=self._partition)
         except BaseException:
-            _let_go(sink)
+            _close_discarded(sink)
             raise
         return _OpenFile(key, sink, writer)
 
@@ -157,13 +157,13 @@ class DayFiles:
         writer = file.writer
         writer.close()
         size = self._outputs.seal(file.key, file.sink)
-        self._finished.append(
+        self._sealed.append(
             DataFile(file.key, day, writer.base, writer.end, writer.records, size, file.latest_ms)
         )
         del self._open[day]
 
 
-def _let_go(sink: IO[bytes]) -> None:
-    """Close a file that is to be deleted."""
-    with contextlib.suppress(OSError):  # a full disk does not take what is still buffered, either
+def _close_discarded(sink: IO[bytes]) -> None:
+    """Close a file that will be deleted."""
+    with contextlib.suppress(OSError):  # on a full disk, flushing the buffer fails too
         sink.close()

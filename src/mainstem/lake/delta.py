@@ -1,8 +1,8 @@
-"""Delivery of a topic as a Delta table: a copy of its records, appended in offset order, each exactly once.
+"""Deliver a topic to a Delta table: append its records in offset order, each exactly once.
 
-A commit carries an application transaction: the stream's name, and the next offset as its version. Where the table
-stands is read from the table itself, and of two deliveries at once Delta lets one commit. What is deleted from the
-topic later stays in the copy.
+A commit carries a Delta application transaction: the stream's name, with the next offset as its version. Delivery reads
+the next offset from the table itself, and of two concurrent deliveries Delta commits one. Records that are deleted from
+the topic later stay in the Delta table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mainstem.records.rows import table_schema
 
 
 class DeltaBroker(Protocol):
-    """What delivery asks of a broker; see LakeBroker."""
+    """The broker calls that delivery needs; see LakeBroker."""
 
     def status(self) -> LakeStatus: ...
 
@@ -38,13 +38,13 @@ class DeltaBroker(Protocol):
 class DeliveryReport:
     commits: int = 0
     problems: dict[str, str] = field(default_factory=dict)  # topic → why its Delta table is behind
-    waiting: set[str] = field(default_factory=set)  # topics that failed before and were not tried again yet
+    waiting: set[str] = field(default_factory=set)  # topics in backoff, not tried in this run
 
 
 def deliver(
     broker: DeltaBroker, works: Sequence[TableWork], backoff: Backoff | None = None
 ) -> DeliveryReport:
-    """Bring the Delta tables of these topics up to date. What is wrong with one does not hold up the others."""
+    """Bring the Delta tables of these topics up to date. A failed table does not stop the others."""
     report = DeliveryReport()
     backoff = backoff or Backoff()
     wanted = [work for work in works if work.delta]
@@ -52,8 +52,8 @@ def deliver(
     for work in wanted:
         found = progress.get(work.topic)
         key = ("delta", work.table_id)
-        if (known := backoff.waiting(key)) is not None:
-            report.problems[work.topic] = known
+        if (last_error := backoff.waiting(key)) is not None:
+            report.problems[work.topic] = last_error
             report.waiting.add(work.topic)
             continue
         try:
@@ -61,7 +61,7 @@ def deliver(
                 report.commits += _Delivery(broker, work, found.topic_id if found else "", partition).run()
         except Unreachable:
             raise
-        except Exception as error:  # noqa: BLE001 - it is this topic's problem
+        except Exception as error:  # noqa: BLE001 - reported as this topic's problem
             report.problems[work.topic] = described(error)
             backoff.failed(key, report.problems[work.topic])
         else:
@@ -70,7 +70,7 @@ def deliver(
 
 
 class _Delivery:
-    """One partition of a topic to its Delta table."""
+    """Delivers one partition of a topic to its Delta table."""
 
     def __init__(
         self, broker: DeltaBroker, work: TableWork, topic_id: str, partition: PartitionProgress
@@ -79,7 +79,7 @@ class _Delivery:
         self._work = work
         self._partition = partition
         self._columns = decode_columns(work.columns)
-        # Of the topic's id: a topic of the same name later is another topic, which begins at 0.
+        # By topic id: a later topic of the same name is another topic, with offsets from 0.
         self._application = f"mainstem/{topic_id}/{partition.partition}"
 
     def run(self) -> int:
@@ -98,16 +98,16 @@ class _Delivery:
             commits += 1
 
     def _table(self) -> DeltaTable:
-        """As it stands now, made if it is not there."""
+        """The current version of the table, created if it does not exist."""
         try:
             if not DeltaTable.is_deltatable(self._work.delta):
                 DeltaTable.create(self._work.delta, _schema(self._columns), mode="ignore")
             return DeltaTable(self._work.delta)
         except (DeltaError, OSError) as error:
-            raise Unavailable(f"the Delta table at {self._work.delta!r} cannot be read: {error}") from error
+            raise Unavailable(f"cannot read the Delta table at {self._work.delta!r}: {error}") from error
 
     def _append(self, table: DeltaTable, sources: Sources, end: int) -> bool:
-        """Commit the records of a range. False: someone else has, since the table was as it is given."""
+        """Append the records of a range. False if another commit changed the table after it was loaded."""
         schema = _schema(self._columns)
         rows = pa.RecordBatchReader.from_batches(schema, self._rows(sources, end, schema))
         properties = CommitProperties(
@@ -118,9 +118,7 @@ class _Delivery:
         except CommitFailedError:
             return False
         except (DeltaError, OSError) as error:
-            raise Unavailable(
-                f"the Delta table at {self._work.delta!r} cannot be written: {error}"
-            ) from error
+            raise Unavailable(f"cannot write the Delta table at {self._work.delta!r}: {error}") from error
         return True
 
     def _rows(self, sources: Sources, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -128,9 +126,9 @@ class _Delivery:
 
         for batch in source_rows(sources, self._work.topic, self._partition.partition):
             rows = batch.filter(pc.less(batch.column("_offset"), end))
-            shown = _typed(rows, self._columns).select(schema.names)
+            typed_rows = _typed(rows, self._columns).select(schema.names)
             yield pa.RecordBatch.from_arrays(
-                [column.cast(kind) for column, kind in zip(shown.columns, schema.types, strict=True)],
+                [column.cast(kind) for column, kind in zip(typed_rows.columns, schema.types, strict=True)],
                 schema=schema,
             )
 
@@ -140,7 +138,7 @@ def _typed(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
 
 
 def _schema(columns: Sequence[Column]) -> pa.Schema:
-    """Without the numbers of fields, which Delta has no use for, and all of it nullable: columns may come later."""
+    """Without field ids, which Delta does not use. All fields are nullable: a table may get columns later."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {field.name: field.type for field in table_schema()} | {"_headers": pa.list_(header)}
     if columns:

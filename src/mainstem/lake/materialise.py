@@ -1,4 +1,4 @@
-"""A task to parts: read its sources, write Parquet files, say what they hold. No Spark in here."""
+"""Materialise a task: read its sources, write Parquet files, return the parts. Does not use Spark."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def materialise(task: Task, outputs: Outputs | None = None) -> Publication:
-    """Write the task's files and say what to publish. Files of a task that fails are deleted.
+    """Write the task's files and return the parts to publish. Deletes the files of a task that fails.
 
-    A task may end early; what it did is a part then, and the rest is planned anew. Raises LogDamaged, naming
-    the offsets, NotFound if a source is gone, Unavailable."""
+    A task may end early: what it wrote is a part, and the broker plans the rest as a new task. Raises LogDamaged with
+    the offsets, NotFound if a source object is missing, Unavailable."""
     sources = task.sources
     if sources.unreachable:
         first, last = sources.unreachable[0]
-        raise Unavailable(f"topic {task.topic!r}: offsets [{first}, {last}) are in no object yet")
-    compaction = _seen_by_compaction(task)
+        raise Unavailable(f"topic {task.topic!r}: offsets [{first}, {last}) are not in an object yet")
+    compaction = _prepare_compaction(task)
     columns = decode_columns(task.schema) if task.schema else []
     writer = PartWriter(task, outputs or open_outputs(sources.store))
     removed = 0
     end = sources.end
     try:
         for rows in _rows(task):
-            kept = rows if compaction is None else compaction.kept(rows)
+            kept = rows if compaction is None else compaction.keep(rows)
             removed += rows.num_rows - kept.num_rows
             if not kept.num_rows:
                 continue
@@ -50,13 +50,13 @@ def materialise(task: Task, outputs: Outputs | None = None) -> Publication:
     return Publication(task.stream, task.token, replaced, parts, removed)
 
 
-def _seen_by_compaction(task: Task) -> Compaction | None:
-    """Of a compaction, the first of its two passes, in which keys are seen."""
+def _prepare_compaction(task: Task) -> Compaction | None:
+    """Run the first of a compaction's two passes, which collects the keys; None for another kind of task."""
     if task.kind != "compact":
         return None
     compaction = Compaction(task.compact_before_ms, task.tombstones_before_ms)
     for rows in _rows(task):
-        compaction.see(rows)
+        compaction.add_keys(rows)
     return compaction
 
 

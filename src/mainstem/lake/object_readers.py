@@ -1,4 +1,4 @@
-"""Objects by URL, as workers read them: files of this machine, or objects of a store."""
+"""Read objects by URL: local files, or objects of a store."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from mainstem.ports.objectstore.range_file import RangeFile
 
 T = TypeVar("T")
 Range = tuple[int, int]  # start and length
-Content = bytes | memoryview  # a view is the caller's to write to
+Content = bytes | memoryview  # the caller may write to a memoryview
 
 
 class ObjectReader(Protocol):
-    """An object that ranges of bytes are read from. For one thread."""
+    """Reads byte ranges of one object. Not safe for several threads."""
 
     def read(self, ranges: Sequence[Range]) -> Sequence[Content]:
-        """Ranges as (start, length); fewer bytes at the object's end."""
+        """Ranges are (start, length). A range past the object's end gives fewer bytes."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_object_reader(url: str) -> ObjectReader:
-    """Raises NotFound where it can be told already, and InvalidConfig for a URL of no known kind."""
+    """Raises NotFound if a local file does not exist, InvalidConfig for an unknown URL scheme."""
     path = local_path(url)
     return _StoreObjectReader(url) if path is None else _LocalObjectReader(path)
 
 
 def open_pieces(store: str, pieces: Sequence[StoredPiece]) -> ObjectReader:
-    """An object of the log that lies in pieces below a store's URL. Raises InvalidConfig."""
+    """Read an object of the log that is stored as pieces below a store's URL. Raises InvalidConfig."""
     path = local_path(store)
     return _PiecedObjectReader(_StoredObjects(store) if path is None else _LocalObjects(path), pieces)
 
 
 def open_seekable(url: str, size: int) -> io.RawIOBase | io.BufferedReader:
-    """An object of `size` bytes as a file to read. Raises as `open_object_reader`."""
+    """An object of `size` bytes as a file. Raises like `open_object_reader`."""
     path = local_path(url)
     if path is None:
         return _PlaceFile(open_object_reader(url), size)
@@ -57,14 +57,14 @@ def open_seekable(url: str, size: int) -> io.RawIOBase | io.BufferedReader:
 
 
 def local_path(url: str) -> Path | None:
-    """The path of a file: URL; None for any other kind."""
+    """The path of a file: URL; None for any other scheme."""
     parts = urlsplit(url)
     local = parts.scheme == "file" and parts.netloc in ("", "localhost")
     return Path(unquote(parts.path)) if local else None
 
 
 def url_of(store: str, key: str) -> str:
-    """The URL of an object, from its store's, whose options stay at the end."""
+    """The URL of an object in a store. The options of the store's URL stay at the end."""
     parts = urlsplit(store)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{key}"))
 
@@ -80,7 +80,7 @@ class _LocalObjectReader:
         return [self._read(start, length) for start, length in ranges]
 
     def _read(self, start: int, length: int) -> memoryview:
-        content = np.empty(length, np.uint8).data  # not filled with zeros first
+        content = np.empty(length, np.uint8).data  # does not zero the memory first
         filled = 0
         while filled < length:
             count = os.preadv(self._fd, [content[filled:]], start + filled)
@@ -94,10 +94,10 @@ class _LocalObjectReader:
 
 
 class _Loop:
-    """Has coroutines done where no event loop runs, one at a time.
+    """Runs coroutines in a thread without an event loop, one at a time.
 
-    Not asyncio's Runner: for each call that sets a handler of SIGINT which holds the task, and Python makes text of it
-    when the old one comes back, of the bytes that were read too. That took a sixth of a worker's time."""
+    asyncio.Runner costs more: for each call it installs a SIGINT handler that holds the task. Restoring the old handler
+    formats this one as text, with the bytes that were read."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -125,7 +125,7 @@ class _StoreObjectReader:
 
 
 class _Objects(Protocol):
-    """Objects of one store, by their keys."""
+    """Objects of one store, by key."""
 
     def read(self, wanted: Mapping[str, Sequence[Range]]) -> Sequence[Sequence[Content]]:
         """The ranges of each object, in the order of the keys. Raises NotFound."""
@@ -142,11 +142,11 @@ class _LocalObjects:
         return [self._read(key, ranges) for key, ranges in wanted.items()]
 
     def _read(self, key: str, ranges: Sequence[Range]) -> list[memoryview]:
-        place = _LocalObjectReader(self._directory / key)
+        reader = _LocalObjectReader(self._directory / key)
         try:
-            return place.read(ranges)
+            return reader.read(ranges)
         finally:
-            place.close()
+            reader.close()
 
     def close(self) -> None: ...
 
@@ -169,14 +169,14 @@ class _StoredObjects:
 class _ByteRange(NamedTuple):
     """Bytes of one object of the store."""
 
-    range: int  # which of those asked for they are a part of
-    into: int  # where in it
-    at: int  # where in the object
+    range: int  # index of the requested range that these bytes belong to
+    into: int  # position in that range
+    at: int  # position in the object
     length: int
 
 
 class _PiecedObjectReader:
-    """Reads the object of the log as if it were one, out of the objects of the store that have it."""
+    """Reads an object of the log that is stored as pieces of several objects."""
 
     def __init__(self, objects: _Objects, pieces: Sequence[StoredPiece]) -> None:
         self._objects = objects
@@ -184,23 +184,23 @@ class _PiecedObjectReader:
         self._starts = [piece.start for piece in pieces]
 
     def read(self, ranges: Sequence[Range]) -> list[Content]:
-        """Every object is asked once, for all that is wanted of it. What no piece has comes as zeros: between two
-        slices that are read at once may be others, which nobody asked where to find."""
+        """Read each stored object once, for all ranges in it. Bytes that no piece has are zeros: a range may
+        include slices between two wanted ones, whose pieces the caller did not request."""
         wanted: dict[str, list[_ByteRange]] = {}
         for number, (start, length) in enumerate(ranges):
-            for key, one in self._cut(number, start, length):
-                wanted.setdefault(key, []).append(one)
-        answers = self._objects.read(
-            {key: [(one.at, one.length) for one in ones] for key, ones in wanted.items()}
+            for key, part in self._split(number, start, length):
+                wanted.setdefault(key, []).append(part)
+        contents_by_key = self._objects.read(
+            {key: [(part.at, part.length) for part in parts] for key, parts in wanted.items()}
         )
         found: list[list[tuple[int, Content]]] = [[] for _ in ranges]
-        for ones, contents in zip(wanted.values(), answers, strict=True):
-            for one, content in zip(ones, contents, strict=True):
-                found[one.range].append((one.into, content))
-        return [_joined(length, parts) for (_, length), parts in zip(ranges, found, strict=True)]
+        for parts, contents in zip(wanted.values(), contents_by_key, strict=True):
+            for part, content in zip(parts, contents, strict=True):
+                found[part.range].append((part.into, content))
+        return [_joined(length, pieces) for (_, length), pieces in zip(ranges, found, strict=True)]
 
-    def _cut(self, number: int, start: int, length: int) -> Iterator[tuple[str, _ByteRange]]:
-        """What to ask for, by key, to have a range."""
+    def _split(self, number: int, start: int, length: int) -> Iterator[tuple[str, _ByteRange]]:
+        """The stored byte ranges that make up a range, by key."""
         end = start + length
         for piece in self._pieces[max(0, bisect_right(self._starts, start) - 1) :]:
             if piece.start >= end:
@@ -217,9 +217,9 @@ class _PiecedObjectReader:
 
 
 def _joined(length: int, parts: list[tuple[int, Content]]) -> Content:
-    """Bytes of which there are some parts, each with its place."""
+    """A range of `length` bytes from its parts, each with its position."""
     if len(parts) == 1 and len(parts[0][1]) == length:
-        return parts[0][1]  # nearly always
+        return parts[0][1]  # the usual case
     whole = bytearray(length)
     for at, content in parts:
         whole[at : at + len(content)] = content

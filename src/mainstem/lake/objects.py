@@ -1,4 +1,4 @@
-"""Where records stand to the records: workers read the log's objects and the parts' files themselves."""
+"""Read the records of a range from the log's objects and the parts' data files, without the broker."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[Any]
 
-_LEADER_EPOCH = 0  # of no meaning in rows
+_LEADER_EPOCH = 0  # rows do not include it
 
 
 def source_rows(
     sources: Sources, topic: str, partition: int, *, typed: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range in offset order, without those to leave out, a bounded amount at a time.
+    """The records of a range in offset order, in bounded batches, without the offsets to leave out.
 
-    Parts come before the log. Raises LogDamaged, naming the offsets, and NotFound if an object is gone."""
+    Parts come before the log. Raises LogDamaged with the offsets, and NotFound if an object is missing."""
     name = f"topic {topic!r}, partition {partition}"
     parts = (_part_rows(part, sources, name, typed) for part in sources.parts)
-    with _LastObjectReader() as places:
+    with _LastObjectReader() as readers:
         lost = [(start, end) for start, end, _ in sources.lost]
-        wal = (_wal_rows(extents, lost, sources, places, partition, name) for extents in sources.wal)
+        wal = (_wal_rows(extents, lost, sources, readers, partition, name) for extents in sources.wal)
         for rows in chain.from_iterable(chain(parts, wal)):
             kept = _rows_in_range(rows, sources)
             if kept.num_rows:
@@ -61,45 +61,50 @@ def source_rows(
 
 
 class _LastObjectReader:
-    """The object read last, left open: a stream of copies names the same few objects over and over."""
+    """Keeps the last object open: the extents of an alias stream refer to the same few objects many times."""
 
     def __init__(self) -> None:
-        self._of: tuple[str, tuple[StoredPiece, ...]] = ("", ())
-        self._place: ObjectReader | None = None
+        self._opened: tuple[str, tuple[StoredPiece, ...]] = ("", ())
+        self._reader: ObjectReader | None = None
 
     def __enter__(self) -> _LastObjectReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._place is not None:
-            self._place.close()
+        if self._reader is not None:
+            self._reader.close()
 
-    def of(self, extents: WalExtents) -> ObjectReader:
+    def open(self, extents: WalExtents) -> ObjectReader:
         wanted = (extents.url, extents.pieces)
-        if self._place is None or wanted != self._of:
-            fresh = open_pieces(*wanted) if extents.pieces else open_object_reader(extents.url)
-            if self._place is not None:
-                self._place.close()
-            self._of, self._place = wanted, fresh
-        return self._place
+        if self._reader is None or wanted != self._opened:
+            reader = open_pieces(*wanted) if extents.pieces else open_object_reader(extents.url)
+            if self._reader is not None:
+                self._reader.close()
+            self._opened, self._reader = wanted, reader
+        return self._reader
 
 
 def _wal_rows(
-    extents: WalExtents, lost: Ranges, sources: Sources, places: _LastObjectReader, partition: int, name: str
+    extents: WalExtents,
+    lost: Ranges,
+    sources: Sources,
+    readers: _LastObjectReader,
+    partition: int,
+    name: str,
 ) -> Iterator[pa.RecordBatch]:
     rows = np.frombuffer(extents.rows, EXTENT)
     bases = rows["base"] + extents.shift
     rows = rows[~(in_ranges(bases, lost) & in_ranges(bases + rows["count"] - 1, lost))]  # known to be damaged
-    place = places.of(extents)
-    for first, last in _pieces(rows):
-        batches = _read_slices(place, rows[first:last], extents, (lost, sources.leave_out), name)
+    reader = readers.open(extents)
+    for first, last in _read_groups(rows):
+        batches = _read_slices(reader, rows[first:last], extents, (lost, sources.leave_out), name)
         for decoded in decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms):
             low, high = decoded.column("_offset").to_numpy().searchsorted((extents.first, extents.last))
             yield decoded.slice(int(low), int(high - low))
 
 
-def _pieces(rows: Rows) -> Iterator[tuple[int, int]]:
-    """Runs of extents that are fetched and decoded at once: not too many bytes, and far more than one slice."""
+def _read_groups(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Groups of extents that are read and decoded together: bounded in bytes, and far more than one slice."""
     filled = np.cumsum(rows["length"], dtype=np.int64)
     first = 0
     while first < len(rows):
@@ -111,12 +116,13 @@ def _pieces(rows: Rows) -> Iterator[tuple[int, int]]:
 
 
 def _read_slices(
-    place: ObjectReader, rows: Rows, extents: WalExtents, gone: tuple[Ranges, Ranges], name: str
+    reader: ObjectReader, rows: Rows, extents: WalExtents, unwanted: tuple[Ranges, Ranges], name: str
 ) -> Content:
-    """The slices, checked and stamped, one after another; without damaged batches, if all in them is `gone`."""
+    """The slices, checked and with their base offsets, contiguous. Skips damaged batches whose offsets are all
+    `unwanted`."""
     slices: list[memoryview] = []
     bases: list[int] = []
-    blocks, found = _slices(place, rows)
+    blocks, found = _slices(reader, rows)
     for slice, row in zip(found, rows.tolist(), strict=True):
         _, count, base, _, length, crc, _ = row
         base += extents.shift
@@ -124,18 +130,18 @@ def _read_slices(
             slices.append(slice)
             bases.append(base)
             continue
-        whole = _salvage_slices(slice, base, count, gone) if len(slice) == length else []
-        if not whole:
+        intact = _salvage_slices(slice, base, count, unwanted) if len(slice) == length else []
+        if not intact:
             raise SliceDamaged(
                 f"{name}: the bytes of offsets [{base}, {base + count}) in {_location_text(extents, row[3])} "
                 "do not match their checksum",
                 base,
                 base + count,
             )
-        slices += [piece for piece, _ in whole]
-        bases += [first for _, first in whole]
+        slices += [piece for piece, _ in intact]
+        bases += [first for _, first in intact]
     joined = memoryview(blocks[0])
-    # Where a stream's slices stand together, as in repacked files, nothing has to be moved.
+    # The slices of a stream in a repacked object are contiguous: no copy is necessary.
     if len(blocks) > 1 or joined.readonly or len(joined) != sum(map(len, slices)):
         joined = memoryview(bytearray().join(slices))
     at = 0
@@ -146,33 +152,33 @@ def _read_slices(
 
 
 def _salvage_slices(
-    slice: memoryview, base: int, count: int, gone: tuple[Ranges, Ranges]
+    slice: memoryview, base: int, count: int, unwanted: tuple[Ranges, Ranges]
 ) -> list[tuple[memoryview, int]]:
-    """What is whole of joined slices, and its first offsets, if nobody asks for the rest any more."""
+    """The intact parts of a damaged slice with their first offsets; none if a damaged offset is wanted."""
     found = salvage(slice, count)
     first, end = base + found.front_offsets, base + count - found.back_offsets
     offsets = np.arange(first, end)
-    if not np.all(in_ranges(offsets, gone[0]) | in_ranges(offsets, gone[1])):
+    if not np.all(in_ranges(offsets, unwanted[0]) | in_ranges(offsets, unwanted[1])):
         return []
     pieces = [(slice[: found.front_bytes], base), (slice[len(slice) - found.back_bytes :], end)]
     return [(piece, at) for piece, at in pieces if len(piece)]
 
 
 def _location_text(extents: WalExtents, start: int) -> str:
-    """Where the byte of the log's object is, for people."""
+    """The URL of the object with this byte, for error texts."""
     within = [piece.key for piece in extents.pieces if piece.start <= start < piece.start + piece.length]
     return redacted_url(url_of(extents.url, within[0]) if within else extents.url)
 
 
-def _slices(place: ObjectReader, rows: Rows) -> tuple[Sequence[Content], list[memoryview]]:
-    """What was read, and the bytes of each extent in it. Extents near each other come by one read."""
+def _slices(reader: ObjectReader, rows: Rows) -> tuple[Sequence[Content], list[memoryview]]:
+    """The blocks that were read, and each extent's bytes in them. One read covers neighbouring extents."""
     starts = rows["start"].astype(np.int64)
     ends = starts + rows["length"]
     gaps = starts[1:] - ends[:-1]
     cuts = np.flatnonzero((gaps < 0) | (gaps > limits.LAKE_READ_GAP_BYTES_MAX)) + 1
     firsts = [0, *cuts.tolist()]
     lasts = [*cuts.tolist(), len(rows)]
-    blocks = place.read(
+    blocks = reader.read(
         [
             (int(starts[first]), int(ends[last - 1] - starts[first]))
             for first, last in zip(firsts, lasts, strict=True)
@@ -205,7 +211,7 @@ def _part_rows(part: Part, sources: Sources, name: str, typed: bool) -> Iterator
 
 
 def _rows_in_range(rows: pa.RecordBatch, sources: Sources) -> pa.RecordBatch:
-    """The rows inside the range, and not to be left out."""
+    """The rows in the range, without the offsets to leave out and the lost ones."""
     import pyarrow as pa
 
     if not rows.num_rows:
@@ -213,5 +219,7 @@ def _rows_in_range(rows: pa.RecordBatch, sources: Sources) -> pa.RecordBatch:
     offsets = rows.column("_offset").to_numpy()
     first, last = (int(at) for at in np.searchsorted(offsets, [sources.base, sources.end]))
     inside, offsets = rows.slice(first, last - first), offsets[first:last]
-    gone = in_ranges(offsets, sources.leave_out) | in_ranges(offsets, [(a, b) for a, b, _ in sources.lost])
-    return inside.filter(pa.array(~gone)) if gone.any() else inside
+    unwanted = in_ranges(offsets, sources.leave_out) | in_ranges(
+        offsets, [(start, end) for start, end, _ in sources.lost]
+    )
+    return inside.filter(pa.array(~unwanted)) if unwanted.any() else inside

@@ -1,7 +1,7 @@
-"""Where a task's files go: objects that exist once they are sealed, durable from then on.
+"""Output files of a task: an object is durable when it is sealed.
 
-Nobody reads a key before the ledger names it, and every key is used once. So a file may grow in its own place:
-what a killed worker leaves is one of the files that no ledger names, which the collector deletes.
+A key is used once, and nobody reads it before the ledger references it. So a file may grow under its final name: the
+garbage collector deletes the files of a killed worker, because the ledger does not reference them.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from mainstem.ports.files import OsFiles, make_directories
 
 class Outputs(Protocol):
     def create(self, key: str) -> IO[bytes]:
-        """A new file to write to."""
+        """Create a file to write to."""
         ...
 
     def seal(self, key: str, file: IO[bytes]) -> int:
-        """Close it and make it durable. Returns its size in bytes."""
+        """Close the file and make it durable. Returns its size in bytes."""
         ...
 
     def discard(self, key: str) -> None:
-        """Delete what was made of it, if anything."""
+        """Delete the file, if it exists."""
         ...
 
 
 def open_outputs(url: str) -> Outputs:
-    """Raises InvalidConfig for a URL of no known kind."""
+    """Raises InvalidConfig for an unknown URL scheme."""
     path = local_path(url)
     return StoreOutputs(url) if path is None else LocalOutputs(path)
 
 
 class LocalOutputs:
-    """Files of a local directory, with keys for paths."""
+    """Files of a local directory; a key is a path."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -65,7 +65,7 @@ class LocalOutputs:
 
 
 class StoreOutputs:
-    """Objects of a store, put whole once they are complete. Until then they are files of this machine."""
+    """Objects of a store, uploaded when they are complete. Until then they are local temporary files."""
 
     def __init__(self, url: str) -> None:
         self._store = open_named(url)

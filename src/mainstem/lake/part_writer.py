@@ -1,4 +1,4 @@
-"""Rows to parts: files sorted by day, a new part whenever the last one is large enough."""
+"""Write rows as parts: data files by day, and a new part when the current one is large enough."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PartWriter:
         self._started = [self._files]
 
     def add(self, rows: pa.RecordBatch) -> int | None:
-        """Take rows. Returns the first offset not taken if they lie in too many days for one task."""
+        """Add rows. If they span too many days for one task, adds only the first and returns the next offset."""
         taken = self._within_days(rows)
         if taken.num_rows:
             self._files.add(taken)
@@ -42,13 +42,13 @@ class PartWriter:
         return None
 
     def finish(self, end: int) -> tuple[Part, ...]:
-        """The parts, which tile the task's range up to `end`. Their files are durable."""
+        """The parts, which cover the task's range up to `end`. Their files are durable."""
         if self._base < end:
             self._cut(end)
         return tuple(self._parts)
 
     def discard(self) -> None:
-        """Delete every file made so far."""
+        """Delete every file created so far."""
         for files in self._started:
             files.discard()
 
@@ -65,17 +65,17 @@ class PartWriter:
         return DayFiles(self._outputs, task.prefix, topic_id=task.topic_id, partition=task.partition)
 
     def _within_days(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The first of the rows, so many that no more days than allowed come together.
+        """The first of the rows, up to the limit of days in one task.
 
-        Times are the producer's choice; without a bound, a task could make a file a record. What is made of
-        parts has no more days than they have."""
+        Producers choose timestamps; without a limit, a task could write one file a record. A task that reads parts
+        has no more days than those parts."""
         if self._task.kind != "materialise":
             return rows
         day = only_day(rows)
         if day is not None and day in self._files.days:
             return rows
-        known = np.array(sorted(self._files.days), np.int64)
+        earlier = np.array(sorted(self._files.days), np.int64)
         found, first_at = np.unique(days(rows), return_index=True)
-        fresh = np.sort(first_at[~np.isin(found, known)])
-        room = max(limits.LAKE_DAYS_PER_TASK_MAX - len(known), 0)
-        return rows if len(fresh) <= room else rows.slice(0, int(fresh[room]))
+        new_days = np.sort(first_at[~np.isin(found, earlier)])
+        allowed = max(limits.LAKE_DAYS_PER_TASK_MAX - len(earlier), 0)
+        return rows if len(new_days) <= allowed else rows.slice(0, int(new_days[allowed]))

@@ -1,7 +1,7 @@
-"""Getting into a store that a plan names: plans hold no secrets, so a worker uses what it knows itself.
+"""Open the store that a plan names. Plans hold no secrets, so a worker adds its own credentials.
 
-In this order: the options of the store in its own settings (`MAINSTEM_STORE`), if that is the same bucket; what stands
-in the URL; the environment, as each vendor's own tools read it.
+In this order: the options of the worker's own store setting (`MAINSTEM_STORE`), if it names the same bucket; the
+options in the URL; the environment, as each vendor's own tools read it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 
 STORE_ENV = "MAINSTEM_STORE"
-_STORES_KEPT = 8
+_STORES_CACHED = 8
 
 
 def open_named(url: str) -> ObjectStore:
-    """The store of a URL that came without secrets. Raises InvalidConfig."""
-    return _opened(with_own_options(url, os.environ))
+    """Open the store of a URL without secrets. Raises InvalidConfig."""
+    return _open_cached(with_own_options(url, os.environ))
 
 
 def with_own_options(url: str, environ: Mapping[str, str]) -> str:
-    """The URL with the options that this process's own settings have for the same bucket."""
+    """The URL with the options of this process's own store setting, if that is the same bucket."""
     named, own = urlsplit(url), urlsplit(environ.get(STORE_ENV, ""))
     if not own.query or (named.scheme, named.netloc) != (own.scheme, own.netloc):
         return url
@@ -32,7 +32,7 @@ def with_own_options(url: str, environ: Mapping[str, str]) -> str:
     return urlunsplit(named._replace(query=urlencode(options, safe=":/")))
 
 
-@lru_cache(_STORES_KEPT)
-def _opened(url: str) -> ObjectStore:
-    """Kept from task to task: a new client makes new connections."""
+@lru_cache(_STORES_CACHED)
+def _open_cached(url: str) -> ObjectStore:
+    """Cached, because a new client opens new connections."""
     return open_store(url)

@@ -1,1 +1,1 @@
-"""RecordBatch v2: reading its header, checking, building and rewriting it."""
+"""RecordBatch v2: parse, check, build, decode and rewrite batches."""

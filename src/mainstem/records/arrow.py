@@ -1,4 +1,4 @@
-"""Batches to Arrow columns, many records a call."""
+"""Decode batches to Arrow columns in bulk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def record_schema() -> pa.Schema:
-    """The columns `decode_slices` gives."""
+    """The columns of `decode_slices`."""
     import pyarrow as pa
 
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -34,9 +34,9 @@ def record_schema() -> pa.Schema:
 
 
 def decode_slices(buffers: Sequence[Buffer]) -> pa.Table:
-    """The records of stamped batches as columns; transaction markers are left out. Raises InvalidBatch.
+    """The records of stamped batches as columns, without transaction markers. Raises InvalidBatch.
 
-    Header names that are not UTF-8 come with the bad bytes replaced."""
+    In header names that are not UTF-8, invalid bytes are replaced."""
     import pyarrow as pa
 
     return pa.Table.from_batches([_record_batch(index) for index in index_slices(buffers)], record_schema())
@@ -47,7 +47,7 @@ def _record_batch(index: RecordIndex) -> pa.RecordBatch:
 
     fields = index.fields
     columns = [
-        pa.array(fields[kernels.OFFSET].copy()),  # copied, or the whole index would live on with the column
+        pa.array(fields[kernels.OFFSET].copy()),  # a view would keep the whole index in memory
         pa.array(fields[kernels.TIMESTAMP].copy()),
         binary_column(index, fields[kernels.KEY_AT], fields[kernels.KEY_LENGTH], pa.binary()),
         binary_column(index, fields[kernels.VALUE_AT], fields[kernels.VALUE_LENGTH], pa.binary()),
@@ -65,18 +65,18 @@ def _headers(index: RecordIndex) -> pa.Array:
         compiled(kernels.index_headers)(index.octets, index.fields, table)
     names = binary_column(index, table[kernels.NAME_AT], table[kernels.NAME_LENGTH], pa.string())
     contents = binary_column(index, table[kernels.CONTENT_AT], table[kernels.CONTENT_LENGTH], pa.binary())
-    items = pa.StructArray.from_arrays([_readable(names), contents], fields=list(kind.value_type))
+    items = pa.StructArray.from_arrays([_valid_utf8(names), contents], fields=list(kind.value_type))
     offsets = pa.py_buffer(arrow_offsets(index.fields[kernels.HEADERS]))
     return pa.Array.from_buffers(kind, len(index), [None, offsets], children=[items])
 
 
 def binary_column(index: RecordIndex, starts: Integers, lengths: Integers, kind: pa.DataType) -> pa.Array:
-    """Spans of an index as a column of `kind`, a length of -1 being null."""
+    """Spans of an index as a column of `kind`; a length of -1 is null."""
     import pyarrow as pa
 
     present = lengths >= 0
     offsets = arrow_offsets(np.maximum(lengths, 0))
-    blob = pa.allocate_buffer(int(offsets[-1]))  # from Arrow's pool, which keeps freed pages at hand
+    blob = pa.allocate_buffer(int(offsets[-1]))  # from Arrow's pool, which reuses freed pages
     if blob.size:
         compiled(writing_kernels.gather)(index.octets, starts, lengths, np.frombuffer(blob, np.uint8))
     nulls = len(present) - int(np.count_nonzero(present))
@@ -87,15 +87,15 @@ def binary_column(index: RecordIndex, starts: Integers, lengths: Integers, kind:
 
 
 def arrow_offsets(lengths: Integers) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Where each of some lengths begins in a column of them all, and where the last one ends."""
+    """The start of each span in a column of these lengths, and the end of the last."""
     # 32 bits are enough: one call decodes at most DECODE_CALL_BYTES or a single batch, whose length is an i4.
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def _readable(names: pa.Array) -> pa.Array:
-    """Strings that are UTF-8: nobody checked what the producer sent, and Arrow takes it on trust."""
+def _valid_utf8(names: pa.Array) -> pa.Array:
+    """The names with invalid UTF-8 replaced: producers may send anything, and Arrow does not check."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""Python values to a batch."""
+"""Build a batch from Python values."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Value = bytes | None
 Headers = Sequence[tuple[str, Value]]
 
 _NULL = b"\x01"  # the varint of length -1
-_ROOM_FOR_HEADER = bytes(HEADER_BYTES)
-_LONE_HEAD = b"\x00\x00\x00" + _NULL  # no attributes, both deltas 0, no key
+_HEADER_SPACE = bytes(HEADER_BYTES)
+_LONE_PREFIX = b"\x00\x00\x00" + _NULL  # no attributes, both deltas 0, no key
 
 
 def build_batch(
@@ -47,7 +47,7 @@ def build_batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytearray:
-    """One batch of the values, in order. Raises InvalidBatch or TooLarge."""
+    """Build one batch of the values, in order. Raises InvalidBatch or TooLarge."""
     count = len(values)
     check_count(count)
     _check_lengths(count, keys, headers, timestamps_ms)
@@ -76,7 +76,7 @@ def build_batch(
     check_section(len(records))
     if codec != "none":
         records = compress(codec, records)
-    batch = bytearray(_ROOM_FOR_HEADER)
+    batch = bytearray(_HEADER_SPACE)
     batch += records
     return seal(
         batch,
@@ -92,10 +92,10 @@ def build_batch(
 
 
 def build_lone(value: bytes, timestamp_ms: int) -> bytearray:
-    """As `build_batch`, of one value with no key and no headers: what most single appends are."""
+    """Like `build_batch` for one value without key and headers, the most common single append."""
     length = _length(len(value))
-    section = _length(len(_LONE_HEAD) + len(length) + len(value) + 1)
-    batch = bytearray(b"".join((_ROOM_FOR_HEADER, section, _LONE_HEAD, length, value, b"\x00")))
+    section = _length(len(_LONE_PREFIX) + len(length) + len(value) + 1)
+    batch = bytearray(b"".join((_HEADER_SPACE, section, _LONE_PREFIX, length, value, b"\x00")))
     return seal(
         batch,
         attributes=0,
@@ -107,9 +107,9 @@ def build_lone(value: bytes, timestamp_ms: int) -> bytearray:
 
 
 def build_plain(values: Sequence[Value], timestamp_ms: int) -> bytearray:
-    """As `build_batch`, of many values with no keys and no headers at one time: what most large writes are.
+    """Like `build_batch` for many values of one time without keys and headers, the most common large write.
 
-    One pass over one column, where `build_batch` measures and then writes seven."""
+    It makes one pass over one column, where `build_batch` measures and then writes seven."""
     count = len(values)
     check_count(count)
     try:
@@ -123,7 +123,7 @@ def build_plain(values: Sequence[Value], timestamp_ms: int) -> bytearray:
     if end == RECORD_TOO_LARGE:
         raise TooLarge(f"a record is over the limit of {limits.RECORD_BYTES_MAX} bytes")
     check_section(end - HEADER_BYTES)
-    del out  # while it looks at the batch, that cannot be cut
+    del out  # a bytearray with an exported buffer cannot be resized
     del batch[end:]
     return seal(
         batch,
@@ -154,7 +154,7 @@ def _varint(value: int) -> bytes:
     return bytes(out[: write_varint(out, 0, value)])
 
 
-_SMALL_VARINTS = tuple(_varint(value) for value in range(2048))  # most lengths, ready made
+_SMALL_VARINTS = tuple(_varint(value) for value in range(2048))  # covers most lengths
 
 
 def _length(length: int) -> bytes:
@@ -221,7 +221,7 @@ def _spans(values: Sequence[Value]) -> Spans:
         lengths = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
         joined = b"".join(values)  # type: ignore[arg-type]
         taken = lengths
-    except TypeError:  # some are null, which neither len nor join takes
+    except TypeError:  # some are null, which len and join reject
         lengths = np.fromiter((-1 if v is None else len(v) for v in values), np.int64, len(values))
         joined = b"".join(v for v in values if v is not None)
         taken = np.maximum(lengths, 0)

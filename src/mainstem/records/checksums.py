@@ -1,7 +1,7 @@
-"""CRC32C of bytes put together, from the checksums of their parts.
+"""CRC32C of concatenated bytes, from the checksums of their parts.
 
-A CRC is linear: that of A and B in a row is that of A after as many zero bytes as B has, xor that of B. What a zero
-byte does to a checksum is a matrix over GF(2); its square is what two do, and so on.
+A CRC is linear: the CRC of A followed by B is the CRC of A extended by as many zero bytes as B has, xor the CRC of B.
+The effect of a zero byte on a checksum is a matrix over GF(2); its square is the effect of two zero bytes, and so on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Bytewise = tuple[list[int], list[int], list[int], list[int]]
 
 
 def joined(first: int, second: int, second_bytes: int) -> int:
-    """The checksum of two stretches of bytes in a row, from theirs and the length of the second one."""
+    """The checksum of two byte strings concatenated, from their checksums and the length of the second."""
     operators = _operators()
     power = 0
     while second_bytes:
@@ -29,7 +29,7 @@ def joined(first: int, second: int, second_bytes: int) -> int:
 
 @cache
 def _operators() -> list[_Bytewise]:
-    """What 1, 2, 4, … zero bytes make of a checksum, by its bytes. A few ms, when first needed."""
+    """The effect of 1, 2, 4, … zero bytes on a checksum, by its bytes. Takes a few ms on first use."""
     columns = [_after_zero_byte(1 << bit) for bit in range(32)]
     operators = [_bytewise(columns)]
     while len(operators) < _COUNT_BITS:
@@ -46,7 +46,7 @@ def _after_zero_byte(crc: int) -> int:
 
 
 def _bytewise(columns: list[int]) -> _Bytewise:
-    """A matrix as four tables: what each value of each byte of a checksum becomes."""
+    """A matrix as four lookup tables, one for each byte of a checksum."""
     a, b, c, d = ([0] for _ in range(4))
     for byte, table in enumerate((a, b, c, d)):
         for bit in range(8):

@@ -1,4 +1,4 @@
-"""Records as columns, and columns to one batch."""
+"""Records as columns, and encoding of columns to one batch."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ NO_SPANS = Spans()
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records to encode. `keys` without rows means null keys, `header_counts` without rows no headers,
-    `offset_deltas` without rows offsets without gaps."""
+    """Records to encode. Empty `keys` mean null keys, empty `header_counts` no headers, empty `offset_deltas` offsets
+    without gaps."""
 
     values: Spans
     timestamps_ms: Integers
     keys: Spans = NO_SPANS
     header_counts: Integers = field(default_factory=lambda: _NO_INTEGERS)  # headers of each record
-    header_names: Spans = NO_SPANS  # of all records, one after another
+    header_names: Spans = NO_SPANS  # of all records, concatenated
     header_values: Spans = NO_SPANS
-    offset_deltas: Integers = field(default_factory=lambda: _NO_INTEGERS)  # rising, the first one 0
+    offset_deltas: Integers = field(default_factory=lambda: _NO_INTEGERS)  # rising, from 0
 
     def __len__(self) -> int:
         return len(self.timestamps_ms)
@@ -64,7 +64,7 @@ def encode_columns(
     base_offset: int = 0,
     log_append_time: bool = False,
 ) -> bytearray:
-    """One batch of all the records, in order. Raises InvalidBatch or TooLarge."""
+    """Encode all records as one batch, in order. Raises InvalidBatch or TooLarge."""
     count = len(columns)
     check_count(count)
     _check_shapes(columns, count)
@@ -82,7 +82,7 @@ def encode_columns(
     batch = bytearray(HEADER_BYTES + size)
     out = np.frombuffer(batch, np.uint8)
     end = compiled(writing_kernels.write_records)(out, HEADER_BYTES, body_lengths, *arguments)
-    invariant(end == len(batch), "records take the room that was measured for them")
+    invariant(end == len(batch), "records fill the measured size exactly")
     if codec != "none":
         batch = batch[:HEADER_BYTES] + compress(codec, memoryview(batch)[HEADER_BYTES:])
     attributes = codec_id(codec)
@@ -105,7 +105,7 @@ def encode_columns(
 
 
 def check_count(count: int) -> None:
-    """Raise unless a batch may hold so many records."""
+    """Raise unless a batch may hold this number of records."""
     if not count:
         raise InvalidBatch("0 records: a batch has at least one")
     if count > limits.BATCH_RECORDS_MAX:
@@ -113,13 +113,13 @@ def check_count(count: int) -> None:
 
 
 def check_section(size: int) -> None:
-    """Raise unless records of so many bytes could be read again, were they compressed."""
+    """Raise if a record section of this size could not be decompressed again, were it compressed."""
     if size > limits.BATCH_DECODED_BYTES_MAX:
         raise TooLarge(f"records of {size} bytes in one batch: the limit is {limits.BATCH_DECODED_BYTES_MAX}")
 
 
 def check_times(first: int, earliest: int, latest: int) -> None:
-    """Raise unless every time is a 64-bit distance from the first."""
+    """Raise unless every time is within a 64-bit delta of the first."""
     if latest - first >= 1 << 63 or earliest - first < -(1 << 63):
         raise InvalidBatch(f"record times from {earliest} to {latest} are too far apart for one batch")
 
@@ -132,7 +132,7 @@ def _time_range(times: Integers) -> tuple[int, int]:
 
 def _check_shapes(columns: RecordColumns, count: int) -> None:
     headers = int(columns.header_counts.sum()) if len(columns.header_counts) else 0
-    sound = (
+    consistent = (
         len(columns.values) == len(columns.values.lengths) == count
         and len(columns.keys) == len(columns.keys.lengths)
         and len(columns.keys) in (0, count)
@@ -141,7 +141,7 @@ def _check_shapes(columns: RecordColumns, count: int) -> None:
         and len(columns.header_names) == len(columns.header_names.lengths) == headers
         and len(columns.header_values) == len(columns.header_values.lengths) == headers
     )
-    if not sound:
+    if not consistent:
         raise InvalidBatch(f"columns of different lengths for {count} records")
 
 
@@ -166,7 +166,7 @@ def _span_arrays(spans: Spans) -> tuple[npt.NDArray[np.uint8], Integers, Integer
 
 
 def _integers(column: Integers) -> Integers:
-    """As kernels take them: contiguous and writable, or each kind of array would be compiled apart."""
+    """Contiguous and writable for kernels: numba compiles a kernel again for each kind of array."""
     flags = column.flags
     if flags.c_contiguous and flags.writeable and column.dtype == np.int64:
         return column

@@ -1,4 +1,4 @@
-"""Kernels made native on first use, so that nothing pays for numba before there is much to do."""
+"""Compile kernels on first use, so that nothing imports numba before there is enough work for it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mainstem.records import json_kernels, kernels, writing_kernels
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Kernels only borrow arrays: they make none and keep none. Without this, every call of an inner function
-# counts references to the arrays it is handed, atomically, and that took two thirds of the time. The option
-# has no public name in numba; were it ever to go, compiling would raise.
+# Kernels only borrow arrays: they create none and keep none. Without this option, every call of an inner function
+# counts references to its array arguments, atomically, which dominates the run time. The option has no public name in
+# numba; if it is removed, compiling raises.
 _BORROWING: dict[str, Any] = {"_nrt": False}
 
-# Functions that kernels call; numba has to know them, and they stay plain functions for everybody else.
+# Functions that kernels call: numba must know them. Other callers use them as plain functions.
 _CALLED_BY_KERNELS = (
     kernels.read_varint,
     kernels.read_long_varint,
@@ -54,13 +54,13 @@ _lock = Lock()
 
 
 def compiled(kernel: F) -> F:
-    """The kernel as native code that runs without the GIL. The first call ever compiles, later ones load."""
+    """The kernel as native code that releases the GIL. The first call ever compiles it, later ones load it."""
     with _lock:
         return cast(F, _compile(kernel))
 
 
 def octets(data: bytes | bytearray | memoryview) -> npt.NDArray[np.uint8]:
-    """Bytes for a compiled kernel, without a copy. Always read-only: another kind would be compiled apart."""
+    """Bytes for a compiled kernel, without a copy. Always read-only: numba compiles again for a writable array."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
     return array
@@ -70,12 +70,12 @@ def octets(data: bytes | bytearray | memoryview) -> npt.NDArray[np.uint8]:
 def _compile(kernel: Callable[..., Any]) -> object:
     import numba
 
-    _make_callable()
+    _register_functions()
     return numba.njit(nogil=True, cache=True, boundscheck=False, **_BORROWING)(kernel)
 
 
 @cache
-def _make_callable() -> None:
+def _register_functions() -> None:
     from numba.extending import register_jitable
 
     for function in _CALLED_BY_KERNELS:

@@ -1,7 +1,7 @@
-"""Codecs of the record section, every one bounded when it unpacks.
+"""Codecs of the record section, with bounded decompression.
 
-What a compressed section declares about its own size is never trusted: output is asked for in pieces, and the
-first byte past `max_bytes` raises TooLarge. (zstd alone may hold some 128 KiB blocks more until it notices.)
+The size that a compressed section declares is never trusted: output is requested in pieces, and the first byte past
+`max_bytes` raises TooLarge. (Only zstd may hold a few more 128 KiB blocks until it notices.)
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mainstem import limits
 from mainstem.errors import InvalidBatch, TooLarge
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")  # the place is the id in the attributes
+CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")  # the index is the id in the attributes
 
 Bytes = bytes | bytearray | memoryview
 
-# Framing of Java's snappy streams: magic, version and least compatible version (u4 each, big-endian), then
+# Framing of Java's snappy streams: magic, version and minimum compatible version (u4 each, big-endian), then
 # blocks of a u4 length and a raw snappy block.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEAD_BYTES = len(_XERIAL_MAGIC) + 8
@@ -27,19 +27,19 @@ _BLOCK_LENGTH = struct.Struct(">I")
 
 _GZIP_WBITS = 31  # a 32 KiB window, in a gzip wrapper
 _PIECE_BYTES_MIN = 64 * limits.KIB
-_ZSTD_BLOCK_BYTES = 128 * limits.KIB  # what one block can unpack to ...
-_ZSTD_BLOCK_STORED_BYTES_MIN = 4  # ... from as little as this
+_ZSTD_BLOCK_BYTES = 128 * limits.KIB  # maximum output of one block ...
+_ZSTD_BLOCK_STORED_BYTES_MIN = 4  # ... and its minimum input
 
 
 def codec_id(codec: Codec) -> int:
     """The codec's number in the batch attributes."""
     if codec not in CODECS:
-        raise InvalidBatch(f"no codec named {codec!r}: the known ones are {', '.join(CODECS)}")
+        raise InvalidBatch(f"unknown codec {codec!r}: use one of {', '.join(CODECS)}")
     return CODECS.index(codec)
 
 
 def compress(codec: Codec, data: Bytes) -> bytes:
-    """Pack one record section."""
+    """Compress one record section."""
     match codec:
         case "none":
             return bytes(data)
@@ -61,13 +61,13 @@ def compress(codec: Codec, data: Bytes) -> bytes:
 
 
 def decompress(codec: Codec, data: Bytes, max_bytes: int) -> bytes:
-    """Unpack one record section. Raises TooLarge past `max_bytes`, InvalidBatch if it is damaged."""
+    """Decompress one record section. Raises TooLarge past `max_bytes`, InvalidBatch if it is damaged."""
     unpack = _UNPACKERS[codec]
     return unpack(memoryview(data).cast("B"), max_bytes)
 
 
 def _unpack_none(data: memoryview, max_bytes: int) -> bytes:
-    _check_room(len(data), max_bytes)
+    _check_size(len(data), max_bytes)
     return bytes(data)
 
 
@@ -82,9 +82,9 @@ def _unpack_gzip(data: memoryview, max_bytes: int) -> bytes:
             raise InvalidBatch(f"gzip data is damaged: {error}") from error
         rest = stream.unconsumed_tail
         if not (piece or rest or stream.eof):
-            raise InvalidBatch("gzip data is cut short")
+            raise InvalidBatch("gzip data is truncated")
         out += piece
-        _check_room(len(out), max_bytes)
+        _check_size(len(out), max_bytes)
     _check_nothing_left(len(stream.unused_data))
     return bytes(out)
 
@@ -96,7 +96,7 @@ def _unpack_snappy(data: memoryview, max_bytes: int) -> bytes:
     at = _XERIAL_HEAD_BYTES
     while at < len(data):
         if len(data) - at < _BLOCK_LENGTH.size:
-            raise InvalidBatch("snappy data is cut short inside a block length")
+            raise InvalidBatch("snappy data is truncated inside a block length")
         (length,) = _BLOCK_LENGTH.unpack_from(data, at)
         at += _BLOCK_LENGTH.size
         if length > len(data) - at:
@@ -110,7 +110,7 @@ def _unpack_snappy_block(block: memoryview, max_bytes: int) -> bytes:
     import cramjam
 
     try:
-        _check_room(cramjam.snappy.decompress_raw_len(block), max_bytes)
+        _check_size(cramjam.snappy.decompress_raw_len(block), max_bytes)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise InvalidBatch(f"snappy data is damaged: {error}") from error
@@ -129,9 +129,9 @@ def _unpack_lz4(data: memoryview, max_bytes: int) -> bytes:
             raise InvalidBatch(f"lz4 data is damaged: {error}") from error
         rest = b""
         if not piece and not frame.eof and frame.needs_input:
-            raise InvalidBatch("lz4 data is cut short")
+            raise InvalidBatch("lz4 data is truncated")
         out += piece
-        _check_room(len(out), max_bytes)
+        _check_size(len(out), max_bytes)
     _check_nothing_left(len(frame.unused_data or b""))
     return bytes(out)
 
@@ -144,15 +144,15 @@ def _unpack_zstd(data: memoryview, max_bytes: int) -> bytes:
     frame = zstandard.ZstdDecompressor(max_window_size=limits.ZSTD_WINDOW_BYTES_MAX).decompressobj()
     while not frame.eof:
         if at >= len(data):
-            raise InvalidBatch("zstd data is cut short")
-        # A call takes no bound on its output, so its input is bounded: so many blocks may still come.
+            raise InvalidBatch("zstd data is truncated")
+        # A call cannot bound its output, so its input is bounded, by the number of blocks that may still come.
         blocks = (max_bytes - len(out)) // _ZSTD_BLOCK_BYTES + 1
         step = blocks * _ZSTD_BLOCK_STORED_BYTES_MIN
         try:
             out += frame.decompress(data[at : at + step])
         except zstandard.ZstdError as error:
             raise InvalidBatch(f"zstd data is damaged: {error}") from error
-        _check_room(len(out), max_bytes)
+        _check_size(len(out), max_bytes)
         at += step
     _check_nothing_left(len(frame.unused_data) + max(0, len(data) - at))
     return bytes(out)
@@ -168,18 +168,18 @@ _UNPACKERS: dict[Codec, Callable[[memoryview, int], bytes]] = {
 
 
 def _next_piece(stored_bytes: int, room: int) -> int:
-    """How much output to ask for: enough for usual data at once, and at most one byte past the room.
+    """How much output to request: enough for usual data in one call, and at most one byte past the limit.
 
-    That byte tells "just full" from "too large"; and no codec takes a 0 for what it means."""
+    That byte distinguishes "exactly full" from "too large"; no codec treats 0 as a limit of 0 bytes."""
     return min(room + 1, max(_PIECE_BYTES_MIN, 8 * stored_bytes))
 
 
-def _check_room(size: int, max_bytes: int) -> None:
+def _check_size(size: int, max_bytes: int) -> None:
     if size > max_bytes:
-        raise TooLarge(f"record section unpacks to more than {max_bytes} bytes")
+        raise TooLarge(f"the record section decompresses to more than {max_bytes} bytes")
 
 
 def _check_nothing_left(size: int) -> None:
-    # Every client packs a section as one frame; a run of millions of empty ones would only burn time.
+    # Every client compresses a section as one frame; millions of empty frames would only waste time.
     if size:
         raise InvalidBatch(f"{size} bytes follow the compressed frame of the record section")

@@ -1,4 +1,4 @@
-"""Batches to records, a few at a time, and the facts an append needs of each record."""
+"""Decode batches to records one by one, and the sizes and times that an append needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainstem.records.index import Buffer, index_slices, section
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_META = "meta"  # the header that counts as data
+_META = "meta"  # the header that counts towards a record's size
 
 
 class StoredRecord(NamedTuple):
@@ -28,9 +28,9 @@ class StoredRecord(NamedTuple):
 
 
 def decode_records(buf: Buffer, from_offset: int = 0) -> Iterator[StoredRecord]:
-    """The records of stamped batches from `from_offset` on, one by one: for a handful of them.
+    """The records of stamped batches from `from_offset` on, one by one: for small numbers of records.
 
-    Header names that are not UTF-8 come with the bad bytes replaced. Raises InvalidBatch."""
+    In header names that are not UTF-8, invalid bytes are replaced. Raises InvalidBatch."""
     data = memoryview(buf).cast("B")
     for header in walk(data):
         if header.control or header.next_offset <= from_offset:
@@ -39,12 +39,12 @@ def decode_records(buf: Buffer, from_offset: int = 0) -> Iterator[StoredRecord]:
 
 
 def check_records(buf: Buffer) -> int:
-    """Read every record of some batches and raise InvalidBatch at the first unsound one. Returns how many."""
+    """Decode every record and raise InvalidBatch at the first invalid one. Returns the number of records."""
     return sum(len(index) for index in index_slices([buf], control=True))
 
 
 def record_sizes_and_times(buf: Buffer) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Of each record: its logical size (value, and the value of its "meta" header) and its time, ms."""
+    """The logical size (value, and value of the "meta" header) and the time in ms of each record."""
     data = memoryview(buf).cast("B")
     headers = list(walk(data))
     if sum(header.count for header in headers) <= limits.INTERPRETED_RECORDS_MAX:
@@ -63,7 +63,7 @@ def record_sizes_and_times(buf: Buffer) -> tuple[npt.NDArray[np.uint32], npt.NDA
 
 
 class _RecordFields(NamedTuple):
-    """Where a record and its parts stand in its section; lengths of -1 are nulls."""
+    """Positions of a record and its fields in the section; a length of -1 is null."""
 
     end: int
     delta: int
@@ -84,14 +84,14 @@ def _read_batch(header: BatchHeader, data: bytes) -> Iterator[_RecordFields]:
         limits.HEADERS_PER_RECORD_MAX,
     )
     for _ in range(header.count):
-        place = _RecordFields._make(
+        fields = _RecordFields._make(
             kernels.read_record(data, at, end, least_delta, last_delta, base_timestamp, headers_max)
         )
-        at = place.end
+        at = fields.end
         if at < 0:
             raise InvalidBatch(f"{kernels.FAULTS[at]} (in the batch at offset {header.base_offset})")
-        least_delta = place.delta + 1
-        yield place
+        least_delta = fields.delta + 1
+        yield fields
     if at != end:
         raise InvalidBatch(
             f"{kernels.FAULTS[kernels.BYTES_LEFT]} (in the batch at offset {header.base_offset})"
@@ -116,12 +116,12 @@ def _decode_batch(header: BatchHeader, data: bytes, from_offset: int) -> Iterato
 
 def _sizes_and_times(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int]]:
     fixed_time = header.max_timestamp if header.log_append_time else None
-    for place in _read_batch(header, data):
-        size = max(place.value_length, 0)
-        if place.headers:
-            named = _decode_headers(data, place.headers_at, place.end, place.headers)
-            size += len(next((content for name, content in named if name == _META), None) or b"")
-        yield size, place.timestamp_ms if fixed_time is None else fixed_time
+    for fields in _read_batch(header, data):
+        size = max(fields.value_length, 0)
+        if fields.headers:
+            decoded = _decode_headers(data, fields.headers_at, fields.end, fields.headers)
+            size += len(next((content for name, content in decoded if name == _META), None) or b"")
+        yield size, fields.timestamp_ms if fixed_time is None else fixed_time
 
 
 def _decode_headers(data: bytes, at: int, end: int, count: int) -> Headers:

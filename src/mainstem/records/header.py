@@ -1,23 +1,23 @@
-"""The header of a record batch: all that the hot paths read of it.
+"""The header of a record batch: everything that the hot paths read.
 
 RecordBatch v2 (magic 2), big-endian, 61 bytes (`HEADER`):
 
 | at | field                | type | meaning                                                            |
 |----|----------------------|------|--------------------------------------------------------------------|
-|  0 | baseOffset           | i8   | offset of the first record; stamped on read, outside the CRC       |
+|  0 | baseOffset           | i8   | offset of the first record; set on read, outside the CRC           |
 |  8 | batchLength          | i4   | bytes after this field: the whole batch is 12 more                 |
-| 12 | partitionLeaderEpoch | i4   | stamped on read, outside the CRC                                   |
+| 12 | partitionLeaderEpoch | i4   | set on read, outside the CRC                                       |
 | 16 | magic                | i1   | 2                                                                  |
 | 17 | crc                  | u4   | CRC32C of everything from `attributes` to the end                  |
 | 21 | attributes           | i2   | bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control        |
-| 23 | lastOffsetDelta      | i4   | offset of the last record, less baseOffset                         |
+| 23 | lastOffsetDelta      | i4   | offset of the last record minus baseOffset                         |
 | 27 | baseTimestamp        | i8   | ms; record times are deltas to it                                  |
 | 35 | maxTimestamp         | i8   | ms; with LogAppendTime the time of every record                    |
 | 43 | producerId           | i8   | idempotent producer, -1 = none                                     |
 | 51 | producerEpoch        | i2   | -1 = none                                                          |
 | 53 | baseSequence         | i4   | sequence of the first record, -1 = none                            |
-| 57 | recordsCount         | i4   | records that follow; below lastOffsetDelta + 1 once some were removed |
-| 61 | records              |      | the records, compressed as one piece if a codec is set             |
+| 57 | recordsCount         | i4   | records that follow; less than lastOffsetDelta + 1 if some were removed |
+| 61 | records              |      | the records, compressed as one section if a codec is set           |
 """
 
 from __future__ import annotations
@@ -49,34 +49,34 @@ LENGTH_COVERS_FROM = 12
 _LENGTH_MIN = HEADER_BYTES - LENGTH_COVERS_FROM
 
 _CRC = struct.Struct(">I")
-_PLACE = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch
+_POSITION = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch
 _LENGTH = struct.Struct(">i")
 _DELTA = struct.Struct(">i")
 _DELTA_AT = 23
 
 _unpack = HEADER.unpack_from
 
-Slice = bytearray | memoryview  # batches of one stream, in memory that is theirs alone
+Slice = bytearray | memoryview  # consecutive batches of one stream, in memory that nothing else uses
 
 
 class SliceFacts(NamedTuple):
-    """What an append has to know about a run of batches."""
+    """What an append needs to know about consecutive batches."""
 
-    count: int  # type: ignore[assignment]  # offsets taken: the sum of lastOffsetDelta + 1; hides tuple.count
+    count: int  # type: ignore[assignment]  # offsets used: the sum of lastOffsetDelta + 1; hides tuple.count
     batches: int
     max_timestamp: int  # ms
-    producer: int  # -1 = none; otherwise the run is a single batch
+    producer: int  # -1 = none; otherwise there is a single batch
     producer_epoch: int
     base_sequence: int
     transactional: bool
     control: bool
-    keyed: bool = False  # the producer's fields hold an idempotency key instead (ledger/idempotency.py)
-    joins: bool = False  # its stream becomes part of the producer's transaction by it
-    resumes: bool = False  # a producer of whom nothing is known goes on with its sequence
+    keyed: bool = False  # the producer fields hold an idempotency key instead (ledger/idempotency.py)
+    joins: bool = False  # the append adds its stream to the producer's transaction
+    resumes: bool = False  # an unknown producer may continue its sequence
 
 
 class BatchHeader(NamedTuple):
-    """One header, and where its batch stands in the buffer."""
+    """One header, and its batch's position in the buffer."""
 
     position: int
     length: int  # bytes of the whole batch, header included
@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
     producer: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # records stored: fewer than the offsets taken if some were removed
+    count: int  # type: ignore[assignment]  # records stored: fewer than the offsets if some were removed
 
     @property
     def next_offset(self) -> int:
@@ -122,7 +122,7 @@ class BatchHeader(NamedTuple):
 
 
 def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
-    """Check a run of batches as a producer sent it. Raises InvalidBatch, CorruptBatch or TooLarge."""
+    """Check batches from a producer. Raises InvalidBatch, CorruptBatch or TooLarge."""
     size = len(buf)
     count = batches = at = flags = 0
     latest = producer = epoch = sequence = -1
@@ -166,9 +166,9 @@ def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
 def slice_crc(slice: Slice, batches: int) -> int:
     """The checksum of batches that were checked, or built here.
 
-    A large lone batch is not passed over again: its own CRC is that of all but its first bytes. So a bit that flips in
-    memory between that check and the write is not noticed then; it is on every read, since the batch's CRC goes with it
-    from the producer to the consumer."""
+    A large single batch is not read again: its own CRC covers all but its first bytes. A bit that flips in memory
+    between that check and the write therefore goes unnoticed at the write; every read notices it, because the batch's
+    CRC travels with it from the producer to the consumer."""
     if batches != 1 or len(slice) < limits.CRC_JOINED_BYTES_MIN:
         return int(crc32c(slice))
     (declared,) = _CRC.unpack_from(slice, CRC_AT)
@@ -176,8 +176,8 @@ def slice_crc(slice: Slice, batches: int) -> int:
 
 
 def stamp_lone(batch: Slice, base_offset: int, leader_epoch: int) -> None:
-    """As `stamp`, of exactly one batch that was checked."""
-    _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_COVERS_FROM, leader_epoch)
+    """Like `stamp` for exactly one batch that was checked."""
+    _POSITION.pack_into(batch, 0, base_offset, len(batch) - LENGTH_COVERS_FROM, leader_epoch)
 
 
 def stamp(buf: Slice, base_offset: int, leader_epoch: int) -> int:
@@ -189,14 +189,14 @@ def stamp(buf: Slice, base_offset: int, leader_epoch: int) -> int:
         (length,) = _LENGTH.unpack_from(buf, at + 8)
         if length < _LENGTH_MIN:
             raise InvalidBatch(f"batchLength is {length}: the least is {_LENGTH_MIN}")
-        _PLACE.pack_into(buf, at, base_offset, length, leader_epoch)
+        _POSITION.pack_into(buf, at, base_offset, length, leader_epoch)
         base_offset += _DELTA.unpack_from(buf, at + _DELTA_AT)[0] + 1
         at += LENGTH_COVERS_FROM + length
     return base_offset
 
 
 def walk(buf: bytes | bytearray | memoryview, at: int = 0) -> Iterator[BatchHeader]:
-    """The headers of consecutive stored batches. Records may have been removed; the CRC is not read."""
+    """The headers of consecutive stored batches. Allows removed records; does not check the CRC."""
     size = len(buf)
     while at < size:
         if size - at < HEADER_BYTES:
@@ -234,7 +234,7 @@ def walk(buf: bytes | bytearray | memoryview, at: int = 0) -> Iterator[BatchHead
 
 
 def crc_matches(buf: memoryview, header: BatchHeader) -> bool:
-    """Whether the bytes of a batch are those its producer checksummed."""
+    """Whether the bytes of a batch match its CRC."""
     declared: int = _CRC.unpack_from(buf, header.position + CRC_AT)[0]
     return bool(crc32c(buf[header.position + CRC_COVERS_FROM : header.end]) == declared)
 
@@ -253,7 +253,7 @@ def seal(
     base_sequence: int = -1,
     count: int,
 ) -> bytearray:
-    """Write header and CRC into `batch`, whose records stand already after the room for the header."""
+    """Write header and CRC into `batch`, which already has its records after the space for the header."""
     size = len(batch)
     if size > limits.BATCH_BYTES_MAX:
         raise TooLarge(f"batch of {size} bytes: the limit is {limits.BATCH_BYTES_MAX}")
@@ -287,7 +287,7 @@ _OFFSET_MAX = (1 << 63) - 2  # the offset after the last one must fit too
 def _bad_frame(magic: int, length: int, left: int) -> InvalidBatch:
     if 0 <= magic < MAGIC:
         return UnsupportedFormat(
-            f"magic is {magic}, a format of Kafka before 0.11: only {MAGIC} is supported"
+            f"magic is {magic}, a format from before Kafka 0.11: only {MAGIC} is supported"
         )
     if magic != MAGIC:
         return InvalidBatch(f"magic is {magic}: only {MAGIC} is supported")
@@ -305,7 +305,7 @@ def _bad_count(count: int, delta: int) -> InvalidBatch | TooLarge:
 def _check_producer(producer: int, epoch: int, sequence: int, attributes: int) -> None:
     if producer < 0:
         raise InvalidBatch(
-            f"producerId is {producer}: it is -1, or else at least 0 (and so if transactional)"
+            f"producerId is {producer}: it must be -1 or at least 0, and at least 0 if transactional"
         )
     if epoch < 0:
         raise InvalidBatch(f"producerEpoch is {epoch} with producerId {producer}: it must be at least 0")

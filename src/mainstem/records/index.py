@@ -1,4 +1,4 @@
-"""Where every record of some batches stands, as arrays: what decoding, lookup and rewriting start from."""
+"""Positions of every record in some batches, as arrays: the basis of decoding, lookup and rewriting."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _no_batches() -> Integers:
 class RecordIndex:
     """Records of some batches: rows as named in `kernels`, one column a record."""
 
-    data: memoryview  # what the positions point into: record sections, unpacked
+    data: memoryview  # what the positions refer to: decompressed record sections
     fields: Integers
-    headers: int  # in all records together
+    headers: int  # of all records
     batches: Integers = field(default_factory=_no_batches)  # the batch table, as named in `kernels`
 
     @cached_property
@@ -42,7 +42,7 @@ class RecordIndex:
         return octets(self.data)
 
     def run(self, kernel: Callable[..., R], *arguments: object) -> R:
-        """Call a kernel on the data: as it is for a handful of records, compiled for more."""
+        """Call a kernel on the data: interpreted for few records, compiled for more."""
         if len(self) <= limits.INTERPRETED_RECORDS_MAX:
             return kernel(self.data, *arguments)
         return compiled(kernel)(self.octets, *arguments)
@@ -52,19 +52,19 @@ class RecordIndex:
 
 
 def section(data: memoryview, header: BatchHeader) -> memoryview:
-    """The records of a batch, unpacked."""
+    """The records of a batch, decompressed."""
     stored = data[header.records_at : header.end]
     if header.codec_id:
         codec = CODECS[header.codec_id]
         stored = memoryview(decompress(codec, stored, limits.BATCH_DECODED_BYTES_MAX))
-    # Checked before anything is allocated for the records, since the count alone can claim anything.
+    # Checked before allocating memory for the records: the declared count can be anything.
     if header.count * RECORD_BYTES_MIN > len(stored):
         raise InvalidBatch(f"recordsCount is {header.count}, too many for {len(stored)} bytes")
     return stored
 
 
 def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterator[RecordIndex]:
-    """Index the batches of some buffers, a bounded amount at a time. Markers only with `control`."""
+    """Index the batches of some buffers in bounded steps. Includes transaction markers only with `control`."""
     pending: list[_IndexedBatch] = []
     size = records = 0
     for buffer in buffers:
@@ -93,13 +93,13 @@ def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterato
 
 
 def _has_many_batches(data: memoryview) -> bool:
-    """Whether, by the size of the first one, listing the batches is worth a compiled kernel."""
+    """Whether, judging by the first batch, there are enough batches for a compiled kernel to list them."""
     first = next(walk(data), None)
     return first is not None and first.length * _MANY_BATCHES < len(data)
 
 
 def _index_plain_run(data: memoryview) -> Generator[RecordIndex, None, int]:
-    """Index the uncompressed batches that the buffer begins with. Returns the position after them."""
+    """Index the uncompressed batches at the start of the buffer. Returns the position after them."""
     array = octets(data)
     at = 0
     while True:
@@ -126,9 +126,9 @@ def index_batch(data: memoryview, header: BatchHeader) -> RecordIndex:
 
 
 class _IndexedBatch(NamedTuple):
-    data: memoryview  # the buffer it stands in
+    data: memoryview  # the buffer that contains it
     header: BatchHeader
-    section: memoryview  # its records, unpacked
+    section: memoryview  # its records, decompressed
 
 
 def _index(batches: list[_IndexedBatch]) -> RecordIndex:
@@ -149,7 +149,7 @@ def _index_table(data: memoryview, table: Integers, count: int) -> RecordIndex:
 
 
 def _lay_out(batches: list[_IndexedBatch]) -> tuple[memoryview, Integers]:
-    """The record sections as one run of bytes, and the batch table that points into it."""
+    """The record sections as one buffer, and the batch table that refers to it."""
     buffer = batches[0].data
     in_place = all(batch.data is buffer and not batch.header.codec_id for batch in batches)
     rows = []

@@ -1,13 +1,13 @@
-"""Records as JSON text: loops over many records, in the part of Python that numba can compile.
+"""Render records as JSON: loops over many records, in the subset of Python that numba compiles.
 
-The rules of kernels.py hold here as well: plain functions of integers and indexable buffers, bounds checked
-before every read, nothing imported but types and the kernels that are called.
+The rules of kernels.py apply: plain functions of integers and indexable buffers, bounds checks before every read, and
+no imports except types and the kernels that are called.
 
-A record becomes, without spaces, with what is absent left out:
+A record is rendered without spaces, and without absent fields:
 
     {"$seq":7,"$ts":1700000000000,"$node":"n","$tag":"t","data":<value>,"meta":<meta>}
 
-A value that is JSON is copied as it is. Any other becomes `"data":null,"$raw":"<base64>"`.
+A value that is JSON is copied unchanged. Any other becomes `"data":null,"$raw":"<base64>"`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from mainstem.records.kernels import (
 
 Out = Any  # a writable buffer, indexable by byte
 
-RECORD_OVERHEAD_BYTES = 128  # at most what a record's JSON has beside its node, tag, value and meta
-STRING_GROWTH = 6  # a byte of a string becomes \u00XX at most
+RECORD_OVERHEAD_BYTES = 128  # maximum size of a record's JSON without its node, tag, value and meta
+STRING_GROWTH = 6  # a byte of a string becomes at most \u00XX
 
-_SEQ = tuple(b'{"$seq":')  # tuples, since compiled code keeps no bytes of its own
+_SEQ = tuple(b'{"$seq":')  # tuples, because compiled code cannot hold bytes constants
 _TS = tuple(b',"$ts":')
 _NODE = tuple(b',"$node":')
 _TAG = tuple(b',"$tag":')
@@ -48,7 +48,7 @@ _BASE64 = tuple(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789
 
 
 def utf8_length(data: Octets, at: int, end: int) -> int:
-    """Bytes of the UTF-8 character at `at`, 0 if there is none."""
+    """Bytes of the UTF-8 character at `at`, 0 if it is invalid."""
     first = int(data[at])
     if first < 0x80:
         return 1
@@ -82,7 +82,7 @@ def skip_space(data: Octets, at: int, end: int) -> int:
 
 
 def skip_hex(data: Octets, at: int, end: int) -> int:
-    """The position after four hexadecimal digits, -1 if they are not there."""
+    """The position after four hexadecimal digits, -1 if they are missing."""
     if at + 4 > end:
         return -1
     for i in range(4):
@@ -93,7 +93,7 @@ def skip_hex(data: Octets, at: int, end: int) -> int:
 
 
 def skip_string(data: Octets, at: int, end: int) -> int:
-    """The position after the string whose first quote is at `at`, -1 if it is none."""
+    """The position after the string whose opening quote is at `at`, -1 if it is invalid."""
     at += 1
     while at < end:
         sign = int(data[at])
@@ -132,7 +132,7 @@ def skip_string(data: Octets, at: int, end: int) -> int:
 
 
 def skip_digits(data: Octets, at: int, end: int) -> int:
-    """The position after one digit or more, -1 if there is none."""
+    """The position after one or more digits, -1 if there is none."""
     start = at
     while at < end and 48 <= data[at] <= 57:
         at += 1
@@ -185,7 +185,7 @@ def skip_scalar(data: Octets, at: int, end: int) -> int:
 
 
 def skip_key(data: Octets, at: int, end: int) -> int:
-    """The position of the value after a member's name and colon, -1 if they are not there."""
+    """The position after a member's name and colon, -1 if they are missing."""
     at = skip_space(data, at, end)
     if at >= end or data[at] != 34:
         return -1
@@ -199,7 +199,7 @@ def skip_key(data: Octets, at: int, end: int) -> int:
 
 
 def is_json(data: Octets, at: int, length: int, nesting: Out) -> bool:
-    """Whether the span is one JSON text. `nesting` is scratch room: one byte a level, 1 for an object."""
+    """Whether the span is one JSON text. `nesting` is scratch space: one byte a level, 1 for an object."""
     end = at + length
     depth = 0
     while True:
@@ -227,7 +227,7 @@ def is_json(data: Octets, at: int, length: int, nesting: Out) -> bool:
                 return False
         if opened:
             continue
-        # A value is over: close what ends here, until something follows.
+        # A value is complete: close the containers that end here, until another value follows.
         while True:
             at = skip_space(data, at, end)
             if depth == 0:
@@ -261,7 +261,7 @@ def put_span(out: Out, to: int, data: Octets, at: int, length: int) -> int:
 
 
 def put_number(out: Out, to: int, value: int) -> int:
-    """A whole number, in decimal. The least of 64 bits is not asked for: no time and no offset is."""
+    """A whole number in decimal. Does not support the lowest 64-bit integer, which no time or offset has."""
     if value < 0:
         out[to] = 45
         to += 1
@@ -280,7 +280,7 @@ def put_number(out: Out, to: int, value: int) -> int:
 
 
 def put_string(out: Out, to: int, data: Octets, at: int, length: int) -> int:
-    """A JSON string; each byte that is no UTF-8 becomes a replacement character."""
+    """A JSON string; each byte that is not UTF-8 becomes a replacement character."""
     end = at + length
     out[to] = 34
     to += 1
@@ -351,7 +351,7 @@ def render_records(
 ) -> int:
     """Write the records in these rows of `index`, with commas between them. Returns the bytes written.
 
-    `reserved_headers` has four rows: where node and meta stand, each as position and length."""
+    `reserved_headers` has four rows: position and length of node, position and length of meta."""
     to = 0
     for i in range(len(rows)):
         row = int(rows[i])

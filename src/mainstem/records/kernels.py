@@ -1,13 +1,12 @@
-"""Reading records: the loops over every one, in the part of Python that numba can compile.
+"""Kernels that read records: the loops over every record, in the subset of Python that numba compiles.
 
-Plain functions of integers and indexable buffers: `compiled.py` compiles them when there is much to do, and
-for a handful of records they run as they are. Both must agree, so arithmetic stays inside 64 signed bits, and
-bytes are bounds-checked before they are read: a record that lies gives a fault, never a stray read.
-`int(...)` around what comes out of an array is free when compiled; interpreted, it keeps out numpy scalars,
-which are slow and overflow.
+They are plain functions of integers and indexable buffers: `compiled.py` compiles them for many records, and they run
+interpreted for a few. Both must agree, so arithmetic stays within 64 signed bits, and bounds are checked before bytes
+are read: a record with a false length gives a fault, never an out-of-bounds read. `int(...)` around an array element is
+free when compiled; interpreted, it avoids numpy scalars, which are slow and overflow.
 
-Nothing but types is imported, and limits come as arguments: numba's cache of compiled code notices a change
-of the file that a kernel stands in, and of nothing else.
+The module imports only types, and limits are arguments: numba's cache of compiled code notices changes of the file with
+the kernel, and of no other file.
 
 A record, version 2 (varints are zigzag-encoded, at most 10 bytes):
 
@@ -35,7 +34,7 @@ Flags = Any  # a 1-D boolean array
 _I64_MAX = (1 << 63) - 1
 _I64_MIN = -(1 << 63)
 
-# Faults are negative, so that they can stand in for a position.
+# Faults are negative, so that a position can hold one.
 CUT_SHORT = -1
 BAD_VARINT = -2
 BAD_LENGTH = -3
@@ -54,13 +53,13 @@ FAULTS = {
     BYTES_LEFT: "bytes are left over after the last record or inside one",
 }
 
-# Columns of the batch table: what a kernel has to know of each batch, one row a batch.
+# Columns of the batch table: what a kernel needs to know of each batch, one row a batch.
 SECTION_START, SECTION_END, COUNT, BASE_OFFSET, LAST_DELTA, BASE_TIMESTAMP, FIXED_TIMESTAMP, TIME_IS_FIXED = (
     range(8)
 )
 BATCH_FIELDS = 8
 
-# Rows of the record index: where each record and its parts stand. A null has length -1.
+# Rows of the record index: positions of each record and its fields. A null has length -1.
 OFFSET, TIMESTAMP, START, END, KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS = range(10)
 RECORD_FIELDS = 10
 
@@ -70,7 +69,7 @@ HEADER_FIELDS = 4
 
 
 def read_varint(data: Octets, at: int, end: int) -> tuple[int, int]:
-    """(value, position after it), the position being a fault if there is no sound number."""
+    """(value, position after it); the position is a fault if the number is invalid."""
     if at < end:
         byte = int(data[at])
         if byte < 0x80:
@@ -79,7 +78,7 @@ def read_varint(data: Octets, at: int, end: int) -> tuple[int, int]:
 
 
 def read_long_varint(data: Octets, at: int, end: int) -> tuple[int, int]:
-    """The general case, apart so that the common one is small enough to be inlined."""
+    """The general case, in its own function so that the common case is small enough to be inlined."""
     raw = 0
     shift = 0
     while at < end:
@@ -129,7 +128,7 @@ def read_record(
     headers_max: int,
 ) -> tuple[int, int, int, int, int, int, int, int, int]:
     """(position after it, offset delta, timestamp, key start, key length, value start, value length,
-    headers start, header count). The position is a fault if the record is not sound in every part."""
+    headers start, header count). The position is a fault if any part of the record is invalid."""
     length, at = read_varint(data, at, section_end)
     if at < 0:
         return at, 0, 0, 0, 0, 0, 0, 0, 0
@@ -181,7 +180,7 @@ def read_record(
 
 
 def index_records(data: Octets, batches: Table, index: Table, headers_max: int) -> tuple[int, int]:
-    """Fill the record index of many batches. Returns (0, headers in all) or (fault, batch it is in)."""
+    """Fill the record index of many batches. Returns (0, number of headers) or (fault, its batch)."""
     row = 0
     total_headers = 0
     for batch in range(len(batches)):
@@ -234,8 +233,7 @@ def list_plain_batches(
 ) -> tuple[int, int, int]:
     """Fill the batch table from consecutive uncompressed batches (laid out as in header.py) without markers.
 
-    Stops at the bounds, and before any batch that is compressed or in any way unsound. Returns (rows,
-    records, position reached)."""
+    Stops at the limits, and before a batch that is compressed or invalid. Returns (rows, records, position reached)."""
     row = 0
     records = 0
     start = at
@@ -269,7 +267,7 @@ def list_plain_batches(
 
 
 def index_headers(data: Octets, index: Table, header_index: Table) -> None:
-    """Fill the header index of records that `index_records` found sound."""
+    """Fill the header index of records that passed `index_records`."""
     row = 0
     for record in range(index.shape[1]):
         at = int(index[HEADERS_AT, record])
@@ -287,14 +285,14 @@ def matches(data: Octets, at: int, length: int, wanted: Octets) -> bool:
     """Whether the span begins with `wanted`."""
     if length < len(wanted):
         return False
-    for i in range(len(wanted)):  # noqa: SIM110 - numba knows no generator expressions
+    for i in range(len(wanted)):  # noqa: SIM110 - numba does not support generator expressions
         if data[at + i] != wanted[i]:
             return False
     return True
 
 
 def find_keys(data: Octets, index: Table, wanted: Octets, whole: bool, found: Column) -> int:
-    """Collect the offsets of records whose key is, or begins with, `wanted`. Returns how many."""
+    """Collect the offsets of records whose key equals, or starts with, `wanted`. Returns their number."""
     count = 0
     for record in range(index.shape[1]):
         length = index[KEY_LENGTH, record]
@@ -320,12 +318,12 @@ def add_header_sizes(data: Octets, index: Table, wanted: Octets, sizes: Column) 
 
 
 def find_header(data: Octets, index: Table, wanted: Octets, at: Column, length: Column) -> None:
-    """Where the first header named `wanted` of each record has its content; a length of -1 if nowhere."""
+    """Position and length of the content of each record's first header named `wanted`; length -1 if missing."""
     for record in range(index.shape[1]):
-        place = int(index[HEADERS_AT, record])
+        position = int(index[HEADERS_AT, record])
         end = int(index[END, record])
         for _ in range(index[HEADERS, record]):
-            name_at, name_length, content_at, content_length, place = read_header(data, place, end)
+            name_at, name_length, content_at, content_length, position = read_header(data, position, end)
             if name_length == len(wanted) and matches(data, name_at, name_length, wanted):
                 at[record] = content_at
                 length[record] = content_length
@@ -333,7 +331,7 @@ def find_header(data: Octets, index: Table, wanted: Octets, at: Column, length: 
 
 
 def mark_equal(data: Octets, at: Column, length: Column, wanted: Octets, found: Flags) -> None:
-    """Mark the rows whose span is `wanted`."""
+    """Mark the rows whose span equals `wanted`."""
     for row in range(len(at)):
         if length[row] == len(wanted) and matches(data, at[row], length[row], wanted):
             found[row] = True

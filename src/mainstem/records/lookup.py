@@ -1,4 +1,4 @@
-"""Finding records inside stamped batches."""
+"""Find records in stamped batches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mainstem.records.index import Buffer, Integers, index_batch, index_slices
 
 
 def first_offset_at(buf: Buffer, timestamp_ms: int) -> int | None:
-    """The first offset whose record time is `timestamp_ms` or later. None if every record is earlier."""
+    """The first offset with a record time of `timestamp_ms` or later; None if every record is earlier."""
     data = memoryview(buf).cast("B")
     for header in walk(data):
-        # The header tells which batches cannot have it, so that few are unpacked.
+        # The header excludes most batches, so that few are decompressed.
         if header.control or header.max_timestamp < timestamp_ms:
             continue
         index = index_batch(data, header)
@@ -29,7 +29,7 @@ def offsets_with_key(buf: Buffer, key: bytes) -> Integers:
 
 
 def offsets_with_key_prefix(buf: Buffer, prefix: bytes) -> Integers:
-    """The offsets of the records whose key begins so. A null key never matches."""
+    """The offsets of the records whose key starts with `prefix`. A null key never matches."""
     return _find(buf, prefix, whole=False)
 
 

@@ -1,4 +1,4 @@
-"""Rows of several files in one order: files of different days hold offsets of the same range."""
+"""Merge the rows of several files by offset: files of different days hold offsets of the same range."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class RowRun(NamedTuple):
-    """Rows in offset order, read only once they are needed."""
+    """Rows in offset order, opened when they are needed."""
 
-    base: int  # no row of it is before this offset
+    base: int  # lower bound of its offsets
     open: Callable[[], Iterator[pa.RecordBatch]]
 
 
 def merged_rows(runs: Iterable[RowRun]) -> Iterator[pa.RecordBatch]:
-    """The rows of all runs in offset order, a few batches of them in memory at a time."""
-    waiting = sorted(runs, key=lambda run: run.base, reverse=True)  # the next one last
+    """The rows of all runs in offset order, with a few batches in memory at a time."""
+    waiting = sorted(runs, key=lambda run: run.base, reverse=True)  # the next run is last
     reading: list[_RunReader] = []
     while waiting or reading:
         while waiting and (not reading or waiting[-1].base <= min(one.first for one in reading)):
@@ -37,7 +37,7 @@ def merged_rows(runs: Iterable[RowRun]) -> Iterator[pa.RecordBatch]:
 
 
 class _RunReader:
-    """A run being read: the rows at hand, and where the others come from."""
+    """A run that is being read: its current rows and the source of the next ones."""
 
     rows: pa.RecordBatch
 
@@ -53,7 +53,7 @@ class _RunReader:
         return int(self.rows.column("_offset")[-1].as_py())
 
     def advance(self) -> bool:
-        """Get the next rows. False at the end."""
+        """Load the next rows. False at the end."""
         for rows in self._source:
             if rows.num_rows:
                 self.rows = rows
@@ -61,7 +61,7 @@ class _RunReader:
         return False
 
     def take(self, until: int) -> pa.RecordBatch:
-        """The rows up to this offset, which are then no longer at hand."""
+        """Remove and return the current rows up to this offset."""
         count = int(np.searchsorted(self.rows.column("_offset").to_numpy(), until, side="right"))
         taken, self.rows = self.rows.slice(0, count), self.rows.slice(count)
         return taken
@@ -72,10 +72,10 @@ def _in_order(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
 
     if len(pieces) == 1:
         return pieces[0]
-    # Columns that only some of the files have are null in the rows of the others.
-    together = pa.concat_tables(
+    # A column that only some files have is null in the rows of the others.
+    combined = pa.concat_tables(
         [pa.Table.from_batches([piece]) for piece in pieces], promote_options="default"
     )
-    joined = together.combine_chunks().to_batches()[0]
+    joined = combined.combine_chunks().to_batches()[0]
     order = np.argsort(joined.column("_offset").to_numpy(), kind="stable")
     return joined.take(pa.array(order))

@@ -1,8 +1,8 @@
 """Parquet files of records: rows of one stream and one UTC day, in offset order.
 
-The columns are those of `rows.py`, then typed ones from field id 1000 up. zstd, row groups of about
-PARQUET_ROW_GROUP_BYTES, page index, page checksums. `_offset` and `_timestamp` are delta-packed, values are not
-put into dictionaries. The footer's key-value metadata has one entry of ours, `mainstem`, a JSON object:
+The columns are those of `rows.py`, then typed ones with field ids from 1000 up. Files use zstd, row groups of about
+PARQUET_ROW_GROUP_BYTES, a page index and page checksums. `_offset` and `_timestamp` are delta-packed, values have no
+dictionary. The footer's key-value metadata has an entry `mainstem`, a JSON object:
 
 | field     | meaning                                       |
 |-----------|-----------------------------------------------|
@@ -34,12 +34,12 @@ VERSION = 1
 METADATA_KEY = b"mainstem"
 
 _DELTA_PACKED = {"_offset": "DELTA_BINARY_PACKED", "_timestamp": "DELTA_BINARY_PACKED"}
-# Neither dictionary nor bounds: of raw bytes both cost much and tell little.
+# No dictionary and no bounds: for raw bytes both cost much and are of little use.
 _RAW = ("_value", "_headers", "_header_names")
 
 
 class ParquetFileInfo(msgspec.Struct, frozen=True):
-    """What a file says about itself."""
+    """The `mainstem` entry of a file's metadata."""
 
     version: int
     topic_id: str
@@ -49,7 +49,7 @@ class ParquetFileInfo(msgspec.Struct, frozen=True):
 
 
 class RowFileWriter:
-    """Writes one file, row group by row group. `sink` is left open; nothing is valid before `close`."""
+    """Writes one file by row groups. Leaves `sink` open; the file is invalid before `close`."""
 
     def __init__(self, sink: IO[bytes], schema: pa.Schema, *, topic_id: bytes, partition: int) -> None:
         import pyarrow.parquet as pq
@@ -74,7 +74,7 @@ class RowFileWriter:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """Add a row group. Its offsets lie after those already written."""
+        """Add a row group. Its offsets are higher than those already written."""
         if not rows.num_rows:
             return
         offsets = rows.column("_offset")
@@ -88,13 +88,13 @@ class RowFileWriter:
 
     def close(self) -> None:
         """Write the footer."""
-        facts = ParquetFileInfo(VERSION, self._topic_id, self._partition, self.base, self.end)
-        self._writer.add_key_value_metadata({METADATA_KEY: msgspec.json.encode(facts)})
+        info = ParquetFileInfo(VERSION, self._topic_id, self._partition, self.base, self.end)
+        self._writer.add_key_value_metadata({METADATA_KEY: msgspec.json.encode(info)})
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go of a file that is to be deleted."""
-        # Arrow's writer can only be closed, which writes; where that failed before, it fails again.
+        """Release a file that will be deleted."""
+        # Arrow's writer can only be closed, which writes; if a write failed before, this one fails too.
         with contextlib.suppress(OSError, ValueError):
             self._writer.close()
 
@@ -126,20 +126,20 @@ class RowFile:
 
     @property
     def row_bytes(self) -> int:
-        """What a row takes on average, unpacked."""
+        """Average size of a row, decompressed."""
         metadata = self._file.metadata
         total = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         return int(total // max(1, metadata.num_rows))
 
     @property
     def group_bytes(self) -> int:
-        """The largest row group, unpacked."""
+        """Size of the largest row group, decompressed."""
         metadata = self._file.metadata
         sizes = (metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         return int(max(sizes, default=0))
 
     def next_group(self, offset: int) -> int | None:
-        """The first offset past this one that a row group begins with."""
+        """The first row group start after this offset."""
         metadata = self._file.metadata
         at = metadata.schema.names.index("_offset")
         for number in range(metadata.num_row_groups):
@@ -157,10 +157,10 @@ class RowFile:
         unread: Collection[str] = (),
         at_a_time: int = limits.PARQUET_READ_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows in [from_offset, to_offset) in offset order, a bounded number at a time.
+        """Rows in [from_offset, to_offset) in offset order, in bounded batches.
 
         They have the columns of `row_schema()`, with nulls in those left `unread`; with `typed`, also the file's
-        own from id 1000 up. A reader that goes on later keeps the iterator: a new one has to unpack a row group
+        columns with ids from 1000 up. To continue later, keep the iterator: a new one has to decompress a row group
         from its start."""
         import pyarrow as pa
 
@@ -180,11 +180,11 @@ class RowFile:
             raise LogDamaged(f"a Parquet file of records is damaged: {error}") from error
 
     def close(self) -> None:
-        """Release the footer and what was read ahead. The source is left to who opened it."""
+        """Release the footer and the read-ahead. The caller closes the source."""
         self._file.close()
 
     def _groups(self, from_offset: int, to_offset: int) -> list[int]:
-        """Row groups that hold some of the offsets."""
+        """Row groups with some of the offsets."""
         metadata = self._file.metadata
         at = metadata.schema.names.index("_offset")
         groups = []
@@ -196,7 +196,7 @@ class RowFile:
 
 
 def stored_schema(rows: pa.Table | pa.RecordBatch, known: pa.Schema | None = None) -> pa.Schema:
-    """The columns a file of these rows needs: all but exact ones that are null, unless `known` has them."""
+    """The columns that a file of these rows needs: exact columns only if they have values or `known` has them."""
     import pyarrow as pa
 
     unneeded = {
@@ -208,7 +208,7 @@ def stored_schema(rows: pa.Table | pa.RecordBatch, known: pa.Schema | None = Non
 
 
 def whole_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with every column of `row_schema()`, then their typed ones."""
+    """The rows with every column of `row_schema()`, then their typed columns."""
     import pyarrow as pa
 
     names = rows.schema.names
@@ -229,12 +229,12 @@ def _within(batch: pa.RecordBatch, from_offset: int, to_offset: int) -> pa.Recor
 
 def _facts(metadata: dict[bytes, bytes] | None) -> ParquetFileInfo:
     if not metadata or METADATA_KEY not in metadata:
-        raise LogDamaged("a Parquet file without Mainstem's metadata is not one of records")
+        raise LogDamaged("a Parquet file without Mainstem's metadata is not a file of records")
     return msgspec.json.decode(metadata[METADATA_KEY], type=ParquetFileInfo)
 
 
 def _leaves(schema: pa.Schema) -> list[str]:
-    """Paths of the columns that hold data, as Parquet names them."""
+    """Paths of the leaf columns, as Parquet names them."""
     import pyarrow as pa
 
     def below(path: str, kind: pa.DataType) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rows to batches: what a reader of the log gets of records that only stand in Parquet."""
+"""Encode rows as batches, for readers of records that are only in Parquet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mainstem.records.rows import times_ms
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_RECORD_OVERHEAD_BYTES = 24  # of the lengths and deltas around a key and a value, about
+_RECORD_OVERHEAD_BYTES = 24  # estimate for the lengths and deltas of a record
 _HEADER_OVERHEAD_BYTES = 4
 _DELTA_MAX = (1 << 31) - 1
 _NO_INTEGERS = np.empty(0, np.int64)
@@ -27,9 +27,9 @@ _NO_INTEGERS = np.empty(0, np.int64)
 def encode_rows(
     rows: pa.Table, *, codec: Codec = "none", batch_bytes: int = limits.REBATCHED_BYTES
 ) -> list[bytearray]:
-    """Batches of the rows, which are in offset order; every record keeps its offset, so batches have gaps.
+    """Batches of the rows, which are in offset order. Every record keeps its offset, so batches may have gaps.
 
-    Key, value, headers and time are byte for byte what was decoded. Epochs are not stamped."""
+    Key, value, headers and time are exactly what was decoded. Epochs are not set."""
     batches: list[bytearray] = []
     for chunk in rows.combine_chunks().to_batches():
         if chunk.num_rows:
@@ -93,7 +93,7 @@ def _spans(column: pa.Array) -> Spans:
 
 
 def _headers(rows: pa.RecordBatch) -> tuple[Integers, Spans, Spans]:
-    """Of each record how many, and the names and contents of all, one after another."""
+    """The number of headers of each record, and the names and contents of all headers, concatenated."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -146,7 +146,7 @@ def _part(spans: Spans, start: int, stop: int) -> Spans:
 
 
 def _cuts(columns: _Columns, first_header: Integers, batch_bytes: int) -> list[int]:
-    """Where batches begin, and the end: as few as the format and `batch_bytes` allow."""
+    """Batch boundaries: as few batches as the format and `batch_bytes` allow."""
     sizes = _sizes(columns, first_header)
     filled = np.concatenate(([0], np.cumsum(sizes)))
     cuts = [0]
@@ -164,21 +164,21 @@ def _sizes(columns: _Columns, first_header: Integers) -> Integers:
     sizes = np.maximum(columns.keys.lengths, 0) + np.maximum(columns.values.lengths, 0)
     sizes += _RECORD_OVERHEAD_BYTES
     if len(columns.header_counts):
-        of_header = columns.header_names.lengths + np.maximum(columns.header_values.lengths, 0)
-        filled = np.concatenate(([0], np.cumsum(of_header + _HEADER_OVERHEAD_BYTES)))
+        header_sizes = columns.header_names.lengths + np.maximum(columns.header_values.lengths, 0)
+        filled = np.concatenate(([0], np.cumsum(header_sizes + _HEADER_OVERHEAD_BYTES)))
         sizes += filled[first_header[1:]] - filled[first_header[:-1]]
     return sizes
 
 
 def _forced_cuts(columns: _Columns) -> list[int]:
-    """Where the kind of time changes, or an append time, which a batch has only one of. The end is the last."""
+    """Where the kind of time changes, or the append time, of which a batch has only one. The last is the end."""
     kind, times = columns.append_time, columns.times
     changes = (kind[1:] != kind[:-1]) | (kind[1:] & (times[1:] != times[:-1]))
     return [*(np.flatnonzero(changes) + 1).tolist(), len(times)]
 
 
 def _near_in_time(times: Integers) -> int:
-    """How many of these, from the first on, are a 64-bit distance from it."""
+    """How many of these times, from the first on, are within a 64-bit delta of it."""
     first = int(times[0])
     far = times < first - (1 << 63) if first >= 0 else times > first + (1 << 63) - 1
     return int(np.argmax(far)) if far.any() else len(times)

@@ -1,4 +1,4 @@
-"""Where the headers "node" and "meta" of each record stand."""
+"""Positions of each record's "node" and "meta" headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRACE = "traceparent"
 
 
 class ReservedHeaders(NamedTuple):
-    """One row a record of an index; a length of -1 means there is none. All four are rows of `table`."""
+    """One column a record of an index; a length of -1 means the header is missing. All four are rows of `table`."""
 
     table: Integers
     node_at: Integers
@@ -35,7 +35,7 @@ def find_reserved_headers(index: RecordIndex) -> ReservedHeaders:
 
 
 def find_trace(index: RecordIndex) -> Integers:
-    """Where each record's trace context stands: a row of places, a row of lengths."""
+    """Position and length of each record's trace context, as two rows."""
     table = np.full((2, len(index)), -1, np.int64)
     if index.headers:
         index.run(kernels.find_header, index.fields, TRACE.encode(), table[0], table[1])
@@ -45,7 +45,7 @@ def find_trace(index: RecordIndex) -> Integers:
 def nodes_among(
     index: RecordIndex, reserved_headers: ReservedHeaders, nodes: Sequence[bytes]
 ) -> npt.NDArray[np.bool_]:
-    """Which records are of one of these nodes."""
+    """A mask of the records that come from one of these nodes."""
     among = np.zeros(len(index), np.bool_)
     for node in nodes:
         index.run(kernels.mark_equal, reserved_headers.node_at, reserved_headers.node_length, node, among)

@@ -1,4 +1,4 @@
-"""A batch, changed: records taken out, another time or codec. Offsets of the other records never change."""
+"""Rewrite batches: remove records, change the time or the codec. Remaining records keep their offsets."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Ranges = Sequence[tuple[int, int]]  # half-open, sorted, not overlapping
 
 
 def without_offsets(batch: memoryview, offsets: Offsets | Ranges) -> bytearray | None:
-    """The batch without the records at these sorted offsets, or in these sorted ranges. None if none is left.
+    """The batch without the records at these sorted offsets, or in these sorted ranges; None if none is left.
 
-    baseOffset and lastOffsetDelta stay, so the batch takes the same offsets and now has holes."""
+    baseOffset and lastOffsetDelta stay, so the batch covers the same offsets, now with gaps."""
     header = _only_header(batch)
     index = index_batch(batch, header)
     stored = index.fields[kernels.OFFSET]
@@ -33,7 +33,7 @@ def without_offsets(batch: memoryview, offsets: Offsets | Ranges) -> bytearray |
 
 
 def without_ranges(slice: memoryview, deleted: Ranges) -> memoryview:
-    """The batches without the records in these ranges; only batches that hold some are encoded anew."""
+    """The batches without the records in these ranges. Only batches with such records are encoded again."""
     kept = bytearray()
     for header in walk(slice):
         batch = slice[header.position : header.end]
@@ -47,14 +47,14 @@ def without_ranges(slice: memoryview, deleted: Ranges) -> memoryview:
 
 
 def with_append_time(batch: memoryview, timestamp_ms: int) -> bytearray:
-    """The batch with this as the time of every record (LogAppendTime). The records are not touched."""
+    """The batch with this time for every record (LogAppendTime). The records are not changed."""
     header = _only_header(batch)
     attributes = header.attributes | LOG_APPEND_TIME
     return _seal_as(header, bytearray(batch), attributes, timestamp_ms, header.count)
 
 
 def in_codec(slice: memoryview, codec: Codec) -> bytearray | None:
-    """The batches, packed by this codec; None if all are already. Raises InvalidBatch, TooLarge."""
+    """The batches compressed with this codec; None if all are already. Raises InvalidBatch, TooLarge."""
     wanted = codec_id(codec)
     headers = list(walk(slice))
     if all(header.codec_id == wanted for header in headers):
@@ -71,7 +71,7 @@ def in_codec(slice: memoryview, codec: Codec) -> bytearray | None:
 def _only_header(batch: memoryview) -> BatchHeader:
     headers = list(walk(batch))
     if len(headers) != 1:
-        raise InvalidBatch(f"{len(headers)} batches to rewrite: it is done one at a time")
+        raise InvalidBatch(f"{len(headers)} batches to rewrite: pass one at a time")
     return headers[0]
 
 
@@ -83,7 +83,7 @@ def _offset_mask(stored: Offsets, offsets: Offsets) -> npt.NDArray[np.bool_]:
 
 
 def in_ranges(stored: Offsets, ranges: Ranges) -> npt.NDArray[np.bool_]:
-    """Which of some offsets lie in one of the ranges."""
+    """A mask of the offsets that lie in one of the ranges."""
     if not len(ranges):
         return np.zeros(len(stored), np.bool_)
     starts, ends = np.array(ranges, np.int64).T
@@ -92,7 +92,7 @@ def in_ranges(stored: Offsets, ranges: Ranges) -> npt.NDArray[np.bool_]:
 
 
 def _kept_bytes(index: RecordIndex, kept: npt.NDArray[np.bool_]) -> bytes:
-    """Records hold only deltas to the header, which stays: so they are copied, in runs of neighbours."""
+    """The bytes of the kept records, copied in runs: records only hold deltas to the header, which stays."""
     edges = np.flatnonzero(np.diff(kept.astype(np.int8), prepend=0, append=0))
     starts = index.fields[kernels.START][edges[::2]]
     ends = index.fields[kernels.END][edges[1::2] - 1]

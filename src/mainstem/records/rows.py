@@ -1,4 +1,4 @@
-"""Rows: records as the lake holds them, in Arrow columns that tables show, and batches to rows.
+"""Rows: records as the lake stores them, in Arrow columns of a table; and decoding of batches to rows.
 
 | column           | type                                          | field id | holds                                  |
 |------------------|-----------------------------------------------|----------|----------------------------------------|
@@ -12,9 +12,9 @@
 | `_header_names`  | list<binary>, null                            | 11, 12   | exact names where some are not UTF-8   |
 | `_append_time`   | bool, null                                    | 13       | true where the time is LogAppendTime   |
 
-The last three keep what the first six cannot say, so that a record read back is the one that was written. They
-are null in nearly every row; a file has each of them only where it is needed, and tables do not show them.
-Years before 1 and after 9999 do not fit `_timestamp`: many readers of tables fail at them.
+The last three keep what the first six cannot represent, so that a record reads back exactly as it was written. They are
+null in nearly every row; a file has each of them only if it needs it, and they are not columns of tables. `_timestamp`
+covers the years 1 to 9999, because many readers of tables fail outside them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from mainstem.records.index import Buffer, Integers, RecordIndex, index_slices
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FIELD_ID = b"PARQUET:field_id"  # where Arrow's Parquet writer looks for it
-TYPED_FIELD_ID_MIN = 1000  # columns made of values have ids from here on
+FIELD_ID = b"PARQUET:field_id"  # the key that Arrow's Parquet writer reads
+TYPED_FIELD_ID_MIN = 1000  # first id of typed columns
 
 DAY_MS = 86_400_000
 TIMESTAMP_MS_MIN = -62_135_596_800_000  # 0001-01-01
@@ -44,7 +44,7 @@ TIMESTAMP_MS_MAX = 253_402_300_799_999  # 9999-12-31, its last millisecond
 
 @cache
 def table_schema() -> pa.Schema:
-    """The columns that every table of records has."""
+    """The columns of every table of records."""
     import pyarrow as pa
 
     header = pa.struct([_field("key", pa.string(), 8, nullable=False), _field("value", pa.binary(), 9)])
@@ -62,7 +62,7 @@ def table_schema() -> pa.Schema:
 
 @cache
 def row_schema() -> pa.Schema:
-    """The columns of rows in memory: those of tables, and those that keep what they cannot say."""
+    """The columns of rows in memory: those of tables, and those with the exact values."""
     import pyarrow as pa
 
     schema = table_schema()
@@ -76,16 +76,16 @@ def row_schema() -> pa.Schema:
 
 
 def exact_columns() -> list[str]:
-    """Names of the columns that a file has only where it needs them."""
+    """Names of the columns that a file has only if it needs them."""
     return list(row_schema().names[len(table_schema()) :])
 
 
 def decode_rows(
     buffers: Sequence[Buffer], partition: int, *, timestamp_ms: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of stamped batches as rows, a bounded amount at a time; markers are left out.
+    """The records of stamped batches as rows, in bounded batches, without transaction markers.
 
-    With `timestamp_ms`, that is when all of them were appended. Raises InvalidBatch."""
+    `timestamp_ms` is the append time of all of them, if given. Raises InvalidBatch."""
     for index in index_slices(buffers):
         yield _rows(index, partition, timestamp_ms)
 
@@ -97,7 +97,7 @@ def days(rows: pa.RecordBatch | pa.Table) -> Integers:
 
 
 def only_day(rows: pa.RecordBatch) -> int | None:
-    """The UTC day of all the rows, if they are of one."""
+    """The UTC day of all rows if they share one, otherwise None."""
     times_us = rows.column("_timestamp").view("int64").to_numpy()
     first, last = (int(time_us) // (1000 * DAY_MS) for time_us in (times_us.min(), times_us.max()))
     return first if first == last else None
@@ -131,7 +131,7 @@ def _rows(index: RecordIndex, partition: int, timestamp_ms: int | None) -> pa.Re
     headers, names = _headers(index)
     columns = [
         pa.array(np.full(count, partition, np.int32)),
-        pa.array(fields[kernels.OFFSET].copy()),  # copied, or the whole index would live on with the column
+        pa.array(fields[kernels.OFFSET].copy()),  # a view would keep the whole index in memory
         shown,
         binary_column(index, fields[kernels.KEY_AT], fields[kernels.KEY_LENGTH], pa.binary()),
         binary_column(index, fields[kernels.VALUE_AT], fields[kernels.VALUE_LENGTH], pa.binary()),
@@ -177,26 +177,26 @@ def _headers(index: RecordIndex) -> tuple[pa.Array, pa.Array]:
     counts = index.fields[kernels.HEADERS]
     names = binary_column(index, table[kernels.NAME_AT], table[kernels.NAME_LENGTH], pa.string())
     contents = binary_column(index, table[kernels.CONTENT_AT], table[kernels.CONTENT_LENGTH], pa.binary())
-    names, exact = _readable(names, counts)
+    names, exact = _valid_utf8(names, counts)
     items = pa.StructArray.from_arrays([names, contents], fields=list(kind.value_type))
     offsets = pa.py_buffer(arrow_offsets(counts))
     return pa.Array.from_buffers(kind, len(index), [None, offsets], children=[items]), exact
 
 
-def _readable(names: pa.Array, counts: Integers) -> tuple[pa.Array, pa.Array]:
-    """Names that are UTF-8, and for each record with others what they really are."""
+def _valid_utf8(names: pa.Array, counts: Integers) -> tuple[pa.Array, pa.Array]:
+    """Names with invalid UTF-8 replaced, and the exact names of each record with such names."""
     import pyarrow as pa
 
     kind = row_schema().field("_header_names").type
     try:
         names.validate(full=True)
     except pa.ArrowInvalid:
-        # Rare enough for a loop: hardly any producer writes names that are not text.
+        # A loop is fine: hardly any producer writes names that are not UTF-8.
         raw = names.view(pa.binary()).to_pylist()
-        shown = [name.decode("utf-8", "replace") for name in raw]
-        changed = np.array([s.encode() != r for s, r in zip(shown, raw, strict=True)], np.bool_)
+        replaced = [name.decode("utf-8", "replace") for name in raw]
+        changed = np.array([new.encode() != old for new, old in zip(replaced, raw, strict=True)], np.bool_)
         exact = _lists(raw, counts, changed)
-        return pa.array(shown, pa.string()), pa.array(exact, kind)
+        return pa.array(replaced, pa.string()), pa.array(exact, kind)
     return names, pa.nulls(len(counts), kind)
 
 

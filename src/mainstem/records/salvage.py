@@ -1,9 +1,9 @@
-"""What is whole of stored batches of which something is damaged.
+"""Salvage the intact batches of a damaged slice.
 
-Every batch carries a checksum of its own, so those that match it are whole, wherever the damage is. Their offsets are
-known as well: those in front of the damage count from the first offset, those behind it from the last one, since what a
-damaged batch says of its own offsets is worth nothing. What lies between two damaged batches is given up with them.
-Batches are found by the lengths of those before them; where one of those is damaged, the rest is given up.
+Every batch has its own checksum, so the batches that match it are intact, wherever the damage is. Their offsets are
+known too: batches before the damage count from the first offset, batches after it from the last, because the offsets
+in a damaged batch's header cannot be trusted. Batches between two damaged ones are lost with them. The length field of
+each batch leads to the next one; if a length is damaged, the rest is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mainstem.records.header import CRC_COVERS_FROM, HEADER, HEADER_BYTES, LENGT
 
 
 class Salvaged(NamedTuple):
-    """The first bytes and the last bytes of a run of batches, and how many offsets they cover."""
+    """The intact bytes at both ends of a slice, and the number of offsets they cover."""
 
     front_bytes: int
     front_offsets: int
@@ -26,8 +26,8 @@ class Salvaged(NamedTuple):
 
 
 def salvage(data: memoryview, offsets: int) -> Salvaged:
-    """The whole batches at both ends of a run that covers so many offsets. All of it at the front: only what readers
-    stamp anyway is damaged."""
+    """The intact batches at both ends of a slice that covers this number of offsets. All at the front if only the
+    fields that readers overwrite are damaged."""
     at = front_bytes = front_offsets = back_offsets = 0
     back_at, damaged = len(data), False
     while at < len(data):
@@ -43,12 +43,12 @@ def salvage(data: memoryview, offsets: int) -> Salvaged:
             front_bytes, front_offsets = end, front_offsets + covered
         at = end
     if front_offsets + back_offsets + damaged > offsets or (not damaged and front_offsets != offsets):
-        return Salvaged(0, 0, 0, 0)  # they are not the batches that they were
+        return Salvaged(0, 0, 0, 0)  # not the original batches
     return Salvaged(front_bytes, front_offsets, len(data) - back_at, back_offsets)
 
 
 def _batch(data: memoryview, at: int) -> tuple[int | None, int | None]:
-    """Where a batch ends, if that can be told, and the offsets it covers, if it is whole."""
+    """The end of a batch, if it is known, and the offsets it covers, if it is intact."""
     if len(data) - at < HEADER_BYTES:
         return None, None
     _, length, _, magic, crc, _, delta, *_ = HEADER.unpack_from(data, at)
@@ -56,5 +56,5 @@ def _batch(data: memoryview, at: int) -> tuple[int | None, int | None]:
     if length < HEADER_BYTES - LENGTH_COVERS_FROM or end > len(data):
         return None, None
     plausible = magic == MAGIC and 0 <= delta < limits.BATCH_RECORDS_MAX
-    whole = plausible and crc32c(data[at + CRC_COVERS_FROM : end]) == crc
-    return end, delta + 1 if whole else None
+    intact = plausible and crc32c(data[at + CRC_COVERS_FROM : end]) == crc
+    return end, delta + 1 if intact else None

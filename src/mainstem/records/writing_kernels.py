@@ -1,7 +1,7 @@
-"""Writing records and columns: the counterpart of `kernels.py`, under the same rules.
+"""Kernels that write records and columns: the counterpart of `kernels.py`, with the same rules.
 
-A column of spans is three arrays: bytes, starts and lengths (-1 = null). Without starts it is null in every
-record; without header counts there are no headers; without offset deltas the offsets have no gaps.
+A column of spans has three arrays: bytes, starts and lengths (-1 = null). Empty starts mean null in every record, empty
+header counts no headers, empty offset deltas offsets without gaps.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 Octets = Any  # a uint8 array
 Column = Any  # a 1-D int64 array
 
-_SHIFT_7_MASK = (1 << 57) - 1  # clears the copies of the sign that a right shift by 7 brings in
+_SHIFT_7_MASK = (1 << 57) - 1  # clears the sign bits that a right shift by 7 copies in
 
-PLAIN_OVERHEAD_BYTES = 20  # the most that `write_plain` puts around a value
+PLAIN_OVERHEAD_BYTES = 20  # maximum that `write_plain` adds to a value
 
 BAD_COLUMN = -1
 BAD_HEADERS = -2
@@ -28,7 +28,7 @@ FAULTS = {
 
 def copy(out: Octets, to: int, data: Octets, start: int, length: int) -> None:
     """Copy bytes between arrays."""
-    # Counting from 0 inside two slices shows the compiler that no index is negative: 20 times faster.
+    # Indices from 0 within two slices let the compiler prove that none is negative: 20 times faster.
     source = data[start : start + length]
     target = out[to : to + length]
     for i in range(length):
@@ -36,7 +36,7 @@ def copy(out: Octets, to: int, data: Octets, start: int, length: int) -> None:
 
 
 def gather(data: Octets, starts: Column, lengths: Column, out: Octets) -> None:
-    """Copy spans, one after another; nulls take no room."""
+    """Copy spans one after another; nulls take no space."""
     to = 0
     for i in range(len(starts)):
         length = int(lengths[i])
@@ -46,7 +46,7 @@ def gather(data: Octets, starts: Column, lengths: Column, out: Octets) -> None:
 
 
 def zigzag_bytes(value: int) -> int:
-    """How many bytes the varint of `value` takes."""
+    """The size of the varint of `value`."""
     raw = (value << 1) ^ (value >> 63)
     size = 1
     while raw & -128:
@@ -67,7 +67,7 @@ def write_varint(out: Octets, at: int, value: int) -> int:
 
 
 def span_bytes(data: Octets, starts: Column, lengths: Column, i: int) -> int:
-    """What a span takes with its length in front, or BAD_COLUMN."""
+    """Size of a span with its length prefix, or BAD_COLUMN."""
     if len(starts) == 0 or lengths[i] == -1:
         return 1
     start = int(starts[i])
@@ -108,7 +108,7 @@ def measure_records(
     content_starts: Column,
     content_lengths: Column,
 ) -> int:
-    """Fill in each record's length field. Returns the bytes of all records, or a fault."""
+    """Compute each record's length field. Returns the bytes of all records, or a fault."""
     total = 0
     header = 0
     for i in range(len(elapsed)):
@@ -176,7 +176,7 @@ def write_records(
 
 
 def write_plain(out: Octets, at: int, record_bytes_max: int, data: Octets, lengths: Column) -> int:
-    """Write records that have nothing but a value, all at the batch's time; the values fill `data` in order.
+    """Write records that only have a value and the batch's time; `data` has the values in order.
 
     Returns the position after them, or a fault."""
     start = 0
@@ -187,7 +187,7 @@ def write_plain(out: Octets, at: int, record_bytes_max: int, data: Octets, lengt
             return RECORD_TOO_LARGE
         at = write_varint(out, at, body)
         out[at] = 0  # attributes
-        out[at + 1] = 0  # no time has passed
+        out[at + 1] = 0  # timestamp delta
         at = write_varint(out, at + 2, i)
         out[at] = 1  # the varint of -1: no key
         at = write_varint(out, at + 1, length)

@@ -1,4 +1,4 @@
-"""What runs on Spark: the session, the jobs, the data source."""
+"""Everything that runs on Spark: the session, the driver's jobs, the data source, pipelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("mainstem")` known to a session, where Spark does not find it by itself."""
+    """Register `format("mainstem")` with a session in which Spark does not discover it by itself."""
     from mainstem.spark.datasource import MainstemDataSource
 
     spark.dataSource.register(MainstemDataSource)

@@ -1,4 +1,4 @@
-"""`format("mainstem")`: topics as sources and sinks of Spark."""
+"""`format("mainstem")`: topics as Spark sources and sinks."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class MainstemDataSource(DataSource):
         return "mainstem"
 
     def schema(self) -> str:
-        # Whether it is a batch or a stream is not known here, so only what both have is looked at.
-        given = {name: value for name, value in self.options.items() if name.lower() in _OF_SCHEMA}
+        # Spark does not say here whether the read is a batch or a stream, so only their common options are parsed.
+        given = {name: value for name, value in self.options.items() if name.lower() in _SCHEMA_OPTIONS}
         options = SourceOptions.parse({"subscribe": "any", **given}, streaming=True)
         if options.value_format != "raw":
             raise InvalidInput(
-                f'the option valueFormat={options.value_format} needs the columns you want: .schema("id long, …")'
+                f'option valueFormat={options.value_format} needs a schema, such as .schema("id long, …")'
             )
         return ddl(options)
 
@@ -57,7 +57,7 @@ class MainstemDataSource(DataSource):
         from mainstem.spark.sink.writer import BatchWriter
 
         if overwrite:
-            raise InvalidInput('a log is only ever added to: use mode("append")')
+            raise InvalidInput('a topic only supports mode("append")')
         options = SinkOptions.parse(self.options)
         check_rows(schema, topic=options.topic, keep_timestamps=options.keep_timestamps)
         return BatchWriter(options)
@@ -72,4 +72,4 @@ class MainstemDataSource(DataSource):
         return StreamWriter(options)
 
 
-_OF_SCHEMA = ("includeheaders", "valueformat")
+_SCHEMA_OPTIONS = ("includeheaders", "valueformat")

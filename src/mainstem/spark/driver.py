@@ -1,7 +1,7 @@
-"""The driver of the lake: plan, have Spark do the tasks, publish, go on.
+"""The lake's driver: plan tasks, run them on Spark, publish the parts, repeat.
 
-It holds no truth. Killed anywhere, it leaves files that no ledger names, which the collector deletes, and leases
-that run out; whoever plans next begins where the ledger says.
+The driver keeps no durable state. A killed driver leaves unreferenced files, which the garbage collector deletes, and
+leases, which expire; the next driver continues from ledger state.
 """
 
 from __future__ import annotations
@@ -11,48 +11,48 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem import limits
 from mainstem.broker.plans import PlanRequest, Publication, Task
-from mainstem.errors import MainstemError, Unavailable, described
+from mainstem.errors import MainstemError, StalePlan, Unavailable, described
 from mainstem.lake.broker import LakeBroker
 from mainstem.spark.driver_status import DriverStatus
 from mainstem.spark.jobs import TaskOutcome
-from mainstem.spark.leases import LeaseExtender
 from mainstem.spark.progress import Progress
 
 if TYPE_CHECKING:
-    from mainstem.lake.iceberg.outbox import TablesRound  # PyIceberg, not before a table is published
+    from mainstem.lake.iceberg.outbox import TablesRound  # imports PyIceberg, which only publishing needs
 
 RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
 PublishTables = Callable[[LakeBroker], "TablesRound"]
 
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 5.0
-_AWAY_PAUSE_MAX_S = 10.0
+_ERROR_PAUSE_MAX_S = 10.0
 _STATUS_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DriverOptions:
-    holder: str  # its name, for people
-    topics: tuple[str, ...] = ()  # only these; none: all
-    tasks_max: int = 8  # at a time
+    holder: str  # name of this driver in leases and reports
+    topics: tuple[str, ...] = ()  # only these; empty: all
+    tasks_max: int = 8  # in one round
     lease_ms: int = 60_000
-    wait_for_bytes: int = 32 * limits.MIB  # a stream with fewer new bytes …
-    wait_for_ms: int = 10_000  # … waits so long for more
+    wait_for_bytes: int = 32 * limits.MIB  # a stream with fewer new bytes is materialised …
+    wait_for_ms: int = 10_000  # … only after this time
 
 
 class DriverRound(NamedTuple):
-    """What one round did."""
+    """What one round of a driver did."""
 
     tasks: int
     published: int
 
 
 class Driver:
-    """`run_tasks` does the work; everything else is asked of the broker."""
+    """`run_tasks` runs the tasks; the broker plans, stores and reports."""
 
     def __init__(
         self,
@@ -71,26 +71,26 @@ class Driver:
         self._publish_tables = publish_tables
         self._stop = stop or threading.Event()
         self._collected_at = time.monotonic()
-        self._shown_at = -_STATUS_EVERY_S
+        self._status_at = -_STATUS_EVERY_S
         self.driver_status = DriverStatus()
 
     def run(self) -> None:
-        """Go on until told to stop, whatever the broker says. Raises SparkLost."""
+        """Run rounds until `stop` is set; errors of the broker do not end it. Raises SparkLost."""
         pause_s = _PAUSE_S
         while not self._stop.is_set():
             try:
-                done = self.round()
+                result = self.round()
             except MainstemError as error:
-                away = "broker away" if isinstance(error, Unavailable) else "refused"
-                self._progress.event(away, error=str(error), url=self._broker.url)
-                pause_s = min(max(2 * pause_s, _PAUSE_S), _AWAY_PAUSE_MAX_S)
+                event = "broker away" if isinstance(error, Unavailable) else "refused"
+                self._progress.event(event, error=str(error), url=self._broker.url)
+                pause_s = min(max(2 * pause_s, _PAUSE_S), _ERROR_PAUSE_MAX_S)
             else:
-                pause_s = 0.0 if done.published else min(max(2 * pause_s, _PAUSE_S), _PAUSE_MAX_S)
+                pause_s = 0.0 if result.published else min(max(2 * pause_s, _PAUSE_S), _PAUSE_MAX_S)
             self._stop.wait(pause_s)
         self._report("stopping")
 
     def run_once(self) -> DriverStatus:
-        """Do all that is due now, and nothing that becomes due meanwhile. Raises MainstemError, SparkLost."""
+        """Run everything that is due now, but nothing that becomes due later. Raises MainstemError, SparkLost."""
         ends = {
             partition.stream: partition.end
             for topic in self._broker.status().topics
@@ -111,7 +111,7 @@ class Driver:
         """One round: plan, work, publish, tables, garbage. Raises MainstemError, SparkLost."""
         options = self._options
         planned = self._plan(wait_for_bytes=options.wait_for_bytes, wait_for_ms=options.wait_for_ms)
-        tasks = [task for task in planned if not self.driver_status.held_back(task.stream)]
+        tasks = [task for task in planned if not self.driver_status.in_backoff(task.stream)]
         self._release(task for task in planned if task not in tasks)
         published = self._work(tasks) if tasks else 0
         self._finish_round(
@@ -135,20 +135,20 @@ class Driver:
         return plan.tasks
 
     def _due_in_pass(self, task: Task, ends: dict[int, int]) -> bool:
-        """Whether it is older than the pass, and did not fail in it."""
+        """Whether the task covers records from before the pass, and its stream did not fail in the pass."""
         newer = task.kind == "materialise" and task.sources.base >= ends.get(task.stream, 0)
-        return not newer and not self.driver_status.in_trouble(task.stream)
+        return not newer and not self.driver_status.is_failing(task.stream)
 
     def _work(self, tasks: Sequence[Task]) -> int:
-        """Have the tasks done and publish them. Returns how many were."""
+        """Run the tasks and publish their parts. Returns the number of published tasks."""
         topics = ", ".join(sorted({task.topic for task in tasks}))
         self._progress.event("tasks", count=len(tasks), of=topics)
         self._report("working", running=len(tasks))
         published = 0
         try:
-            with LeaseExtender(self._broker, tasks, self._options.lease_ms):
+            with _LeaseExtender(self._broker, tasks, self._options.lease_ms):
                 outcomes = self._run_tasks(tasks)
-                if self._stop.is_set():  # tasks that were cut off did not fail
+                if self._stop.is_set():  # cancelled tasks are not failures
                     outcomes = [outcome for outcome in outcomes if outcome.publication is not None]
                 for _, group in groupby(outcomes, key=lambda outcome: outcome.task.stream):
                     published += self._publish_stream(list(group))
@@ -158,7 +158,7 @@ class Driver:
         return published
 
     def _publish_stream(self, outcomes: list[TaskOutcome]) -> int:
-        """Publish the tasks of one stream in order. Returns how many were."""
+        """Publish the tasks of one stream in order. Returns the number of published tasks."""
         published = 0
         for task, publication, error, seconds, damaged_at in outcomes:
             if publication is not None:
@@ -166,33 +166,33 @@ class Driver:
                     self._publish(publication)
                 except Unavailable:
                     raise
-                except Exception as refusal:  # noqa: BLE001 - overtaken, or the topic is gone: it is this stream's
+                except Exception as refusal:  # noqa: BLE001 - a stale plan or a deleted topic: reported for this stream
                     error = described(refusal)
                 else:
-                    self._published(task, publication, seconds)
+                    self._task_published(task, publication, seconds)
                     published += 1
             if error:
-                self._failed(task, error)
+                self._task_failed(task, error)
             if damaged_at is not None:
-                self._have_read(task, damaged_at)
+                self._probe_loss(task, damaged_at)
             ended_early = publication is None or publication.parts[-1].end < task.sources.end
             if task.kind == "materialise" and (error or ended_early):
-                break  # what follows would leave a gap; it is planned anew
+                break  # publishing the rest would leave a gap; the broker plans it again
         return published
 
     def _publish(self, publication: Publication) -> None:
-        """Raises what the broker says to it. A broker that is away is waited for as long as a lease lasts."""
-        give_up = time.monotonic() + self._options.lease_ms / 1000
+        """Raises the broker's errors. Retries while the broker is unavailable, up to the lease time."""
+        deadline = time.monotonic() + self._options.lease_ms / 1000
         while True:
             try:
                 self._broker.publish(publication)
                 return
             except Unavailable:
-                if time.monotonic() >= give_up or self._stop.wait(_PAUSE_S):
+                if time.monotonic() >= deadline or self._stop.wait(_PAUSE_S):
                     raise
 
-    def _published(self, task: Task, publication: Publication, seconds: float) -> None:
-        self.driver_status.did(publication, seconds)
+    def _task_published(self, task: Task, publication: Publication, seconds: float) -> None:
+        self.driver_status.task_published(publication, seconds)
         parts = publication.parts
         self._progress.event(
             "published",
@@ -209,8 +209,8 @@ class Driver:
             seconds=round(seconds, 3),
         )
 
-    def _failed(self, task: Task, error: str) -> None:
-        failures = self.driver_status.failed_at(task, error)
+    def _task_failed(self, task: Task, error: str) -> None:
+        failures = self.driver_status.task_failed(task, error)
         self._progress.event(
             "failed",
             topic=task.topic,
@@ -222,22 +222,24 @@ class Driver:
             failures=failures,
         )
 
-    def _have_read(self, task: Task, offset: int) -> None:
-        """Have the broker meet the damage itself: it then knows what is lost, and plans around it."""
+    def _probe_loss(self, task: Task, offset: int) -> None:
+        """Have the broker read the damaged records: it then records the loss and plans around it."""
         try:
             self._broker.probe_loss(task.topic, task.partition, offset)
         except MainstemError as error:
-            self._progress.event("not read", topic=task.topic, offset=offset, error=str(error))
+            self._progress.event("loss probe failed", topic=task.topic, offset=offset, error=str(error))
 
     def _finish_round(self, published: int, *, collect: bool) -> None:
-        """Tables and garbage, and a word about how it goes."""
+        """Publish tables, collect garbage, show the status and report to the broker."""
         self._update_tables()
         if collect:
             self._collected_at = time.monotonic()
             self._collect()
         now = time.monotonic()
-        if published or now - self._shown_at > _STATUS_EVERY_S:  # the broker looks at every topic for it
-            self._shown_at = now
+        if (
+            published or now - self._status_at > _STATUS_EVERY_S
+        ):  # a status costs the broker a pass over all topics
+            self._status_at = now
             self._progress.status(self._broker.status())
         self._report("idle")
 
@@ -246,8 +248,8 @@ class Driver:
             wal_objects, files = self._broker.collect()
         except Unavailable:
             raise
-        except MainstemError as error:  # the report below is what says how topics are
-            self._progress.event("not collected", error=str(error))
+        except MainstemError as error:  # does not fail the round: the driver still has to report
+            self._progress.event("garbage collection failed", error=str(error))
             return
         if wal_objects or files:
             self._progress.event("collected", wal_objects=wal_objects, files=files)
@@ -258,7 +260,7 @@ class Driver:
             return
         try:
             done = self._publish_tables(self._broker)
-        except Exception as error:  # noqa: BLE001 - records go on becoming files, whatever is wrong with a table
+        except Exception as error:  # noqa: BLE001 - a table problem must not stop materialisation
             self.driver_status.tables_error = f"{type(error).__name__}: {error}"
             self._progress.event("tables failed", error=self.driver_status.tables_error)
             return
@@ -272,11 +274,44 @@ class Driver:
             try:
                 self._broker.release(stream, token)
             except MainstemError as error:
-                # It runs out by itself; until then nobody else gets on with the stream.
-                self._progress.event("not released", stream=stream, error=str(error))
+                # The lease expires by itself; until then no other driver can work on the stream.
+                self._progress.event("lease release failed", stream=stream, error=str(error))
 
     def _report(self, state: str, running: int = 0) -> None:
         try:
             self._broker.report(self.driver_status.report(self._options.holder, state, running))
         except MainstemError as error:
-            self._progress.event("not reported", error=str(error))
+            self._progress.event("report failed", error=str(error))
+
+
+class _LeaseExtender:
+    """Extends the leases of tasks on a thread until the `with` block ends."""
+
+    def __init__(self, broker: LakeBroker, tasks: Iterable[Task], lease_ms: int) -> None:
+        self._broker = broker
+        self._lease_ms = lease_ms
+        self._leases = {(task.stream, task.token) for task in tasks}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._extend, name="leases", daemon=True)
+
+    def __enter__(self) -> _LeaseExtender:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _extend(self) -> None:
+        while self._leases and not self._done.wait(self._lease_ms / 3000):
+            for lease in sorted(self._leases):
+                try:
+                    self._broker.extend(*lease, self._lease_ms)
+                except StalePlan:
+                    self._leases.discard(
+                        lease
+                    )  # another driver took over; the broker will reject the publication
+                except MainstemError:
+                    break  # the broker is unavailable; the next attempt comes before the lease expires

@@ -1,4 +1,4 @@
-"""A driver as a process: its session, its signals, its end."""
+"""The driver as a process: Spark session, signals, shutdown."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 LEASE_MS = 60_000
 _CALL_S = 10.0
 _CANCEL_EVERY_S = 0.2
-# The JVM plans and waits, the bytes are Python's: it starts with half the work when it does not optimise its code.
+# The JVM only plans and waits, Python handles the bytes: without JIT optimisation it starts with half the CPU work.
 JVM_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def run_driver(
     url: str | None, *, once: bool, topics: tuple[str, ...] = (), lease_ms: int = LEASE_MS
 ) -> DriverStatus:
-    """Drive the lake until SIGTERM or SIGINT, or one pass. Raises MainstemError."""
+    """Run the driver until SIGTERM or SIGINT, or for one pass. Raises MainstemError."""
     progress = open_progress()
     stop = threading.Event()
     holder = f"{socket.gethostname()}-{os.getpid()}"
@@ -46,7 +46,7 @@ def run_driver(
             progress.event("starting", holder=options.holder, url=broker.url)
             runner = SparkRunner(_session(progress))
             signals.cancel = runner.cancel
-            signals.arm()  # again, for PySpark has set a handler of its own
+            signals.arm()  # again: PySpark installed its own handler
             progress.event("ready", holder=options.holder)
             driver = Driver(broker, runner, options, progress, publish_tables=_publish_tables(), stop=stop)
             return _drive(driver, progress, once)
@@ -71,8 +71,8 @@ def _drive(driver: Driver, progress: Progress, once: bool) -> DriverStatus:
         return driver.driver_status
     except SparkLost as lost:
         if once:
-            raise MainstemError(f"Spark is gone: {lost}") from lost
-        # A process has one JVM in its life. This one begins again, with the same command line.
+            raise MainstemError(f"the Spark JVM ended: {lost}") from lost
+        # A process can start only one JVM, so this process restarts itself with the same command line.
         progress.event("spark lost", error=str(lost))
         progress.close()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -86,36 +86,36 @@ def _publish_tables() -> PublishTables:
 
 
 class _SignalHandler:
-    """SIGTERM, SIGINT, and the end of a server that started us, end the driver."""
+    """Stops the driver on SIGTERM, on SIGINT, and when the server that started it exits."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
         self._before: dict[signal.Signals, Any] = {}
-        self.cancel: Callable[[], None] = lambda: None  # what is under way on Spark, if anything
+        self.cancel: Callable[[], None] = lambda: None  # cancels the running Spark jobs
         if os.environ.get(CHILD_ENV):
-            threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
+            threading.Thread(target=self._exit_with_parent, name="parent", daemon=True).start()
 
     def arm(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.signal(number, lambda *_: self._end())
+            before = signal.signal(number, lambda *_: self._request_stop())
             self._before.setdefault(number, before)
 
     def disarm(self) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
 
-    def _end(self) -> None:
+    def _request_stop(self) -> None:
         if not self._stop.is_set():
             self._stop.set()
-            # Not here: a handler may interrupt a call to the same JVM.
+            # On a thread: the signal may have interrupted a call to the same JVM.
             threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
 
     def _cancel(self) -> None:
-        while True:  # until the process ends: the driver may just be about to start something
+        while True:  # until the process exits: the driver may be about to start another job
             self.cancel()
             time.sleep(_CANCEL_EVERY_S)
 
-    def _end_with_parent(self) -> None:
+    def _exit_with_parent(self) -> None:
         while os.read(sys.stdin.fileno(), 1024):
             pass
-        os._exit(0)  # the broker went with it: there is nobody to give anything back to
+        os._exit(0)  # the broker is gone too, so there are no leases to release

@@ -1,4 +1,4 @@
-"""How a driver is doing: what it did since its start, and the streams it gets no further with."""
+"""A driver's status: counters since its start, and the streams and tables that fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _FailingStream:
     """A stream whose tasks fail."""
 
     failure: TopicFailure
-    until: float  # monotonic: no sooner than this it is tried again
+    until: float  # monotonic time of the next attempt
 
 
 @dataclass(slots=True)
@@ -31,53 +31,51 @@ class DriverStatus:
     bytes: int = 0
     seconds: float = 0.0
     tables_error: str = ""  # of the last round
-    _troubles: dict[int, _FailingStream] = field(default_factory=dict)  # by stream
-    _tables: dict[str, TopicFailure] = field(default_factory=dict)  # by topic: what is wrong with its table
-    _plans: dict[str, TopicFailure] = field(
-        default_factory=dict
-    )  # by topic: why the broker has no plan for it
+    _failing: dict[int, _FailingStream] = field(default_factory=dict)  # by stream
+    _tables: dict[str, TopicFailure] = field(default_factory=dict)  # topics whose table is not up to date
+    _plans: dict[str, TopicFailure] = field(default_factory=dict)  # topics that the broker cannot plan
 
-    def did(self, publication: Publication, seconds: float) -> None:
-        """A task is done and published."""
+    def task_published(self, publication: Publication, seconds: float) -> None:
+        """Count a published task."""
         self.tasks += 1
         self.records += sum(part.records for part in publication.parts)
         self.bytes += sum(part.bytes for part in publication.parts)
         self.seconds += seconds
-        self._troubles.pop(publication.stream, None)
+        self._failing.pop(publication.stream, None)
 
-    def failed_at(self, task: Task, error: str) -> int:
-        """A task failed. Returns how often the stream's did, one after another."""
-        known = self._troubles.get(task.stream)
-        failures = known.failure.failures + 1 if known else 1
-        self._troubles[task.stream] = _FailingStream(
+    def task_failed(self, task: Task, error: str) -> int:
+        """Count a failed task. Returns the number of consecutive failures of its stream."""
+        last = self._failing.get(task.stream)
+        failures = last.failure.failures + 1 if last else 1
+        self._failing[task.stream] = _FailingStream(
             TopicFailure(task.topic, error, failures, _now_ms()), time.monotonic() + delay_s(failures)
         )
         self.failed += 1
         return failures
 
     def tables_behind(self, problems: Mapping[str, str], waiting: Collection[str] = ()) -> list[str]:
-        """A round of publishing ended with these tables not what they should be; those of `waiting` were not tried
-        again. Returns the topics with news."""
+        """Record the tables that are not up to date after a publishing round; those in `waiting` were not tried.
+        Returns the topics whose error is new."""
         before, self._tables = self._tables, _counted(self._tables, problems, waiting)
-        return _news(before, self._tables)
+        return _changed(before, self._tables)
 
     def unplanned(self, problems: Mapping[str, str]) -> list[str]:
-        """The broker has no plan for these topics. Returns those with news."""
+        """Record the topics that the broker cannot plan. Returns those whose error is new."""
         before, self._plans = self._plans, _counted(self._plans, problems)
-        return _news(before, self._plans)
+        return _changed(before, self._plans)
 
-    def in_trouble(self, stream: int) -> bool:
-        """Whether its last task failed."""
-        return stream in self._troubles
+    def is_failing(self, stream: int) -> bool:
+        """Whether the stream's last task failed."""
+        return stream in self._failing
 
-    def held_back(self, stream: int) -> bool:
-        """Whether it failed so lately that it is left alone."""
-        trouble = self._troubles.get(stream)
-        return trouble is not None and time.monotonic() < trouble.until
+    def in_backoff(self, stream: int) -> bool:
+        """Whether the stream's last task failed and its retry is not due."""
+        stream_failure = self._failing.get(stream)
+        return stream_failure is not None and time.monotonic() < stream_failure.until
 
     def failing(self) -> tuple[TopicFailure, ...]:
-        troubles = (trouble.failure for trouble in self._troubles.values())
-        return (*troubles, *self._plans.values(), *self._tables.values())
+        streams = (stream.failure for stream in self._failing.values())
+        return (*streams, *self._plans.values(), *self._tables.values())
 
     def report(self, holder: str, state: str, running: int) -> DriverReport:
         return DriverReport(
@@ -98,24 +96,26 @@ class DriverStatus:
 def _counted(
     before: Mapping[str, TopicFailure], problems: Mapping[str, str], waiting: Collection[str] = ()
 ) -> dict[str, TopicFailure]:
-    """What is wrong now, with how often it was in a row."""
+    """The current problems as failures, with their consecutive counts."""
     found = {}
     for topic, error in problems.items():
-        known = before.get(topic)
-        if known is not None and topic in waiting:
-            found[topic] = known
+        last = before.get(topic)
+        if last is not None and topic in waiting:
+            found[topic] = last
         else:
-            found[topic] = TopicFailure(topic, error, known.failures + 1 if known else 1, _now_ms())
+            found[topic] = TopicFailure(topic, error, last.failures + 1 if last else 1, _now_ms())
     return found
 
 
-def _news(before: Mapping[str, TopicFailure], now: Mapping[str, TopicFailure]) -> list[str]:
-    """Topics that fail, and did not or not so before."""
-    return [topic for topic, one in now.items() if topic not in before or before[topic].error != one.error]
+def _changed(before: Mapping[str, TopicFailure], now: Mapping[str, TopicFailure]) -> list[str]:
+    """Topics that fail now, and did not fail before or failed with another error."""
+    return [
+        topic for topic, failure in now.items() if topic not in before or before[topic].error != failure.error
+    ]
 
 
 def _short(failure: TopicFailure) -> TopicFailure:
-    """Cut the message, so that a report of many failures stays within `REPORT_BYTES_MAX`."""
+    """Truncate the message, so that a report of many failures stays within `REPORT_BYTES_MAX`."""
     return msgspec.structs.replace(failure, error=failure.error[: limits.LAKE_FAILURE_CHARS_MAX])
 
 

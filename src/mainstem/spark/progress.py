@@ -1,4 +1,4 @@
-"""What people and programs see of a driver at work: a live table on a terminal, JSON lines otherwise."""
+"""A driver's progress: a live table on a terminal, JSON lines otherwise."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 class Progress(Protocol):
     def event(self, name: str, **fields: object) -> None:
-        """Something happened."""
+        """Show an event."""
         ...
 
     def status(self, status: LakeStatus) -> None:
-        """How far every topic is by now."""
+        """Show the lag of every topic."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_progress(out: TextIO | None = None) -> Progress:
-    """For a terminal or for a program, whatever stands at the other end."""
+    """Progress for a terminal or a program, by the kind of output."""
     out = sys.stdout if out is None else out
     if out.isatty():
         return TerminalProgress()
@@ -34,7 +34,7 @@ def open_progress(out: TextIO | None = None) -> Progress:
 
 
 class JsonProgress:
-    """A JSON object a line. A status is only written where it differs from the last one."""
+    """One JSON object a line. Writes a status only if it changed."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -56,7 +56,7 @@ class JsonProgress:
 
 
 class TerminalProgress:
-    """A table of topics that is drawn again with every change, and lines for what went wrong."""
+    """A table of topics that is redrawn on every change, and lines for errors."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -66,7 +66,7 @@ class TerminalProgress:
         self._live = Live(console=self._console, auto_refresh=False)
         self._live.start()
         self._status: LakeStatus | None = None
-        self._doing = "starting"
+        self._activity = "starting"
         self._records = 0
         self._records_per_s = 0.0
 
@@ -77,20 +77,20 @@ class TerminalProgress:
                 self._records += records
                 self._records_per_s = records / max(seconds, 0.001)
         elif name == "tasks":
-            self._doing = f"{fields['count']} tasks: {fields['of']}"
+            self._activity = f"{fields['count']} tasks: {fields['of']}"
         elif "error" in fields:
             where = f"{fields['topic']}: " if "topic" in fields else ""
-            # No markup: what is wrong may be in brackets, as ranges of offsets are.
+            # No markup: errors may contain brackets, as in ranges of offsets.
             self._console.print(
                 f"{name} {where}{fields['error']}", style="red", markup=False, highlight=False
             )
         else:
-            self._doing = name
+            self._activity = name
         self._draw()
 
     def status(self, status: LakeStatus) -> None:
         self._status = status
-        self._doing = "idle"
+        self._activity = "idle"
         self._draw()
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class TerminalProgress:
         from rich.text import Text
 
         title = Text(
-            f"{self._doing} · {self._records:,} records · {self._records_per_s:,.0f} records/s a worker"
+            f"{self._activity} · {self._records:,} records · {self._records_per_s:,.0f} records/s a worker"
         )
         table = Table(title=title, title_justify="left")
         for column in ("topic", "lag", "parts", "files", "MiB"):

@@ -1,4 +1,4 @@
-"""From where to where, as people say it on a command line, as options of the source."""
+"""Start and end positions of a command line as options of the source."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def bound(side: Literal["starting", "ending"], place: Place | None) -> dict[str,
         return {}
     kind, number = place
     if kind == "@":
-        return {f"{side}Timestamp": str(number), **_at_end_if_late(side)}
+        return {f"{side}Timestamp": str(number), **_latest_if_no_record(side)}
     if kind in ("start", "end"):
         return {f"{side}Offsets": "earliest" if kind == "start" else "latest"}
-    raise InvalidInput("an offset belongs to one topic: say start, end or @TIME for several")
+    raise InvalidInput("an offset is valid for one topic only: use start, end or @TIME for several")
 
 
 def topic_bound(
     broker: RemoteBroker, topic: str, side: Literal["starting", "ending"], place: Place | None
 ) -> dict[str, str]:
-    """The same for one topic, where an offset is meant for each of its partitions."""
+    """Like `bound` for one topic; an offset applies to each of its partitions."""
     if place is None or place[0] in ("@", "start", "end"):
         return bound(side, place)
     kind, number = place
     offsets = {}
-    for one in broker.places(topic).partitions:
-        wanted = number if kind == "+" else one.end - number
-        offsets[str(one.partition)] = min(max(wanted, one.start), one.end)
+    for position in broker.places(topic).partitions:
+        wanted = number if kind == "+" else position.end - number
+        offsets[str(position.partition)] = min(max(wanted, position.start), position.end)
     return {f"{side}Offsets": msgspec.json.encode({topic: offsets}).decode()}
 
 
-def _at_end_if_late(side: str) -> dict[str, str]:
+def _latest_if_no_record(side: str) -> dict[str, str]:
     return {"startingOffsetsByTimestampStrategy": "latest"} if side == "starting" else {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_ENV = "MAINSTEM_SPARK_MASTER"
-# Two attempts at a task: a Python worker that was killed must not fail the whole job.
+# Two attempts at a task: one killed Python worker must not fail the whole job.
 MASTER_DEFAULT = "local[*,2]"
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -30,7 +30,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # From the first line on: by the time Spark's own setting of the level counts, it has said a good deal.
+    # Set at JVM start: Spark's own log level setting takes effect only after many lines.
     _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"',
     "spark.sql.python.filterPushdown.enabled": "true",
 }
@@ -39,43 +39,43 @@ _SETTINGS = {
 def open_session(
     name: str = "mainstem lake", *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session, made with the first Java found; in a process that has one already, that one.
+    """Create a session with the first suitable Java, or return the process's active session.
 
-    `settings` go over ours. Raises SparkMissing."""
+    `settings` override ours. Raises SparkMissing."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise SparkMissing("the lake's jobs need PySpark: pip install 'mainstem[spark]'") from None
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the name of the machine
+        raise SparkMissing("the lake needs PySpark: pip install 'mainstem[spark]'") from None
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the host name
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
     os.environ["JAVA_HOME"] = str(find_java(os.environ))
-    # Workers are Pythons like this one, so that they find the same packages.
+    # Workers use the same Python, so that they have the same packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     builder = builder.master(master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT)
-    for key, value in _over(_local(master), settings or {}).items():
+    for key, value in _merge_settings(_base_settings(master), settings or {}).items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
     except Exception as error:
-        raise SparkMissing(f"Spark does not start: {error}") from error
+        raise SparkMissing(f"Spark failed to start: {error}") from error
 
 
-def _over(ours: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Settings over ours; options of Java go behind ours."""
+def _merge_settings(ours: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Our settings, overridden by `settings`; Java options are appended to ours."""
     given = dict(settings)
     if _JAVA_OPTIONS in ours and _JAVA_OPTIONS in given:
         given[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
     return {**ours, **given}
 
 
-def _local(master: str | None) -> Mapping[str, str]:
-    """Settings for a JVM of our own. A cluster has its own memory and addresses."""
+def _base_settings(master: str | None) -> Mapping[str, str]:
+    """All settings for a local JVM. A cluster has its own memory and addresses."""
     chosen = master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT
     if chosen.startswith("local"):
-        # Else Spark leaves a folder wherever it was started, although no table of ours is in there.
+        # Otherwise Spark creates a warehouse directory in the working directory, although we store no table there.
         warehouse = Path(tempfile.gettempdir()) / f"mainstem-spark-{os.getuid()}"
         return {**_SETTINGS, "spark.sql.warehouse.dir": warehouse.as_uri()}
     return {key: value for key, value in _SETTINGS.items() if key.startswith("spark.sql.")}

@@ -1,4 +1,4 @@
-"""Topics and tables as names in Spark's SQL, found when a query asks for them."""
+"""Topics and tables as names in Spark SQL, resolved when a query uses them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PARTS = re.compile(r"`([^`]+)`")
 
 
 class TopicViews:
-    """`orders` is a topic as it is now, `default.orders` a table of the broker's catalog.
+    """`orders` is a topic as of now, `default.orders` a table of the broker's catalog.
 
-    A topic whose columns are given is read as JSON; the others have the source's own columns."""
+    A topic with a schema is read as JSON; the others have the columns of the source."""
 
     def __init__(
         self, spark: SparkSession, url: str, api_key: str = "", schemas: Mapping[str, str] | None = None
@@ -32,29 +32,29 @@ class TopicViews:
         self._schemas = dict(schemas or {})
 
     def query(self, text: str) -> DataFrame:
-        """A query whose names are looked up one by one. Raises InvalidInput for what is neither topic nor table."""
+        """Run a query and resolve its names one by one. Raises InvalidInput for an unknown topic or table."""
         from pyspark.errors import AnalysisException, ParseException
 
-        # Names that are not known yet are no errors here, and PySpark would log each of them as one.
+        # Unresolved names are expected here, and PySpark would log each one as an error.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         for _ in range(_NAMES_MAX):
             try:
                 return self._spark.sql(text)
             except ParseException as error:
-                raise InvalidInput(f"this is no SQL: {_first_line(error)}") from None
+                raise InvalidInput(f"invalid SQL: {_first_line(error)}") from None
             except AnalysisException as error:
-                name = _missing(error)
+                name = _unresolved_name(error)
                 if name is None:
                     raise InvalidInput(_first_line(error)) from None
                 text = self._define(name, text)
-        raise InvalidInput(f"a query names at most {_NAMES_MAX} topics and tables")
+        raise InvalidInput(f"a query can use at most {_NAMES_MAX} topics and tables")
 
     def _define(self, name: tuple[str, ...], text: str) -> str:
-        """Make a view of what a query calls so; gives back the query that reads it."""
+        """Create a view for a name of the query. Returns the query that reads the view."""
         if len(name) == 1:
             self._topic_frame(name[0]).createOrReplaceTempView(f"`{name[0]}`")
             return text
-        # A view of Spark's has no namespace: the query reads one of a name that nobody else uses.
+        # Spark's temporary views have no namespace, so the query reads a view with a unique name.
         view = "__".join(("mainstem", *(re.sub(r"\W", "_", part) for part in name)))
         catalog = open_catalog(self._url, self._api_key)
         table_frame(self._spark, catalog, ".".join(name)).createOrReplaceTempView(view)
@@ -66,7 +66,7 @@ class TopicViews:
             try:
                 broker.places(topic)
             except TopicNotFound:
-                raise InvalidInput(f"there is no topic {topic!r}") from None
+                raise InvalidInput(f"topic {topic!r} does not exist") from None
         reader = self._spark.read.format("mainstem").options(
             url=self._url, apiKey=self._api_key, subscribe=topic
         )
@@ -76,8 +76,8 @@ class TopicViews:
         return reader.load()
 
 
-def _missing(error: Exception) -> tuple[str, ...] | None:
-    """The name that a query uses and nobody knows."""
+def _unresolved_name(error: Exception) -> tuple[str, ...] | None:
+    """The name that Spark did not find."""
     condition = getattr(error, "getCondition", lambda: None)() or ""
     if not condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         return None

@@ -1,4 +1,4 @@
-"""A throw-away broker for tests of programs that use Mainstem: a real server, on free ports, gone afterwards.
+"""A temporary broker for tests of programs that use Mainstem: a real server on free ports, deleted afterwards.
 
 with throw_away_broker() as broker:
     broker.client.produce("orders", {"id": 1})
@@ -36,15 +36,15 @@ class ThrowAwayBroker:
 
     @cached_property
     def client(self) -> Client:
-        """A client of it, closed with the broker."""
+        """A client of this broker, closed with it."""
         return Client(self.url)
 
     def kill(self) -> None:
-        """End it as kill -9 does."""
+        """Kill the server process with SIGKILL."""
         self._server.kill()
 
     def restart(self) -> None:
-        """Start it again on what it has stored, and on the same ports, so that clients find it."""
+        """Start the server again on the same data and the same ports, so that clients reconnect."""
         if self._server.running:
             self._server.terminate()
         addresses = {door: self._server.last_address(door) for door in ("http", "text", "kafka")}
@@ -60,7 +60,7 @@ class ThrowAwayBroker:
 
 @contextmanager
 def throw_away_broker(*flags: str) -> Iterator[ThrowAwayBroker]:
-    """Start a broker in a directory of its own; `flags` are those of `mainstem serve`."""
+    """Start a broker in a temporary directory; `flags` are those of `mainstem serve`."""
     with tempfile.TemporaryDirectory(prefix="mainstem-") as directory:
         broker = ThrowAwayBroker(Path(directory), *flags)
         try:

@@ -1,8 +1,8 @@
-"""Ports for servers that are told where to listen, and that come back there after a kill.
+"""Ports for servers that need fixed addresses, and that listen there again after a kill.
 
-A port that the system picked is anybody's again as soon as its server ends, or the socket that found it is closed:
-the next one to ask, in whichever process, may be given it. These lie below those that the system picks from, and
-belong to this process as long as it lives, in blocks that other runs on this machine see the lock of.
+The system may give a port that it picked to another process as soon as the server ends, or the socket that found the
+port is closed. These ports are below the system's ephemeral range, and belong to this process until it exits, in blocks
+that other processes on this machine see as locked.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _BLOCK = 100
 
 
 def kept_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on, and that nobody else is given."""
-    with _one_at_a_time:
+    """Loopback ports that nobody listens on, reserved for this process."""
+    with _ports_lock:
         return [next(_ports) for _ in range(count)]
 
 
-def _kept() -> Iterator[int]:
+def _reserved() -> Iterator[int]:
     for first in range(_FIRST, _END, _BLOCK):
-        if _lock(first):
-            yield from filter(_free, range(first, first + _BLOCK))
-    raise RuntimeError(f"the ports from {_FIRST} to {_END} are all taken")
+        if _lock_block(first):
+            yield from filter(_is_free, range(first, first + _BLOCK))
+    raise RuntimeError(f"all ports from {_FIRST} to {_END} are in use")
 
 
-def _lock(first: int) -> bool:
-    """Whether the block is this process's from now on: the file stays open until it ends."""
+def _lock_block(first: int) -> bool:
+    """Lock a block of ports for this process: the lock file stays open until it exits."""
     path = Path(tempfile.gettempdir()) / f"mainstem-ports-{os.getuid()}-{first}.lock"
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -45,7 +45,7 @@ def _lock(first: int) -> bool:
     return True
 
 
-def _free(port: int) -> bool:
+def _is_free(port: int) -> bool:
     with socket.socket() as probe, contextlib.suppress(OSError):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
@@ -53,5 +53,5 @@ def _free(port: int) -> bool:
     return False
 
 
-_one_at_a_time = threading.Lock()
-_ports = _kept()
+_ports_lock = threading.Lock()
+_ports = _reserved()

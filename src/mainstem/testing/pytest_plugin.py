@@ -1,4 +1,4 @@
-"""Fixtures for tests of programs that use Mainstem. pytest finds them by itself once Mainstem is installed.
+"""Fixtures for tests of programs that use Mainstem. pytest discovers them once Mainstem is installed.
 
 def test_an_order_is_billed(mainstem_broker):
     mainstem_broker.client.produce("orders", {"id": 1})
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def mainstem_broker() -> Iterator[ThrowAwayBroker]:
-    """A broker of this test's own: `.url`, `.bootstrap_servers`, `.client`, `.kill()`, `.restart()`."""
-    from mainstem.testing.broker import throw_away_broker  # not for every run of pytest
+    """A broker for this test: `.url`, `.bootstrap_servers`, `.client`, `.kill()`, `.restart()`."""
+    from mainstem.testing.broker import throw_away_broker  # imported only by tests that use it
 
     with throw_away_broker() as broker:
         yield broker
@@ -27,5 +27,5 @@ def mainstem_broker() -> Iterator[ThrowAwayBroker]:
 
 @pytest.fixture
 def mainstem_client(mainstem_broker: ThrowAwayBroker) -> Client:
-    """A client of this test's own broker."""
+    """A client of this test's broker."""
     return mainstem_broker.client

@@ -1,4 +1,4 @@
-"""A real server process, for tests that start, kill and restart one."""
+"""A real server process, for tests that start, kill and restart it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServerHandle(Protocol):
 
 
 def execute(arguments: Sequence[str], environment: dict[str, str], folder: Path) -> ServerHandle:
-    """Start the command line in a process of its own."""
+    """Start the command line in a new process."""
     return subprocess.Popen(
         [sys.executable, "-m", "mainstem", *arguments],
         stdout=subprocess.DEVNULL,
@@ -49,14 +49,14 @@ def execute(arguments: Sequence[str], environment: dict[str, str], folder: Path)
     )
 
 
-start = execute  # the project's own tests fork instead
+start = execute  # the project's own tests replace it with a fork
 
 
 class ServerProcess:
-    """`mainstem serve` on free ports. Leaving the block ends it, one way or the other."""
+    """`mainstem serve` on free ports. Leaving the `with` block kills it if it still runs."""
 
     def __init__(self, data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> None:
-        data_dir = data_dir.resolve()  # the server runs in another folder than the caller
+        data_dir = data_dir.resolve()  # the server runs in another working directory than the caller
         self.ports_file = data_dir.parent / f"{data_dir.name}.ports.json"
         arguments = ["serve", "--log-format", "json"]
         arguments += [
@@ -66,11 +66,11 @@ class ServerProcess:
             str(self.ports_file),
         ]
         for door, port in zip(("--http", "--text", "--kafka"), kept_ports(3), strict=True):
-            arguments += [door, f"127.0.0.1:{port}"]  # one that is started again in its place finds them free
-        self.lines: list[dict[str, object]] = []  # what it logged
-        self.stray_output = ""  # what it wrote that is no log line
+            arguments += [door, f"127.0.0.1:{port}"]  # reserved, so that a restarted server finds them free
+        self.lines: list[dict[str, object]] = []  # parsed log lines
+        self.stray_output = ""  # output that is not a log line
         self._ready = threading.Event()
-        # Of the same group as the test, so that a test that is killed takes its server along.
+        # In the test's process group, so that killing the test kills its server too.
         self._process = start([*arguments, *flags], {**os.environ, **(env or {})}, data_dir.parent)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
@@ -83,7 +83,7 @@ class ServerProcess:
     ) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._finished()
+        self._wait_exit()
 
     @property
     def pid(self) -> int:
@@ -94,10 +94,10 @@ class ServerProcess:
         return self._process.poll() is None
 
     def wait_ready(self) -> ServerProcess:
-        """Raises RuntimeError with what it wrote if it ends instead."""
+        """Raises RuntimeError with the output if the process exits instead."""
         if not self._ready.wait(_START_S) or "ready" not in self.events():
             self._process.kill()
-            self._finished()
+            self._wait_exit()
             raise RuntimeError(f"the server did not start: {self.stray_output or self.lines}")
         return self
 
@@ -105,12 +105,12 @@ class ServerProcess:
         return Address.parse(json.loads(self.ports_file.read_text())[door])
 
     def last_address(self, door: str) -> Address:
-        """Where a door listens, or did before the process ended."""
+        """The address of a door, also after the process exited."""
         return Address.parse(str(self.ready[door]))
 
     @property
     def ready(self) -> dict[str, object]:
-        """What it logged when it was: every door's address, among others."""
+        """Fields of the `ready` event, such as every door's address."""
         return next(line for line in reversed(self.lines) if line["event"] == "ready")
 
     def events(self) -> list[object]:
@@ -120,9 +120,9 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        """Its exit code, once it ends."""
+        """Wait until the process exits. Returns its exit code."""
         self._process.wait(_START_S)
-        return self._finished()
+        return self._wait_exit()
 
     def terminate(self) -> int:
         self.signal(signal.SIGTERM)
@@ -132,7 +132,7 @@ class ServerProcess:
         self.signal(signal.SIGKILL)
         return self.wait()
 
-    def _finished(self) -> int:
+    def _wait_exit(self) -> int:
         code = self._process.wait(_START_S)
         self._reader.join(_START_S)
         if self._process.stderr is not None:

@@ -1,4 +1,4 @@
-"""Parquet files as Iceberg names them in manifests: where they are, and what their columns hold, off their footers."""
+"""Parquet files as Iceberg manifest entries: location, and column statistics from the footer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import PrimitiveType
 
-BOUND_CHARS = 16  # of the bounds of texts
+BOUND_CHARS = 16  # length of lower and upper bounds of strings and binaries
 
 _LAST_CHARACTER = chr(0x10FFFF)
 _SURROGATES = range(0xD800, 0xE000)  # UTF-8 cannot encode them
 _AFTER_SURROGATES = 0xE000
 
-# Where the partition and the offset of a row stand, in either kind of table.
+# Field ids of a row's partition and offset, in both kinds of table.
 PARTITION_IDS: Mapping[TableKind, int] = {"records": 1, "errors": 2}
 OFFSET_IDS: Mapping[TableKind, int] = {"records": 2, "errors": 4}
 
 
 @dataclass
-class _Facts:
-    """Of one column, over all row groups."""
+class _ColumnStatistics:
+    """Statistics of one column over all row groups."""
 
     kind: PrimitiveType
     size: int = 0
@@ -36,10 +36,10 @@ class _Facts:
     nulls: int | None = 0
     lower: Any = None  # in the file's physical type: Python's dates end with year 9999
     upper: Any = None
-    bounded: bool = True  # every row group says its bounds
+    bounded: bool = True  # every row group has bounds
 
     def add(self, chunk: Any) -> None:
-        """Count a row group's chunk of the column."""
+        """Add the column chunk of one row group."""
         self.size += chunk.total_compressed_size
         self.values += chunk.num_values
         statistics = chunk.statistics
@@ -56,7 +56,7 @@ class _Facts:
             self.bounded = False
 
     def lower_bound(self) -> bytes | None:
-        """As Iceberg writes a single value; None: the column has no bound."""
+        """The bound in Iceberg's single-value encoding, or None."""
         if not self.bounded or self.lower is None:
             return None
         return _lower_bound(self.kind, self.lower)
@@ -79,7 +79,7 @@ def _lower_bound(kind: PrimitiveType, value: Any) -> bytes:
 
 
 def _upper_bound(kind: PrimitiveType, value: Any) -> bytes | None:
-    """As `_lower_bound`; None if no short value is greater."""
+    """Like `_lower_bound`; None if no value of BOUND_CHARS is greater."""
     from pyiceberg.conversions import to_bytes
     from pyiceberg.types import BinaryType, StringType
 
@@ -108,21 +108,21 @@ def _next_text(start: str) -> bytes | None:
 
 @dataclass
 class _Footer:
-    columns: dict[int, _Facts] = field(default_factory=dict)  # by field id
-    splits: list[int] = field(default_factory=list)
+    columns: dict[int, _ColumnStatistics] = field(default_factory=dict)  # by field id
+    split_offsets: list[int] = field(default_factory=list)
 
 
 def data_file(
     metadata: pq.FileMetaData, kind: TableKind, schema: Schema, location: str, size: int, day: int
 ) -> DataFile:
-    """A file of a topic's table. Columns that the table does not show are left out."""
+    """A data file of a topic's table. Columns that are not in the schema are left out."""
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
-    footer = _read(metadata, schema)
+    footer = _read_footer(metadata, schema)
     columns = footer.columns
-    lower = {id: facts.lower_bound() for id, facts in columns.items()}
-    upper = {id: facts.upper_bound() for id, facts in columns.items()}
+    lower = {id: column.lower_bound() for id, column in columns.items()}
+    upper = {id: column.upper_bound() for id, column in columns.items()}
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
@@ -130,13 +130,13 @@ def data_file(
         partition=Record(day),
         record_count=metadata.num_rows,
         file_size_in_bytes=size,
-        column_sizes={id: facts.size for id, facts in columns.items()},
-        value_counts={id: facts.values for id, facts in columns.items()},
-        null_value_counts={id: facts.nulls for id, facts in columns.items() if facts.nulls is not None},
+        column_sizes={id: column.size for id, column in columns.items()},
+        value_counts={id: column.values for id, column in columns.items()},
+        null_value_counts={id: column.nulls for id, column in columns.items() if column.nulls is not None},
         nan_value_counts={},
         lower_bounds={id: bound for id, bound in lower.items() if bound is not None},
         upper_bounds={id: bound for id, bound in upper.items() if bound is not None},
-        split_offsets=footer.splits,
+        split_offsets=footer.split_offsets,
         equality_ids=None,
         sort_order_id=None,
         key_metadata=None,
@@ -144,16 +144,16 @@ def data_file(
     file.spec_id = 0
     invariant(
         {PARTITION_IDS[kind], OFFSET_IDS[kind]} <= file.upper_bounds.keys(),
-        "a file says whose records it holds: that is how it is found when they are replaced",
+        "a data file needs bounds for its partition and offsets: they identify it when its records are replaced",
     )
     return file
 
 
-def _read(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
-    """What the footer says about the columns of the schema, but for lists and structs."""
+def _read_footer(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
+    """The footer's statistics of the schema's columns, without lists and structs."""
     from pyiceberg.types import PrimitiveType
 
-    shown = {
+    wanted = {
         column.name: (column.field_id, column.field_type)
         for column in schema.fields
         if isinstance(column.field_type, PrimitiveType)
@@ -161,25 +161,25 @@ def _read(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
     footer = _Footer()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        footer.splits.append(_start(group.column(0)))
+        footer.split_offsets.append(_chunk_start(group.column(0)))
         for at in range(group.num_columns):
             chunk = group.column(at)
-            if chunk.path_in_schema in shown:
-                field_id, kind = shown[chunk.path_in_schema]
-                footer.columns.setdefault(field_id, _Facts(kind)).add(chunk)
-    footer.splits.sort()
+            if chunk.path_in_schema in wanted:
+                field_id, kind = wanted[chunk.path_in_schema]
+                footer.columns.setdefault(field_id, _ColumnStatistics(kind)).add(chunk)
+    footer.split_offsets.sort()
     return footer
 
 
-def _start(chunk: Any) -> int:
+def _chunk_start(chunk: Any) -> int:
     starts = [chunk.data_page_offset]
     if chunk.has_dictionary_page:
         starts.append(chunk.dictionary_page_offset)
     return int(min(starts))
 
 
-def place(file: DataFile, kind: TableKind) -> tuple[int, int, int]:
-    """The partition whose records a file holds, its first offset and its last."""
+def offset_bounds(file: DataFile, kind: TableKind) -> tuple[int, int, int]:
+    """The partition of the file's records, their first offset and their last."""
     from pyiceberg.conversions import from_bytes
     from pyiceberg.types import IntegerType, LongType
 

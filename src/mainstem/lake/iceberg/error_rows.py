@@ -1,11 +1,11 @@
-"""Rows of a topic's table of errors: values that did not fit the declared columns, and why."""
+"""Rows of a topic's error table: values that do not fit the declared columns, with the reason."""
 
 from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING
 
-from mainstem.lake.columns import ERROR_COLUMN, faulty
+from mainstem.lake.columns import ERROR_COLUMN, invalid_rows
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.parts import DataFile
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_READ = ["_partition", "_offset", "_timestamp", "_value", ERROR_COLUMN]
+_COLUMNS = ["_partition", "_offset", "_timestamp", "_value", ERROR_COLUMN]
 
 
-def any_errors(footer: pq.FileMetaData) -> bool:
-    """Whether a file of records has rows with an error, as far as its footer tells."""
+def may_have_errors(footer: pq.FileMetaData) -> bool:
+    """Whether a data file may have rows with an error, by its footer's statistics."""
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         for at in range(group.num_columns):
@@ -30,9 +30,9 @@ def any_errors(footer: pq.FileMetaData) -> bool:
 
 
 def write_errors(file: DataFile, topic: str, location: str, files: StoreIO) -> tuple[bytes, int]:
-    """Store the erroneous rows of a file of records at a location. Returns the new file, and how many they are.
+    """Write the invalid rows of a data file to a new file at a location. Returns that file's bytes and row count.
 
-    To write them again gives the same rows at the same place."""
+    A repetition writes the same rows to the same location."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -44,8 +44,8 @@ def write_errors(file: DataFile, topic: str, location: str, files: StoreIO) -> t
         pq.ParquetFile(source) as parquet,
         pq.ParquetWriter(sink, schema, compression="zstd", store_schema=False) as writer,
     ):
-        for batch in parquet.iter_batches(columns=_READ):
-            rows = faulty(batch)
+        for batch in parquet.iter_batches(columns=_COLUMNS):
+            rows = invalid_rows(batch)
             if not rows.num_rows:
                 continue
             count += rows.num_rows
@@ -61,7 +61,7 @@ def write_errors(file: DataFile, topic: str, location: str, files: StoreIO) -> t
 
 
 def _schema() -> pa.Schema:
-    """The columns of the table, with its numbers for them."""
+    """The columns of the error table, with their field ids."""
     import pyarrow as pa
 
     columns = [

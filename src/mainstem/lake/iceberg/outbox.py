@@ -1,8 +1,8 @@
-"""Publication: what serves a topic becomes what its table shows, part by part, each exactly once.
+"""Publication: commit a topic's parts to its Iceberg table, each exactly once.
 
-The broker says what is left to do. For each step the publisher writes manifests, then asks for one commit that names
-the metadata it was made for and the parts it adds, replaces or takes away; the ledger refuses what is not next. A
-publisher that is killed leaves files that nobody names, and the next one asks the broker again.
+The broker lists the pending changes. For each step the publisher writes manifests, then sends one commit that names the
+metadata it is based on and the parts it adds, replaces or removes; the ledger rejects a commit that is not based on the
+current state. A killed publisher leaves unreferenced files, and the next one asks the broker again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, U
 from mainstem.lake.backoff import Backoff
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
-from mainstem.lake.iceberg.error_rows import any_errors, write_errors
-from mainstem.lake.iceberg.expiry import expired, removal, sweep
+from mainstem.lake.iceberg.error_rows import may_have_errors, write_errors
+from mainstem.lake.iceberg.expiry import expired_snapshots, remove_snapshots, sweep
 from mainstem.lake.iceberg.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.parts import DataFile
@@ -36,64 +36,62 @@ _log = logging.getLogger("mainstem.tables")
 
 
 class TableBroker(Protocol):
-    """What publication asks of a broker; see LakeBroker."""
+    """The broker calls that publication needs; see LakeBroker."""
 
     def tables(self) -> TableWorkPage: ...
 
     def commit_table(self, commit: TableCommitRequest) -> str:
-        """Returns where the table's metadata is now. Raises TableChanged."""
+        """Returns the new location of the table's metadata. Raises TableChanged."""
         ...
 
 
 @dataclass
 class PublishReport:
-    """What one run did."""
+    """What one run of a publisher did."""
 
     commits: int = 0
-    parts: int = 0  # published, or taken from the table
-    refused: int = 0  # commits that came second: what was left of them is seen to next time
-    swept: int = 0  # files deleted that nothing named
-    problems: dict[str, str] = field(default_factory=dict)  # topic → why its table is not what it should be
+    parts: int = 0  # added to or removed from a table
+    refused: int = 0  # commits that lost a race; the next run continues
+    swept: int = 0  # unreferenced files deleted
+    problems: dict[str, str] = field(default_factory=dict)  # topic → why its table is not up to date
     failed: set[str] = field(default_factory=set)  # topics that failed in this run
-    waiting: set[str] = field(default_factory=set)  # topics that failed before and were not tried again yet
-    deliveries: list[TableWork] = field(default_factory=list)  # tables that go elsewhere as well
+    waiting: set[str] = field(default_factory=set)  # topics in backoff, not tried in this run
+    deliveries: list[TableWork] = field(default_factory=list)  # tables with a Delta copy
 
 
 Step = Callable[[str], None]
 
 
 class TablesRound(NamedTuple):
-    """What one round of publishing came to."""
+    """The result of one publishing round."""
 
     commits: int
-    problems: dict[str, str]  # topic → why its table is not what it should be
-    waiting: frozenset[str] = frozenset()  # of these, topics that failed before and were not tried again yet
+    problems: dict[str, str]  # topic → why its table is not up to date
+    waiting: frozenset[str] = frozenset()  # those in backoff, not tried in this round
 
 
 def publish_tables(broker: LakeBroker, backoff: Backoff | None = None) -> TablesRound:
-    """Publish all there is, and deliver what goes elsewhere as well, once."""
+    """Publish all pending changes to the Iceberg tables and the Delta tables, once."""
     backoff = backoff or Backoff()
     report = Publisher(broker, backoff=backoff).run()
     if not report.deliveries:
         return TablesRound(report.commits, report.problems, frozenset(report.waiting))
     try:
-        from mainstem.lake import delta  # another 60 MB, for those who want it
+        from mainstem.lake import delta  # 60 MB: imported only where a topic has a Delta table
 
         delivered = delta.deliver(broker, report.deliveries, backoff)
     except Unreachable:
         raise
-    except Exception as error:  # noqa: BLE001 - the report still names what was published
-        behind = {
-            work.topic: f"no Delta table is delivered: {described(error)}" for work in report.deliveries
-        }
+    except Exception as error:  # noqa: BLE001 - the report must still list what was published
+        behind = {work.topic: f"Delta delivery failed: {described(error)}" for work in report.deliveries}
         return TablesRound(report.commits, behind | report.problems, frozenset(report.waiting))
     waiting = frozenset(report.waiting | delivered.waiting)
     return TablesRound(report.commits + delivered.commits, report.problems | delivered.problems, waiting)
 
 
 class Publisher:
-    """`step` is called with the name of each step once it is done: tests end the run there. `backoff` knows the
-    tables that failed in earlier runs."""
+    """Publishes pending changes. `step` is called with the name of each completed step, so that tests can stop there.
+    `backoff` holds the tables that failed in earlier runs."""
 
     def __init__(
         self,
@@ -113,7 +111,7 @@ class Publisher:
         self._backoff = backoff or Backoff()
 
     def run(self) -> PublishReport:
-        """Until every table shows what serves its topic, or has failed. Raises what the broker does."""
+        """Run until every table is up to date or has failed. Raises the broker's errors."""
         report = PublishReport()
         while True:
             works = self._broker.tables()
@@ -124,36 +122,36 @@ class Publisher:
                 return report
 
     def _due(self, work: TableWork, report: PublishReport) -> bool:
-        """Whether there is something to do for a table, and it did not fail a moment ago."""
+        """Whether a table has pending changes and is not in backoff."""
         if not (work.changes or work.expire):
             self._backoff.succeeded(work.table_id)  # another publisher may have published it
             return False
-        known = self._backoff.waiting(work.table_id)
-        if known is None:
+        last_error = self._backoff.waiting(work.table_id)
+        if last_error is None:
             return True
-        report.problems[work.topic] = known
+        report.problems[work.topic] = last_error
         if work.topic not in report.failed:
             report.waiting.add(work.topic)
         return False
 
     def _publish(self, work: TableWork, report: PublishReport) -> bool:
-        """One table. True: there is more to do. No exception stops the other tables: users choose the values, so no
-        list of exceptions is complete."""
+        """Publish one table. True if it has more changes. No exception stops the other tables: users choose the
+        values, so no list of exceptions is complete."""
         try:
-            self._publish_alone(work, report)
+            self._publish_table(work, report)
         except (TableChanged, NotFound) as refusal:
-            # Someone else publishes too, or a part was replaced meanwhile, or all of it is gone.
+            # Another publisher committed first, a part was replaced, or the table was dropped.
             if not self._overtaken(work, refusal):
                 self._failed(work, refusal, report)
                 return False
             report.refused += 1
-            _log.info("a commit came second", extra={"table": work.name, "reason": str(refusal)})
+            _log.info("table commit conflict", extra={"table": work.name, "reason": str(refusal)})
             return False
         except Unreachable:
             raise
-        except Exception as error:  # noqa: BLE001 - it is this table's problem
+        except Exception as error:  # noqa: BLE001 - reported as this table's problem
             if not isinstance(error, MainstemError | OSError):
-                _log.warning("a table cannot be published", extra={"table": work.name}, exc_info=True)
+                _log.warning("table publication failed", extra={"table": work.name}, exc_info=True)
             self._failed(work, error, report)
             return False
         self._backoff.succeeded(work.table_id)
@@ -165,7 +163,7 @@ class Publisher:
         report.waiting.discard(work.topic)
         self._backoff.failed(work.table_id, report.problems[work.topic])
 
-    def _publish_alone(self, work: TableWork, report: PublishReport) -> None:
+    def _publish_table(self, work: TableWork, report: PublishReport) -> None:
         files = StoreIO.open(work.store_url, work.store)
         try:
             table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
@@ -176,26 +174,26 @@ class Publisher:
             files.close()
 
     def _overtaken(self, work: TableWork, refusal: Exception) -> bool:
-        """Whether the broker asks for something else by now. If not, the same refusal would come again."""
+        """Whether the broker's pending changes differ by now. If not, a retry would fail the same way."""
         now = next((each for each in self._broker.tables().tables if each.table_id == work.table_id), None)
         if now is None:
             return True
-        if isinstance(refusal, _FileGone):
+        if isinstance(refusal, _FileMissing):
             parts = (part for change in now.changes for part in change.new)
             return refusal.key not in {file.key for part in parts for file in part.files}
         return (now.location, now.changes) != (work.location, work.changes)
 
 
-class _FileGone(NotFound):
+class _FileMissing(NotFound):
     """A file of a part is not in the store."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"its file {key} is not in the store")
+        super().__init__(f"data file {key} is not in the store")
         self.key = key
 
 
 class _TableRun:
-    """The changes of one table, made one after the other."""
+    """Commits the pending changes of one table."""
 
     def __init__(
         self,
@@ -236,7 +234,7 @@ class _TableRun:
         self._expire()
 
     def _keeps_rows(self, change: PendingChange) -> bool:
-        """Whether the new parts hold nothing that the table did not show before."""
+        """Whether the new parts only hold rows that the table already had."""
         return change.new[-1].end == change.old[-1][1]
 
     def _commit(self, operation: Operation, changes: Sequence[PendingChange]) -> None:
@@ -256,25 +254,27 @@ class _TableRun:
         metadata = self._loaded()
         requirements: list[dict[str, Any]] = []
         updates: list[dict[str, Any]] = []
-        # Of a table of errors most parts have no rows: then nothing changes but how far it is.
+        # Most parts add no rows to an error table: then only its offsets change.
         if added or (emptied and metadata.current_snapshot() is not None) or self._work.kind == "records":
             now = self._now_ms()
             snapshots = Snapshots(metadata, self._work.kind, self._files, now)
             draft = SnapshotDraft(operation, added, emptied, dict(self._offsets))
             requirements, updates = snapshots.draft(draft)
             self._step("manifests")
-            updates += removal(expired(metadata, now, coming=1))
+            updates += remove_snapshots(expired_snapshots(metadata, now, coming=1))
         self._send(requirements, updates, changes)
         self._report.parts += sum(len(change.new) or len(change.old) for change in changes)
 
     def _expire(self) -> None:
-        """Let go of old snapshots where nothing is published that would do it by the way."""
+        """Remove old snapshots if no other commit of this run did."""
         if self.commits or not self._work.expire:
             return
         metadata = self._loaded()
-        old = expired(metadata, self._now_ms())
+        old = expired_snapshots(metadata, self._now_ms())
         if old:
-            self._send([{"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}], removal(old), ())
+            self._send(
+                [{"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}], remove_snapshots(old), ()
+            )
 
     def _send(
         self,
@@ -282,7 +282,7 @@ class _TableRun:
         updates: list[dict[str, Any]],
         changes: Sequence[PendingChange],
     ) -> None:
-        named = tuple(
+        part_changes = tuple(
             PartChange(
                 change.stream,
                 change.old,
@@ -292,7 +292,9 @@ class _TableRun:
         )
         before = self._location
         self._location = self._broker.commit_table(
-            TableCommitRequest(self._work.namespace, self._work.name, before, named, requirements, updates)
+            TableCommitRequest(
+                self._work.namespace, self._work.name, before, part_changes, requirements, updates
+            )
         )
         if self._location != before:
             self._metadata = None
@@ -305,38 +307,38 @@ class _TableRun:
             before_ms = self._now_ms() - grace_ms
             return sweep(self._loaded(), self._location, self._work.kind, self._files, before_ms)
         except NotFound:
-            return 0  # the table moved on meanwhile, or was dropped
+            return 0  # the table changed meanwhile, or was dropped
 
     def _loaded(self) -> TableMetadata:
         if self._metadata is None:
             try:
                 self._metadata = TableMetadataUtil.parse_raw(self._files.get(self._location).decode())
             except NotFound:
-                raise TableChanged(f"table {self._work.name!r} moved on meanwhile") from None
+                raise TableChanged(f"table {self._work.name!r} changed meanwhile") from None
         return self._metadata
 
     # Files
 
     def _new_files(self, change: PendingChange) -> list[IcebergFile]:
-        """The files of the new parts, as the table names them."""
+        """The data files of the new parts, as manifest entries."""
         schema = self._loaded().schema()
         found = []
         for part in change.new:
             for file in part.files:
                 footer = self._footer(file.key, file.bytes)
                 if footer.num_rows != file.records:
-                    raise LogDamaged(f"{file.key} holds {footer.num_rows} records, not {file.records}")
+                    raise LogDamaged(f"{file.key} holds {footer.num_rows} records instead of {file.records}")
                 if self._work.kind == "records":
                     location = self._files.location(file.key)
                     found.append(data_file(footer, "records", schema, location, file.bytes, file.day))
                 else:
-                    # Of the file's own name, so that writing it again after a crash makes no second one.
+                    # Named after the data file, so that a repetition after a crash overwrites it.
                     name = f"{change.partition}-{file.key.rsplit('/', 1)[-1]}"
                     found += self._error_file(file, footer, f"{self._loaded().location}/data/{name}")
         return found
 
     def _error_file(self, file: DataFile, footer: pq.FileMetaData, location: str) -> list[IcebergFile]:
-        if not any_errors(footer):
+        if not may_have_errors(footer):
             return []
         data, count = write_errors(file, self._work.topic, location, self._files)
         if not count:
@@ -349,6 +351,6 @@ class _TableRun:
             try:
                 return pq.read_metadata(source)
             except NotFound:
-                raise _FileGone(key) from None
+                raise _FileMissing(key) from None
             except pa.ArrowInvalid as error:
-                raise LogDamaged(f"{key} is no Parquet file: {error}") from error
+                raise LogDamaged(f"{key} is not a Parquet file: {error}") from error

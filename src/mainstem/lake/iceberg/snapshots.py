@@ -1,7 +1,7 @@
-"""Snapshots of a topic's table: manifests written anew, merged and carried over, and the updates that commit them.
+"""Snapshots of a topic's table: write, merge and carry over manifests, and build the updates that commit them.
 
-PyIceberg's producers cannot say REPLACE, and try again by themselves what lost a race. This one writes files that
-nobody names yet, and leaves it to the caller's one commit whether anybody ever will.
+PyIceberg's producers do not support the REPLACE operation, and they retry a commit that lost a race. This module only
+writes files; the caller's single commit decides whether a snapshot references them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from mainstem import limits
-from mainstem.lake.iceberg.data_files import place
+from mainstem.lake.iceberg.data_files import offset_bounds
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.table_commands import TableKind
 
@@ -45,16 +45,16 @@ class OffsetRange:
 
 @dataclass
 class SnapshotDraft:
-    """What a snapshot changes about the one before."""
+    """The difference between a new snapshot and its parent."""
 
     operation: Operation
     added: list[DataFile] = field(default_factory=list)
-    emptied: list[OffsetRange] = field(default_factory=list)  # whatever files the table has there go
-    offsets: dict[int, int] = field(default_factory=dict)  # partition → next offset, afterwards
+    emptied: list[OffsetRange] = field(default_factory=list)  # remove the table's files in these ranges
+    offsets: dict[int, int] = field(default_factory=dict)  # partition → next offset after this snapshot
 
 
 class Snapshots:
-    """Writes snapshots of one table, as it stands at one metadata."""
+    """Writes snapshots of one table, based on one version of its metadata."""
 
     def __init__(self, metadata: TableMetadata, kind: TableKind, files: StoreIO, now_ms: int) -> None:
         self._metadata = metadata
@@ -67,11 +67,11 @@ class Snapshots:
         self._parent = metadata.current_snapshot()
 
     def draft(self, draft: SnapshotDraft) -> tuple[list[dict[str, Any]], Updates]:
-        """Write manifests and their list. Returns what must hold, and the updates that make it the current one."""
+        """Write the manifests and the manifest list. Returns the commit's requirements and updates."""
         carried, removed = self._carry_manifests(draft.emptied)
-        manifests = ([self._added(draft.added)] if draft.added else []) + carried
-        manifests = self._merged(manifests)
-        location = self._list(manifests)
+        manifests = ([self._write_added(draft.added)] if draft.added else []) + carried
+        manifests = self._merge_manifests(manifests)
+        location = self._write_manifest_list(manifests)
         parent = self._parent
         snapshot = {
             "snapshot-id": self.snapshot_id,
@@ -103,7 +103,7 @@ class Snapshots:
     # Manifests
 
     def _carry_manifests(self, emptied: Sequence[OffsetRange]) -> tuple[list[ManifestFile], list[DataFile]]:
-        """The parent's manifests, without files of the emptied ranges; and those files."""
+        """The parent's manifests without the files in the emptied ranges, and those files."""
         if self._parent is None:
             return [], []
         manifests = [each for each in self._parent.manifests(self._files) if _holds_files(each)]
@@ -112,23 +112,24 @@ class Snapshots:
         carried, removed = [], []
         for manifest in manifests:
             entries = manifest.fetch_manifest_entry(self._files, discard_deleted=True)
-            gone: list[ManifestEntry] = []
+            deleted: list[ManifestEntry] = []
             left: list[ManifestEntry] = []
             for entry in entries:
-                (gone if self._lies_in(entry.data_file, emptied) else left).append(entry)
-            if not gone:
+                (deleted if self._lies_in(entry.data_file, emptied) else left).append(entry)
+            if not deleted:
                 carried.append(manifest)
                 continue
-            removed += [entry.data_file for entry in gone]
-            carried.append(self._written(_changed(gone, ManifestEntryStatus.DELETED, self.snapshot_id), left))
+            removed += [entry.data_file for entry in deleted]
+            changed = _with_status(deleted, ManifestEntryStatus.DELETED, self.snapshot_id)
+            carried.append(self._write_manifest(changed, left))
         return carried, removed
 
     def _lies_in(self, file: DataFile, ranges: Sequence[OffsetRange]) -> bool:
-        partition, first, last = place(file, self._kind)
+        partition, first, last = offset_bounds(file, self._kind)
         return any(each.partition == partition and each.start <= first and last < each.end for each in ranges)
 
-    def _added(self, files: Sequence[DataFile]) -> ManifestFile:
-        return self._written(
+    def _write_added(self, files: Sequence[DataFile]) -> ManifestFile:
+        return self._write_manifest(
             ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self.snapshot_id,
@@ -139,26 +140,26 @@ class Snapshots:
             for file in files
         )
 
-    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Join manifests of like size once there are many of them: every snapshot lists them all."""
+    def _merge_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """Merge manifests of similar size once a tier is full: every snapshot lists all manifests."""
         tiers: dict[int, list[ManifestFile]] = {}
         for manifest in manifests:
             if manifest.added_snapshot_id != self.snapshot_id:
                 tiers.setdefault(_tier(manifest), []).append(manifest)
-        joined: list[ManifestFile] = []
-        gone: set[str] = set()
-        for crowd in tiers.values():
-            if len(crowd) >= limits.TABLE_MANIFESTS_PER_TIER:
+        merged: list[ManifestFile] = []
+        replaced: set[str] = set()
+        for tier in tiers.values():
+            if len(tier) >= limits.TABLE_MANIFESTS_PER_TIER:
                 entries = [
                     entry
-                    for manifest in crowd
+                    for manifest in tier
                     for entry in manifest.fetch_manifest_entry(self._files, discard_deleted=True)
                 ]
-                joined.append(self._written([], entries))
-                gone |= {manifest.manifest_path for manifest in crowd}
-        return [manifest for manifest in manifests if manifest.manifest_path not in gone] + joined
+                merged.append(self._write_manifest([], entries))
+                replaced |= {manifest.manifest_path for manifest in tier}
+        return [manifest for manifest in manifests if manifest.manifest_path not in replaced] + merged
 
-    def _written(
+    def _write_manifest(
         self,
         entries: Iterator[ManifestEntry] | Sequence[ManifestEntry],
         existing: Sequence[ManifestEntry] = (),
@@ -179,7 +180,7 @@ class Snapshots:
                 writer.existing(entry)
         return writer.to_manifest_file()
 
-    def _list(self, manifests: list[ManifestFile]) -> str:
+    def _write_manifest_list(self, manifests: list[ManifestFile]) -> str:
         location = self._metadata_path(f"snap-{self.snapshot_id}-0-{self._commit}.avro")
         parent = self._parent.snapshot_id if self._parent else None
         writer = write_manifest_list(
@@ -203,7 +204,7 @@ def _holds_files(manifest: ManifestFile) -> bool:
 
 
 def _tier(manifest: ManifestFile) -> int:
-    """Manifests of one tier hold about as many files."""
+    """Manifests of one tier hold a similar number of files."""
     files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
     tier = 0
     while files > limits.TABLE_MANIFESTS_PER_TIER:
@@ -212,7 +213,7 @@ def _tier(manifest: ManifestFile) -> int:
     return tier
 
 
-def _changed(
+def _with_status(
     entries: Sequence[ManifestEntry], status: ManifestEntryStatus, snapshot_id: int
 ) -> Iterator[ManifestEntry]:
     for entry in entries:
@@ -226,7 +227,7 @@ def _changed(
 
 
 def _summary(draft: SnapshotDraft, removed: Sequence[DataFile], parent: Snapshot | None) -> dict[str, str]:
-    """As Iceberg counts, and how far the table is."""
+    """Iceberg's snapshot summary, plus the offsets up to which the table has all records."""
     before = dict(parent.summary.additional_properties) if parent and parent.summary else {}
     counts: dict[str, int] = {}
     for added_name, removed_name, total_name, of in (
@@ -234,10 +235,10 @@ def _summary(draft: SnapshotDraft, removed: Sequence[DataFile], parent: Snapshot
         ("added-records", "deleted-records", "total-records", lambda file: file.record_count),
         ("added-files-size", "removed-files-size", "total-files-size", lambda file: file.file_size_in_bytes),
     ):
-        added, gone = sum(map(of, draft.added)), sum(map(of, removed))
-        total = int(before.get(total_name, "0")) + added - gone
-        counts |= {added_name: added, removed_name: gone, total_name: total}
-    named = {name: str(count) for name, count in counts.items() if count or name.startswith("total-")}
+        added, deleted = sum(map(of, draft.added)), sum(map(of, removed))
+        total = int(before.get(total_name, "0")) + added - deleted
+        counts |= {added_name: added, removed_name: deleted, total_name: total}
+    nonzero = {name: str(count) for name, count in counts.items() if count or name.startswith("total-")}
     zeroes = dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), "0")
     offsets = msgspec.json.encode({str(at): end for at, end in sorted(draft.offsets.items())}).decode()
-    return {"operation": draft.operation, **named, **zeroes, "mainstem.offsets": offsets}
+    return {"operation": draft.operation, **nonzero, **zeroes, "mainstem.offsets": offsets}

@@ -1,6 +1,6 @@
-"""PyIceberg's files in our object store: whole and durable once they are closed, or not there.
+"""PyIceberg's FileIO on our object store: a file appears complete and durable when it is closed.
 
-PyIceberg's own access to local files does not sync them; a table must not outlive its manifests.
+PyIceberg's own local FileIO does not fsync; a table must not reference manifests that a crash can lose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mainstem.ports.objectstore.range_file import RangeFile
 
 
 class StoreIO(FileIO):
-    """`locations` is what the locations of objects start with, where the store has just the rest as their key."""
+    """`locations` is the prefix of objects' locations in front of their keys in the store."""
 
     def __init__(self, store: ObjectStore, locations: str, thread: LoopThread | None = None) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class StoreIO(FileIO):
         self._thread.call(self._store.put(self.key(location), data))
 
     def ranged(self, key: str, size: int) -> io.BufferedReader:
-        """An object read piece by piece."""
+        """An object as a seekable file that reads byte ranges."""
         return io.BufferedReader(
             RangeFile(lambda start, length: self._range(key, start, length), size), 64 << 10
         )
@@ -67,8 +67,8 @@ class StoreIO(FileIO):
     def _range(self, key: str, start: int, length: int) -> bytes:
         return self._thread.call(self._store.get_ranges(key, [(start, length)]))[0]
 
-    def listed(self, location: str) -> list[StoredObject]:
-        """Objects whose location starts with this."""
+    def list_objects(self, location: str) -> list[StoredObject]:
+        """Objects whose location starts with this prefix."""
         return self._thread.call(self._list(self.key(location)))
 
     async def _list(self, prefix: str) -> list[StoredObject]:
@@ -118,7 +118,7 @@ class _StoreOutputFile(OutputFile):
 
 
 class _Upload(io.BytesIO):
-    """Bytes that are stored when it is closed; if what wrote them failed, they are not."""
+    """Buffers bytes and stores them on close. An exception in its `with` block discards them."""
 
     def __init__(self, finish: Callable[[bytes], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pipelines: topics and tables in, topics and tables out, declared in one file and run by Spark.
+"""Pipelines: read topics and tables, write topics and tables; declared in one file and run by Spark.
 
 from mainstem.spark.pipelines import Pipeline
 

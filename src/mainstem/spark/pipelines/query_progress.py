@@ -1,4 +1,4 @@
-"""Queries at work: what they did, line by line, until they end, fail, or are told to stop."""
+"""Watch running queries and write a line for each batch, until they end, fail or are stopped."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from mainstem.errors import MainstemError
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOOK_EVERY_S = 0.3
+_POLL_EVERY_S = 0.3
 
 
-class SeesBatches(Protocol):
+class BatchObserver(Protocol):
     def batch(self, query: StreamingQuery, progress: Any) -> None:
-        """A query has done another batch, with rows in it."""
+        """Called when a query completed a batch that has rows."""
         ...
 
 
 class QueryLines:
-    """One line a batch: JSON for programs, words on a terminal."""
+    """Writes one line a batch: JSON for programs, text on a terminal."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = sys.stdout if out is None else out
 
     def event(self, name: str, **fields: object) -> None:
         if self._out.isatty():
-            told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in fields.items())
-            self._out.write(f"{name}: {told}\n" if told else f"{name}\n")
+            text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in fields.items())
+            self._out.write(f"{name}: {text}\n" if text else f"{name}\n")
         else:
             self._out.write(json.dumps({"event": name, **fields}, default=str) + "\n")
         self._out.flush()
@@ -46,38 +46,38 @@ class QueryLines:
 
 
 def duration_ms(progress: Any) -> int:
-    """What a batch took, from its planning to its commit."""
+    """Duration of a batch from planning to commit."""
     return int(progress["durationMs"].get("triggerExecution", 0))
 
 
 class _Batches:
-    """The batches of each query that nobody was told of yet; empty ones are not worth a word."""
+    """Passes each query's new batches to the observers; empty batches are skipped."""
 
-    def __init__(self, seers: Sequence[SeesBatches]) -> None:
-        self._seers = seers
-        self._told: dict[str, int] = {}  # the last batch, by query
+    def __init__(self, observers: Sequence[BatchObserver]) -> None:
+        self._observers = observers
+        self._last: dict[str, int] = {}  # last batch passed on, by query
 
-    def tell(self, query: StreamingQuery) -> None:
+    def notify(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
             batch = int(progress["batchId"])
-            if batch <= self._told.get(str(query.id), -1) or not int(progress["numInputRows"]):
+            if batch <= self._last.get(str(query.id), -1) or not int(progress["numInputRows"]):
                 continue
-            self._told[str(query.id)] = batch
-            for seer in self._seers:
-                seer.batch(query, progress)
+            self._last[str(query.id)] = batch
+            for observer in self._observers:
+                observer.batch(query, progress)
 
 
-def watch(queries: Sequence[StreamingQuery], stop: threading.Event, *seers: SeesBatches) -> None:
-    """Until all have ended, or `stop` is set: then they are stopped. Raises MainstemError if one fails."""
-    batches = _Batches(seers)
+def watch(queries: Sequence[StreamingQuery], stop: threading.Event, *observers: BatchObserver) -> None:
+    """Wait until all queries end, or stop them when `stop` is set. Raises MainstemError if one fails."""
+    batches = _Batches(observers)
     try:
         while not stop.is_set() and any(query.isActive for query in queries):
             for query in queries:
-                batches.tell(query)
+                batches.notify(query)
                 _check(query)
-            stop.wait(_LOOK_EVERY_S)
+            stop.wait(_POLL_EVERY_S)
         for query in queries:
-            batches.tell(query)
+            batches.notify(query)
             _check(query)
     finally:
         for query in queries:
@@ -92,7 +92,7 @@ def _check(query: StreamingQuery) -> None:
 
 
 def _reason(text: str) -> str:
-    """The line that says why: Spark puts a page of its own around it."""
+    """The line with the reason, without the page of text that Spark puts around it."""
     ours = [line for line in text.splitlines() if line.startswith("mainstem.errors.")]
     return ours[-1].partition(": ")[2] if ours else text.strip().splitlines()[0]
 

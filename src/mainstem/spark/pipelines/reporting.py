@@ -1,4 +1,4 @@
-"""A pipeline tells its broker how it is doing, so that people see it where they look at everything else."""
+"""Report a pipeline's status to its broker, which shows it in the console and the API."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _EVERY_S = 5.0
-_ANSWER_S = 5.0  # a broker that is away is told next time: the pipeline does not wait for it
+_TIMEOUT_S = 5.0  # the pipeline does not wait for an unreachable broker; the next report carries everything
 
-ROWS_OUT = "rows"  # the name of the count among what a query observes
+ROWS_OUT = "rows"  # name of the observed metric that counts the output's rows
 
 
 @dataclass(slots=True)
 class _OutputProgress:
-    """What one output did since its start."""
+    """Progress of one output since its start."""
 
     target: str
     batch: int = -1
@@ -41,16 +41,18 @@ class _OutputProgress:
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def report(self, name: str) -> OutputReport:
-        told = [Position(topic, number, offset) for (topic, number), offset in sorted(self.positions.items())]
-        if len(told) > limits.PIPELINE_POSITIONS_MAX:
-            told = []  # half of them would say that it is less behind than it is
+        positions = [
+            Position(topic, number, offset) for (topic, number), offset in sorted(self.positions.items())
+        ]
+        if len(positions) > limits.PIPELINE_POSITIONS_MAX:
+            positions = []  # a part of them would show too small a lag
         return OutputReport(
-            name, self.target, self.batch, self.batch_ms, self.rows_in, self.rows_out, tuple(told)
+            name, self.target, self.batch, self.batch_ms, self.rows_in, self.rows_out, tuple(positions)
         )
 
 
 class PipelineReporter:
-    """Reports while it is a context; leaving it says how the pipeline ended. It never fails the pipeline."""
+    """Context manager that reports until it exits, and then the final state. It never fails the pipeline."""
 
     def __init__(
         self,
@@ -58,12 +60,12 @@ class PipelineReporter:
         broker: RemoteBroker,
         *,
         label: str = "",
-        told: Callable[[str], None] = lambda _: None,
+        on_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`label`: of a run with checkpoints of its own. `told` hears why a report was not taken."""
+        """`label`: of a run with its own checkpoints. `on_refusal` gets the reason when the broker refuses a report."""
         self._name = f"{pipeline.name} {label}".strip()
         self._broker = broker
-        self._told = told
+        self._on_refusal = on_refusal
         self._run = f"{socket.gethostname()}-{os.getpid()}"
         self._started_ms = time.time_ns() // 1_000_000
         self._topics = _topics(pipeline)
@@ -72,17 +74,17 @@ class PipelineReporter:
         self._state: State = "starting"
         self._ended = threading.Event()
         self._stopped = False
-        self._refused = ""  # why the last report was not taken
+        self._refused = ""  # reason for the last refusal
         self._thread = threading.Thread(target=self._keep_reporting, name="pipeline-reports", daemon=True)
 
     @classmethod
     @contextlib.contextmanager
     def connected(
-        cls, pipeline: Pipeline, url: str, api_key: str, *, label: str, told: Callable[[str], None]
+        cls, pipeline: Pipeline, url: str, api_key: str, *, label: str, on_refusal: Callable[[str], None]
     ) -> Iterator[PipelineReporter]:
         with (
-            RemoteBroker(url, api_key, timeout_s=_ANSWER_S) as broker,
-            cls(pipeline, broker, label=label, told=told) as reporter,
+            RemoteBroker(url, api_key, timeout_s=_TIMEOUT_S) as broker,
+            cls(pipeline, broker, label=label, on_refusal=on_refusal) as reporter,
         ):
             yield reporter
 
@@ -103,11 +105,11 @@ class PipelineReporter:
             self._report(str(error) or type(error).__name__)
 
     def running(self) -> None:
-        """Its queries are started."""
+        """The queries have started."""
         self._state = "running"
 
     def stopped(self) -> None:
-        """It was told to end before it had done all there is."""
+        """The pipeline was stopped before it processed everything."""
         self._stopped = True
 
     def batch(self, query: StreamingQuery, progress: Any) -> None:
@@ -145,13 +147,13 @@ class PipelineReporter:
             self._broker.report_pipeline(self.report(error))
             self._refused = ""
         except MainstemError as refusal:
-            if str(refusal) != self._refused:  # else it has been told
+            if str(refusal) != self._refused:  # report each reason once
                 self._refused = str(refusal)
-                self._told(self._refused)
+                self._on_refusal(self._refused)
 
 
 def _topics(pipeline: Pipeline) -> tuple[str, ...]:
-    """Every topic it reads or writes by name."""
+    """Every topic that the pipeline reads or writes by name."""
     read = {source.topic for source in pipeline.sources.values() if source.topic}
     written = {output.topic for output in pipeline.outputs.values() if output.topic}
     return tuple(sorted(read | written))[: limits.PIPELINE_TOPICS_MAX]
@@ -159,17 +161,17 @@ def _topics(pipeline: Pipeline) -> tuple[str, ...]:
 
 def _rows_out(progress: Any) -> int:
     observed = progress["observedMetrics"] or {}
-    return sum(int(counted[ROWS_OUT] or 0) for counted in observed.values() if ROWS_OUT in counted)
+    return sum(int(metrics[ROWS_OUT] or 0) for metrics in observed.values() if ROWS_OUT in metrics)
 
 
 def _positions(offset: str | None) -> dict[tuple[str, int], int]:
-    """From what Spark says of a source; nothing for sources of another kind."""
+    """Positions from a source's offset in Spark's progress; empty for another kind of source."""
     try:
-        told = json.loads(offset or "{}")
+        topics = json.loads(offset or "{}")
         return {
             (topic, int(partition)): int(at)
-            for topic, known in told.items()
-            for partition, at in known["offsets"].items()
+            for topic, state in topics.items()
+            for partition, at in state["offsets"].items()
         }
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}

@@ -1,4 +1,4 @@
-"""A pipeline at work: its sources as frames, each output as a query with a checkpoint of its own."""
+"""Run a pipeline: sources as data frames, and for each output a query with its own checkpoint."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-Bounds = Mapping[str, Mapping[str, str]]  # by topic: options that say from where to where
+Bounds = Mapping[str, Mapping[str, str]]  # by topic: source options for start and end
 
 _FIRST_START = "first"
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """Where a pipeline runs, and from where on."""
+    """Where a pipeline runs and where it starts to read."""
 
     url: str
-    state: Path  # checkpoints are below it
+    state: Path  # directory of the checkpoints
     api_key: str = ""
-    begin: Mapping[str, str] = field(default_factory=dict)  # options that say where streams start
-    label: str = ""  # of a start from elsewhere than where the pipeline stands: it has its own checkpoints
+    begin: Mapping[str, str] = field(default_factory=dict)  # source options for the start of streams
+    label: str = ""  # of a run that starts elsewhere than at the checkpoint: it has its own checkpoints
 
 
 class PipelineRun:
@@ -44,19 +44,19 @@ class PipelineRun:
     # Streams
 
     def start(self, *, once: bool = False) -> list[StreamingQuery]:
-        """Start every output. `once`: it ends when all that is there now is done.
+        """Start every output. With `once`, a query ends when it has processed everything that exists now.
 
-        An output of static sources only is written at once, which `once` alone allows."""
+        An output of only static sources is written immediately, and only with `once`."""
         frames = {
             name: self._frame(output.step, streaming=True) for name, output in self._pipeline.outputs.items()
         }
-        still = [name for name, frame in frames.items() if not frame.isStreaming]
-        if still and not once:
-            raise InvalidInput(f"output {still[0]!r} is made of static sources only: it can be run once")
+        static = [name for name, frame in frames.items() if not frame.isStreaming]
+        if static and not once:
+            raise InvalidInput(f"output {static[0]!r} has only static sources: it can only run once")
         started = []
         for name, frame in frames.items():
             output = self._pipeline.outputs[name]
-            if name in still:
+            if name in static:
                 self._write(frame, output, "")
             else:
                 started.append(self._start(frame, output, once))
@@ -77,12 +77,12 @@ class PipelineRun:
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     def checkpoint(self, output: Output) -> Path:
-        """Where an output's query keeps how far it is."""
+        """The directory with the progress of an output's query."""
         folder = self._settings.state / self._pipeline.name / _file_name(output.step.name)
         return folder / _file_name(self._settings.label) if self._settings.label else folder / _FIRST_START
 
     def _table_writer(self, output: Output, checkpoint: Path) -> Any:
-        # The checkpoint names the query: started anew elsewhere, its batches are counted anew as well.
+        # The checkpoint names the query: with another checkpoint, batch numbers start again as well.
         query = f"{self._pipeline.name}/{output.step.name}/{checkpoint.name}"
         sink = TableSink(open_catalog(self._settings.url, self._settings.api_key), output.table)
 
@@ -94,20 +94,20 @@ class PipelineRun:
     # Batches
 
     def replay(self, topic: str, bounds: Mapping[str, str], into: str = "") -> dict[str, int]:
-        """Run a stretch of a topic through every output that reads it, once. Returns the rows of each.
+        """Run a range of a topic once through every output that reads it. Returns the row counts.
 
-        Other sources are read as they stand. `into` is put before the name of every output, so that a replay does
-        not mix with what was there."""
-        done: dict[str, int] = {}
+        Other sources are read as of now. `into` is a prefix for the name of every output, so that a replay does not
+        mix with existing records."""
+        counts: dict[str, int] = {}
         for name, output in self._pipeline.outputs.items():
-            reads = {self._pipeline.sources[one].topic for one in self._sources_of(output.step)}
+            reads = {self._pipeline.sources[source].topic for source in self._sources_of(output.step)}
             if topic in reads:
                 frame = self._frame(output.step, streaming=False, bounds={topic: bounds})
-                done[name] = self._write(frame, output, into)
-        return done
+                counts[name] = self._write(frame, output, into)
+        return counts
 
     def _write(self, frame: DataFrame, output: Output, into: str) -> int:
-        """All rows of a frame, or none. Returns how many."""
+        """Write all rows of a frame or none. Returns their number."""
         if output.topic:
             rows = self._topic_rows(frame, output).cache()
             try:
@@ -117,10 +117,10 @@ class PipelineRun:
             finally:
                 rows.unpersist()
             return written
-        found = frame.toArrow()
+        rows_arrow = frame.toArrow()
         sink = TableSink(open_catalog(self._settings.url, self._settings.api_key), _table(into, output))
-        sink.add(found, f"once/{uuid.uuid4().hex}", 0)
-        return int(found.num_rows)
+        sink.add(rows_arrow, f"once/{uuid.uuid4().hex}", 0)
+        return int(rows_arrow.num_rows)
 
     def _sources_of(self, step: Step) -> list[str]:
         return [name for name in self._pipeline.needed(step) if name in self._pipeline.sources]
@@ -134,8 +134,8 @@ class PipelineRun:
                 frames[name] = self._source(self._pipeline.sources[name], streaming, bounds or {})
             else:
                 view = self._pipeline.views[name]
-                frames[name] = view.transform(self._spark, {one: frames[one] for one in view.inputs})
-        return step.transform(self._spark, {one: frames[one] for one in step.inputs})
+                frames[name] = view.transform(self._spark, {each: frames[each] for each in view.inputs})
+        return step.transform(self._spark, {each: frames[each] for each in step.inputs})
 
     def _source(self, source: Source, streaming: bool, bounds: Bounds) -> DataFrame:
         settings = self._settings

@@ -7,7 +7,7 @@
     CREATE TOPIC 'orders.large' KEY customer AS SELECT * FROM large;
     CREATE TABLE default.large AS SELECT * FROM large;
 
-What stands after AS is Spark's SQL over the names declared before it.
+The query after AS is Spark SQL over the names declared before it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|/\*.*?\*/
 
 
 def pipeline_of(text: str, name: str) -> Pipeline:
-    """Raises InvalidInput, naming the statement."""
+    """Parse a pipeline. Raises InvalidInput with the statement."""
     pipeline = Pipeline(name)
     for statement in statements(text):
         source, step = _SOURCE.fullmatch(statement), _STEP.fullmatch(statement)
         if source is not None:
             pipeline.source(
-                _plain(source["name"]),
+                _unquoted(source["name"]),
                 topic=source["topic"] or "",
                 table=source["table"] or "",
                 schema=(source["schema"] or "").strip(),
@@ -55,54 +55,54 @@ def pipeline_of(text: str, name: str) -> Pipeline:
             _add_step(pipeline, step)
         else:
             raise InvalidInput(
-                f"this is no statement of a pipeline: {statement[:80]!r}; there are CREATE SOURCE, CREATE VIEW, "
-                "CREATE TOPIC and CREATE TABLE"
+                f"not a pipeline statement: {statement[:80]!r}; use CREATE SOURCE, CREATE VIEW, "
+                "CREATE TOPIC or CREATE TABLE"
             )
     return pipeline
 
 
 def statements(text: str) -> Iterator[str]:
-    """The statements without comments. Semicolons and dashes within quotes are part of them."""
-    held = ""
+    """Split a text into statements without comments. Semicolons and dashes inside quotes do not count."""
+    statement = ""
     at = 0
     for token in _TOKEN.finditer(text):
-        held += text[at : token.start()]
+        statement += text[at : token.start()]
         at = token.end()
         if token[0] == ";":
-            if held.strip():
-                yield held.strip()
-            held = ""
+            if statement.strip():
+                yield statement.strip()
+            statement = ""
         elif token[0].startswith(("--", "/*")):
-            held += " "
+            statement += " "
         else:
-            held += token[0]
-    held += text[at:]
-    if held.strip():
-        yield held.strip()
+            statement += token[0]
+    statement += text[at:]
+    if statement.strip():
+        yield statement.strip()
 
 
-def _add_step(pipeline: Pipeline, found: re.Match[str]) -> None:
-    kind, name, query = found["kind"].lower(), _plain(found["name"]), found["query"].strip()
-    known = (*pipeline.sources, *pipeline.views)
-    # A table of the same name may be read by a step that writes it, so steps have names of their own.
+def _add_step(pipeline: Pipeline, match: re.Match[str]) -> None:
+    kind, name, query = match["kind"].lower(), _unquoted(match["name"]), match["query"].strip()
+    declared = (*pipeline.sources, *pipeline.views)
+    # A step may read a table that has the same name as its output, so output steps have a prefix.
     step = Step(
         name if kind == "view" else f"{kind}:{name}",
         _query(query),
-        tuple(one for one in known if _names(query, one)),
+        tuple(each for each in declared if _may_read(query, each)),
     )
-    mode = (found["mode"] or "append").lower()
+    mode = (match["mode"] or "append").lower()
     if kind == "view":
-        if found["key"]:
-            raise InvalidInput(f"view {name!r} has no KEY: only a topic has")
+        if match["key"]:
+            raise InvalidInput(f"view {name!r} cannot have a KEY: only a topic can")
         pipeline.add_view(step)
     elif kind == "topic":
-        pipeline.add_output(Output(step, topic=name, key=found["key"] or "", mode=mode))
+        pipeline.add_output(Output(step, topic=name, key=match["key"] or "", mode=mode))
     else:
         pipeline.add_output(Output(step, table=name, mode=mode))
 
 
-def _names(query: str, name: str) -> bool:
-    """Whether a query may read something of this name. To think so wrongly only reads too much."""
+def _may_read(query: str, name: str) -> bool:
+    """Whether a query may read this name. A false positive only reads too much."""
     return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", query, re.IGNORECASE) is not None
 
 
@@ -115,5 +115,5 @@ def _query(text: str) -> Callable[[SparkSession, Mapping[str, DataFrame]], DataF
     return transform
 
 
-def _plain(name: str) -> str:
+def _unquoted(name: str) -> str:
     return name.strip("'`")

@@ -1,4 +1,4 @@
-"""Iceberg tables of a broker's catalog as sources and sinks of pipelines, through Arrow."""
+"""Iceberg tables of a broker's catalog as pipeline sources and sinks, through Arrow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan, Table
     from pyspark.sql import DataFrame, SparkSession
 
-_TOPIC_PROPERTY = "mainstem.topic"  # of a table that shows a topic
-_BATCH_PROPERTY = "mainstem.batch."  # with the query's id: the last batch of it that is in the table
+_TOPIC_PROPERTY = "mainstem.topic"  # set on a topic's table
+_BATCH_PROPERTY = "mainstem.batch."  # plus the query's id: the last batch of the query in the table
 
 
 def open_catalog(url: str, api_key: str = "") -> Catalog:
@@ -27,26 +27,26 @@ def open_catalog(url: str, api_key: str = "") -> Catalog:
 
 
 def table_frame(spark: SparkSession, catalog: Catalog, name: str, snapshot: int | None = None) -> DataFrame:
-    """A table as it is now, or was at a snapshot. Raises InvalidInput if there is none."""
+    """A table as of now or at a snapshot. Raises InvalidInput if it does not exist."""
     from pyiceberg.exceptions import NoSuchTableError
 
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:
-        raise InvalidInput(f"there is no table {name!r}") from None
+        raise InvalidInput(f"table {name!r} does not exist") from None
     if snapshot is not None and table.snapshot_by_id(snapshot) is None:
-        raise InvalidInput(f"table {name!r} has no snapshot {snapshot}: it expired, or never was")
+        raise InvalidInput(f"table {name!r} has no snapshot {snapshot}: it expired or never existed")
     scan = table.scan(snapshot_id=snapshot)
-    files = _own_files(spark, table, scan)
+    files = _local_files(spark, table, scan)
     if files:
         empty = spark.createDataFrame(scan.projection().as_arrow().empty_table())
         return spark.read.schema(empty.schema).parquet(*files)
     return spark.createDataFrame(scan.to_arrow())
 
 
-def _own_files(spark: SparkSession, table: Table, scan: DataScan) -> list[str]:
-    """The files of a topic's table, if Spark can read them as they are: columns and rows that a query does not
-    need are then left where they stand. Columns of these tables keep their names, and no rows are taken back."""
+def _local_files(spark: SparkSession, table: Table, scan: DataScan) -> list[str]:
+    """The files of a topic's table, if Spark can read them directly and skip columns and rows that a query does not
+    need. Columns of these tables are never renamed, and there are no row-level deletes."""
     local = (spark.conf.get("spark.master", "") or "").startswith("local")
     if not local or _TOPIC_PROPERTY not in table.properties:
         return []
@@ -55,29 +55,29 @@ def _own_files(spark: SparkSession, table: Table, scan: DataScan) -> list[str]:
 
 
 class TableSink:
-    """Adds a query's batches to a table, each once: a batch's number is committed together with its rows."""
+    """Appends a query's batches to a table, each once: one commit has the rows and the batch number."""
 
     def __init__(self, catalog: Catalog, name: str) -> None:
         self._catalog = catalog
         self._name = name
 
     def add(self, rows: pa.Table, query: str, batch: int) -> bool:
-        """False if the batch was there already."""
+        """False if the table already has the batch."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
             table = self._catalog.load_table(self._name)
         except NoSuchTableError:
-            table = self._made(rows.schema)
-        known = f"{_BATCH_PROPERTY}{query}"
-        if batch <= int(table.properties.get(known, "-1")):
+            table = self._create(rows.schema)
+        last_batch = f"{_BATCH_PROPERTY}{query}"
+        if batch <= int(table.properties.get(last_batch, "-1")):
             return False
         with table.transaction() as transaction:
             if rows.num_rows:
                 transaction.append(rows)
-            transaction.set_properties({known: str(batch)})
+            transaction.set_properties({last_batch: str(batch)})
         return True
 
-    def _made(self, schema: pa.Schema) -> Any:
+    def _create(self, schema: pa.Schema) -> Any:
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
         return self._catalog.create_table_if_not_exists(self._name, schema)

@@ -1,4 +1,4 @@
-"""One task's rows as record batches on their way to the broker, partition by partition."""
+"""Send one task's rows to the broker as record batches, by partition."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ from mainstem.spark.sink.partitioner import Partitioner
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS_BYTES = 8 * limits.MIB  # of rows that are sorted by partition at a time
-_BATCH_BYTES = 512 * limits.KIB  # of records in one batch, unless the topic allows less
+_ROWS_BYTES = 8 * limits.MIB  # rows that are sorted by partition together
+_BATCH_BYTES = 512 * limits.KIB  # records of one batch, unless the topic allows less
 _IN_FLIGHT_MAX = 8  # batches, over all partitions
 
 Target = tuple[str, int]  # topic, partition
 
 
 class TaskBatches:
-    """Writes within one transaction. A partition has one batch on its way at a time, so that order is kept."""
+    """Writes in one transaction. Each partition has at most one batch in flight, which keeps the order."""
 
-    def __init__(self, broker: RemoteBroker, task: SinkTask, options: SinkOptions, first_turn: int) -> None:
+    def __init__(
+        self, broker: RemoteBroker, task: SinkTask, options: SinkOptions, first_partition: int
+    ) -> None:
         self._broker = broker
         self._task = task
         self._options = options
-        self._first_turn = first_turn
+        self._first_partition = first_partition
         self._topics: dict[str, tuple[Partitioner, int, int]] = {}  # partitioner, partitions, batch bytes
         self._sequences: dict[Target, int] = {}
-        self._flying: dict[Target, Future[Any]] = {}
+        self._in_flight: dict[Target, Future[Any]] = {}
         self.records = 0
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Everything is in the broker once this returns. Raises its errors, InvalidInput, TooLarge."""
-        for table in _gathered(rows):
+        """Returns when the broker has all rows. Raises its errors, InvalidInput, TooLarge."""
+        for table in _combined(rows):
             for topic, part in self._by_topic(table):
                 self._write_topic(topic, part)
-        for flying in self._flying.values():
-            flying.result()
+        for appended in self._in_flight.values():
+            appended.result()
 
     def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         import pyarrow.compute as pc
@@ -56,7 +58,7 @@ class TaskBatches:
             return
         topics = table.column("topic")
         if topics.null_count:
-            raise InvalidInput("a row's topic is null: give the option topic, or a topic in every row")
+            raise InvalidInput("the topic of a row is null: set the option topic, or a topic in every row")
         for topic in pc.unique(topics).to_pylist():
             yield topic, table.filter(pc.equal(topics, topic))
 
@@ -64,34 +66,33 @@ class TaskBatches:
         now_ms = time.time_ns() // 1_000_000
         rows = sink_rows(table, now_ms, keep_timestamps=self._options.keep_timestamps)
         partitioner, partitions, batch_bytes = self._topic(topic)
-        placed = partitioner.place(rows.records.keys, rows.partitions, len(rows))
-        if len(placed) and int(placed.max()) >= partitions:
+        assigned = partitioner.partitions(rows.records.keys, rows.partitions, len(rows))
+        if len(assigned) and int(assigned.max()) >= partitions:
             raise InvalidInput(
-                f"topic {topic!r} has {partitions} partitions: there is no {int(placed.max())}"
+                f"topic {topic!r} has {partitions} partitions: partition {int(assigned.max())} does not exist"
             )
         sizes = rows.sizes()
-        order = np.argsort(placed, kind="stable")
-        of_partitions = placed[order]
-        cuts = np.flatnonzero(np.diff(of_partitions)) + 1
-        for chosen in np.split(order, cuts):
-            for piece in _pieces(chosen, sizes, batch_bytes):
-                self._send(topic, int(placed[piece[0]]), rows, piece)
+        order = np.argsort(assigned, kind="stable")
+        cuts = np.flatnonzero(np.diff(assigned[order])) + 1
+        for partition_rows in np.split(order, cuts):
+            for batch_rows in _batch_rows(partition_rows, sizes, batch_bytes):
+                self._send(topic, int(assigned[batch_rows[0]]), rows, batch_rows)
 
     def _topic(self, topic: str) -> tuple[Partitioner, int, int]:
-        known = self._topics.get(topic)
-        if known is None:
-            places = self._places(topic)
-            if places.type == "queue":
-                raise InvalidInput(f"topic {topic!r} is a queue, which takes no part in transactions")
-            first = self._first_turn % places.partitions_total
-            known = self._topics[topic] = (
-                Partitioner(places.partitions_total, first),
-                places.partitions_total,
-                min(_BATCH_BYTES, max(places.max_batch_bytes - limits.KIB, 1)),
+        cached = self._topics.get(topic)
+        if cached is None:
+            positions = self._topic_positions(topic)
+            if positions.type == "queue":
+                raise InvalidInput(f"topic {topic!r} is a queue: queues do not support transactions")
+            first = self._first_partition % positions.partitions_total
+            cached = self._topics[topic] = (
+                Partitioner(positions.partitions_total, first),
+                positions.partitions_total,
+                min(_BATCH_BYTES, max(positions.max_batch_bytes - limits.KIB, 1)),
             )
-        return known
+        return cached
 
-    def _places(self, topic: str) -> Any:
+    def _topic_positions(self, topic: str) -> Any:
         try:
             return self._broker.places(topic)
         except TopicNotFound:
@@ -111,40 +112,40 @@ class TaskBatches:
             base_sequence=sequence,
             transactional=True,
         )
-        before = self._flying.pop(target, None)
+        before = self._in_flight.pop(target, None)
         if before is not None:
             before.result()
-        elif len(self._flying) >= _IN_FLIGHT_MAX:
-            oldest = next(iter(self._flying))
-            self._flying.pop(oldest).result()
-        self._flying[target] = self._broker.appending(topic, partition, batch)
+        elif len(self._in_flight) >= _IN_FLIGHT_MAX:
+            oldest = next(iter(self._in_flight))
+            self._in_flight.pop(oldest).result()
+        self._in_flight[target] = self._broker.appending(topic, partition, batch)
         self._sequences[target] = sequence + len(chosen)
         self.records += len(chosen)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small ones joined, so that each partition's share is worth a batch."""
+def _combined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Combine small Arrow batches, so that each partition gets a batch of a useful size."""
     import pyarrow as pa
 
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         if batch.num_rows:
-            held.append(batch)
+            pending.append(batch)
             size += batch.nbytes
         if size >= _ROWS_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(pending)
+            pending, size = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)
 
 
-def _pieces(rows: Integers, sizes: Integers, most: int) -> Iterator[Integers]:
-    """Rows in runs of at most so many bytes; a row that is larger goes alone."""
+def _batch_rows(rows: Integers, sizes: Integers, bytes_max: int) -> Iterator[Integers]:
+    """Split rows into batches of at most `bytes_max`; a larger row gets its own batch."""
     ends = np.cumsum(sizes[rows])
     first = 0
     while first < len(rows):
         before = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, before + most, side="right")), first + 1)
+        last = max(int(np.searchsorted(ends, before + bytes_max, side="right")), first + 1)
         yield rows[first:last]
         first = last

@@ -1,4 +1,4 @@
-"""Arrow rows as the columns that the record kernels encode, without a copy of the bytes."""
+"""Arrow rows as the columns that the record kernels encode, without copying the bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from mainstem.errors import InvalidInput
 from mainstem.records.columns import NO_SPANS, Integers, RecordColumns, Spans
-from mainstem.spark.sink.partitioner import NOWHERE
+from mainstem.spark.sink.partitioner import NO_PARTITION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ _NO_OCTETS = np.empty(0, np.uint8)
 
 
 def check_schema(schema: StructType, *, topic: str, keep_timestamps: bool) -> None:
-    """Raises InvalidInput unless rows of this schema can be written. Columns of other names are left alone."""
+    """Raises InvalidInput unless rows of this schema can be written. Other columns are ignored."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     wanted = {
         "value": ("binary", "string"),
@@ -33,11 +33,11 @@ def check_schema(schema: StructType, *, topic: str, keep_timestamps: bool) -> No
         wanted["timestamp"] = ("timestamp",)
     for name, allowed in wanted.items():
         if name in kinds and kinds[name] not in allowed:
-            raise InvalidInput(f"column {name} is {' or '.join(allowed)}, not {kinds[name]}")
+            raise InvalidInput(f"column {name} must be {' or '.join(allowed)}, not {kinds[name]}")
     if "value" not in kinds:
-        raise InvalidInput(f"there is no column value among {', '.join(kinds) or 'none'}")
+        raise InvalidInput(f"the rows have no column value, only {', '.join(kinds) or 'none'}")
     if not topic and "topic" not in kinds:
-        raise InvalidInput("give the option topic, or rows with a column topic")
+        raise InvalidInput("set the option topic, or write rows with a column topic")
     if keep_timestamps and "timestamp" not in kinds:
         raise InvalidInput("the option keepTimestamps needs a column timestamp")
 
@@ -47,25 +47,25 @@ class SinkRows:
     """Rows of one topic."""
 
     records: RecordColumns
-    partitions: Integers | None  # the rows' own, NOWHERE where null
-    header_starts: Integers  # of each row, in the header columns; one more at the end; none without headers
+    partitions: Integers | None  # from the rows; NO_PARTITION where null
+    header_starts: Integers  # first header of each row and the end; empty without headers
 
     def __len__(self) -> int:
         return len(self.records)
 
     def sizes(self) -> Integers:
-        """Bytes that each row takes in a batch at most."""
+        """Upper bound of each row's bytes in a batch."""
         records = self.records
         sizes = np.maximum(records.values.lengths, 0) + _RECORD_BYTES
         if len(records.keys):
             sizes = sizes + np.maximum(records.keys.lengths, 0)
         if len(self.header_starts):
-            of_headers = (
+            header_sizes = (
                 np.maximum(records.header_names.lengths, 0)
                 + np.maximum(records.header_values.lengths, 0)
                 + _HEADER_BYTES
             )
-            sums = np.concatenate(([0], np.cumsum(of_headers)))
+            sums = np.concatenate(([0], np.cumsum(header_sizes)))
             sizes = sizes + sums[self.header_starts[1:]] - sums[self.header_starts[:-1]]
         return sizes
 
@@ -80,7 +80,7 @@ class SinkRows:
         if not len(self.header_starts):
             return found
         counts = records.header_counts[rows]
-        headers = _runs(self.header_starts[rows], counts)
+        headers = _expand_ranges(self.header_starts[rows], counts)
         return RecordColumns(
             found.values,
             found.timestamps_ms,
@@ -91,12 +91,12 @@ class SinkRows:
         )
 
 
-_RECORD_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5  # lengths, attributes and deltas, each as long as it can get
+_RECORD_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5  # lengths, attributes and deltas, each at its maximum
 _HEADER_BYTES = 10
 
 
 def sink_rows(table: pa.Table, now_ms: int, *, keep_timestamps: bool) -> SinkRows:
-    """Rows of one topic, its columns in one chunk each."""
+    """Rows of one topic, each column combined into one chunk."""
     rows = table.num_rows
     names = table.column_names
     counts, starts, header_names, header_values = _headers(table)
@@ -110,10 +110,10 @@ def sink_rows(table: pa.Table, now_ms: int, *, keep_timestamps: bool) -> SinkRow
     )
     named: Integers | None = None
     if "partition" in names:
-        column = _column(table, "partition").fill_null(NOWHERE)
+        column = _column(table, "partition").fill_null(NO_PARTITION)
         named = column.to_numpy(zero_copy_only=False).astype(np.int64)
-        if rows and int(named.min()) < NOWHERE:
-            raise InvalidInput(f"partition {int(named.min())} is none: they are counted from 0")
+        if rows and int(named.min()) < NO_PARTITION:
+            raise InvalidInput(f"partition {int(named.min())} is invalid: partition numbers start at 0")
     return SinkRows(records, named, starts)
 
 
@@ -131,7 +131,7 @@ def _times(table: pa.Table, now_ms: int, keep_timestamps: bool) -> Integers:
 
 
 def _spans(column: Any) -> Spans:
-    """A column of bytes or text, large or not."""
+    """The spans of a binary or string column, large or not."""
     import pyarrow.types as types
 
     large = types.is_large_binary(column.type) or types.is_large_string(column.type)
@@ -146,17 +146,17 @@ def _spans(column: Any) -> Spans:
 
 
 def _headers(table: pa.Table) -> tuple[Integers, Integers, Spans, Spans]:
-    """Counts and starts of the rows' headers, and names and values of them all."""
+    """Header counts and starts of the rows, and the names and values of all headers."""
     if "headers" not in table.column_names:
         return _NO_INTEGERS, _NO_INTEGERS, NO_SPANS, NO_SPANS
     column = _column(table, "headers")
     counts = np.array(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), np.int64)
     if not counts.any():
         return _NO_INTEGERS, _NO_INTEGERS, NO_SPANS, NO_SPANS
-    items = column.flatten()  # leaves out what stands behind null lists
+    items = column.flatten()  # skips the items behind null lists
     names, values = (item for item in items.flatten())
     if names.null_count:
-        raise InvalidInput("a header's key is null: it is text")
+        raise InvalidInput("the key of a header is null: it must be text")
     return counts, np.concatenate(([0], np.cumsum(counts))), _spans(names), _spans(values)
 
 
@@ -164,8 +164,8 @@ def _taken(spans: Spans, rows: Integers) -> Spans:
     return Spans(spans.data, spans.starts[rows], spans.lengths[rows])
 
 
-def _runs(starts: Integers, counts: Integers) -> Integers:
-    """All numbers of runs that begin at `starts` and are `counts` long, one after another."""
+def _expand_ranges(starts: Integers, counts: Integers) -> Integers:
+    """The numbers of all ranges that begin at `starts` and have `counts` members, concatenated."""
     ends = np.cumsum(counts)
     shifts: Integers = np.repeat(starts - (ends - counts), counts)
     return np.arange(len(shifts), dtype=np.int64) + shifts

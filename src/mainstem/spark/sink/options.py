@@ -1,4 +1,4 @@
-"""What a write is asked for."""
+"""Options of a write."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _TRANSACTION_TIMEOUT_MS = 300_000
 class SinkOptions:
     url: str
     api_key: str
-    topic: str  # of all rows; none: each row's own
-    transaction_timeout_ms: int  # a task that is not heard of for so long has failed
+    topic: str  # of all rows; empty: each row has its own
+    transaction_timeout_ms: int  # a task that does not extend its transaction for this long has failed
     compression: Codec
     create_topics: bool
-    keep_timestamps: bool  # a record has the time of its row's `timestamp`, in place of now
-    query: str  # of a batch write that must not be done twice, as in foreachBatch …
+    keep_timestamps: bool  # use the rows' `timestamp` instead of the current time
+    query: str  # of a batch write that must happen once, as in foreachBatch …
     batch: int | None  # … and its number
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Raises InvalidInput, saying which option and what it takes."""
+        """Raises InvalidInput with the option and its allowed values."""
         values = OptionValues(given)
         for name in ("checkpointLocation", "queryName"):
             values.text(name)  # Spark's own
@@ -46,10 +46,10 @@ class SinkOptions:
         values.finish()
         if not 1_000 <= options.transaction_timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             raise InvalidInput(
-                f"option transactionTimeout is 1s to {limits.TRANSACTION_TIMEOUT_MS_MAX // 60_000}m"
+                f"option transactionTimeout must be 1s to {limits.TRANSACTION_TIMEOUT_MS_MAX // 60_000}m"
             )
         if bool(options.query) != (options.batch is not None):
             raise InvalidInput(
-                "the options queryId and batchId go together: they name a batch that is written once"
+                "the options queryId and batchId need each other: they identify a batch that is written once"
             )
         return options

@@ -1,4 +1,4 @@
-"""Which partition each row goes to: as it says, else by its key as Kafka's clients decide it, else by turns."""
+"""Choose each row's partition: the row's own, else by its key like Kafka's clients, else round-robin."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _U32 = 0xFFFFFFFF
 
-NOWHERE = -1
+NO_PARTITION = -1
 
 
 def hash_spans(data: Any, starts: Any, lengths: Any, hashes: Any) -> None:
-    """MurmurHash2 of each span, 31 bits, with the seed Kafka uses; NOWHERE for a null. A kernel."""
+    """MurmurHash2 of each span, 31 bits, with Kafka's seed; NO_PARTITION for a null. A kernel."""
     for row in range(len(starts)):
         length = int(lengths[row])
         if length < 0:
-            hashes[row] = NOWHERE
+            hashes[row] = NO_PARTITION
             continue
         start = int(starts[row])
         h = _SEED ^ length
@@ -42,21 +42,21 @@ def hash_spans(data: Any, starts: Any, lengths: Any, hashes: Any) -> None:
 
 
 class Partitioner:
-    """Of one topic, for one task. Rows without a key stay together for a while: larger batches."""
+    """Partitions of one topic, for one task. All rows without a key of one call share a partition: larger batches."""
 
     def __init__(self, partitions: int, first: int) -> None:
         self._partitions = partitions
-        self._turn = first
+        self._current = first
 
-    def place(self, keys: Spans, named: Integers | None, rows: int) -> npt.NDArray[np.int64]:
-        """One partition a row. `named` are the rows' own, NOWHERE where a row names none."""
-        self._turn = (self._turn + 1) % self._partitions
+    def partitions(self, keys: Spans, named: Integers | None, rows: int) -> npt.NDArray[np.int64]:
+        """The partition of each row. `named` are the rows' own, NO_PARTITION where a row has none."""
+        self._current = (self._current + 1) % self._partitions
         if len(keys):
             hashes = np.empty(rows, np.int64)
             data = keys.data.view()
             data.flags.writeable = False
             compiled(hash_spans)(data, keys.starts, keys.lengths, hashes)
-            placed = np.where(hashes == NOWHERE, self._turn, hashes % self._partitions)
+            chosen = np.where(hashes == NO_PARTITION, self._current, hashes % self._partitions)
         else:
-            placed = np.full(rows, self._turn, np.int64)
-        return placed if named is None else np.where(named == NOWHERE, placed, named)
+            chosen = np.full(rows, self._current, np.int64)
+        return chosen if named is None else np.where(named == NO_PARTITION, chosen, named)

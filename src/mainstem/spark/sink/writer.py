@@ -1,8 +1,8 @@
-"""`df.write` and `df.writeStream`: tasks write in transactions of their own, the driver commits all of them at once.
+"""`df.write` and `df.writeStream`: each task writes in its own transaction, and the driver commits all of them at once.
 
-What makes it exactly once: a batch is known by its query and number. Every attempt at a task has a transaction, and
-one command of the ledger commits those of the attempts that Spark reports as done, aborts the others, and remembers
-the number. A batch that is run again finds itself committed, and writes nothing.
+How a batch is written exactly once: its query and number identify it. Every attempt at a task has a transaction. One
+ledger command commits the transactions of the attempts that Spark reports as done, aborts the others, and stores the
+number. A batch that runs again finds its number committed and writes nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("mainstem.spark")
 
-# Where Spark tells tasks of a stream which query and batch they belong to.
+# Local properties in which Spark passes a streaming task its query and batch.
 _QUERY_PROPERTY = "sql.streaming.queryId"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 
-_ONLY_BATCH = 0  # the number of the batch that a write outside of streams consists of
-_EXTENSIONS = 4  # so many times within the time that a transaction may take, a task says it is at work
+_ONLY_BATCH = 0  # batch number of a write that is not a stream
+_EXTENSIONS = 4  # extensions of a transaction within its timeout
 
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What one attempt at a task did."""
+    """The result of one attempt at a task."""
 
     query: str
     run: str
@@ -75,7 +75,7 @@ def _write(rows: Iterator[pa.RecordBatch], batch: _SinkBatch, options: SinkOptio
         if not begun.committed:
             extending = broker.extending(batch.query, batch.run, timeout_ms / 1000 / _EXTENSIONS)
             try:
-                batches = TaskBatches(broker, begun, options, first_turn=task)
+                batches = TaskBatches(broker, begun, options, first_partition=task)
                 batches.write(rows)
                 records = batches.records
             finally:
@@ -95,7 +95,7 @@ def _write(rows: Iterator[pa.RecordBatch], batch: _SinkBatch, options: SinkOptio
 def _commit(written: list[TaskWritten], options: SinkOptions, *, lasting: bool) -> None:
     first = written[0]
     if all(one.committed for one in written):
-        _log.info("a batch was there already", extra={"query": first.query, "batch": first.batch})
+        _log.info("batch already committed", extra={"query": first.query, "batch": first.batch})
         return
     stamps = [one.stamp for one in written if not one.committed]
     with RemoteBroker(options.url, options.api_key) as broker:
@@ -107,12 +107,12 @@ def _abort(query: str, run: str, options: SinkOptions) -> None:
         with RemoteBroker(options.url, options.api_key) as broker:
             broker.abort_batch(query, run)
     except MainstemError as error:
-        # The query fails for another reason, which is the one to show. The transactions run out by themselves.
-        _log.warning("a failed batch was not aborted", extra={"query": query, "error": str(error)})
+        # The query failed for another reason, which Spark shows. The transactions time out by themselves.
+        _log.warning("batch abort failed", extra={"query": query, "error": str(error)})
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write: all of it or nothing."""
+    """One write: all rows or none."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -133,7 +133,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A stream's batches, each once. Spark makes a new writer to commit, so messages carry all that it needs."""
+    """Writes each batch of a stream once. Spark commits with a new writer, so messages carry all that it needs."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -146,9 +146,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty(_QUERY_PROPERTY) if context else None
         number = context.getLocalProperty(_BATCH_PROPERTY) if context else None
         if not query or number is None:
-            raise InvalidInput(
-                "Spark does not say which query and batch this task belongs to: use foreachBatch"
-            )
+            raise InvalidInput("Spark does not pass the query and batch of this task: use foreachBatch")
         batch = _SinkBatch(query, f"{self._run}-{number}", int(number), lasting=True)
         return _write(iterator, batch, self._options)
 
@@ -158,7 +156,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _commit(written, self._options, lasting=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        # A task that failed left no message; without any, the next run of the batch aborts what this one left.
+        # Failed tasks have no message; without any message, the next run of the batch aborts these transactions.
         written = _written(messages)
         if written:
             _abort(written[0].query, written[0].run, self._options)

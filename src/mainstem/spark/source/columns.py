@@ -1,4 +1,4 @@
-"""Rows as the columns that a query sees: those of Spark's Kafka source, or typed ones made of JSON values."""
+"""Columns of a query: those of Spark's Kafka source, or typed columns from JSON values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _DDL_HEADERS = ", headers array<struct<key:string,value:binary>>"
 
-# Columns of a typed read that are not made of the value: they carry the names they have in tables.
+# Columns of a typed read that do not come from the value: they have the names of the table's columns.
 RECORD_COLUMNS = {
     "_topic": "string",
     "_partition": "int",
@@ -28,18 +28,18 @@ RECORD_COLUMNS = {
 
 
 def ddl(options: SourceOptions) -> str:
-    """The columns of a read that asks for no others."""
+    """The columns of a read without a schema."""
     return _DDL + _DDL_HEADERS if options.headers else _DDL
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
-    """Raises InvalidInput for columns that this read cannot give."""
+    """Raises InvalidInput for columns that this read cannot provide."""
     kinds = [(field.name, field.dataType) for field in schema.fields]
     if options.value_format == "json":
         _check_typed(kinds)
     elif kinds != [(field.name, field.dataType) for field in _parsed(ddl(options)).fields]:
         raise InvalidInput(
-            "columns of your own need the option valueFormat=json: without it they are " + ddl(options)
+            "a schema needs the option valueFormat=json: without it the columns are " + ddl(options)
         )
 
 
@@ -53,17 +53,17 @@ def _check_typed(kinds: list[tuple[str, DataType]]) -> None:
         if wanted is None:
             bad = unsupported(to_arrow_type(kind, timezone="UTC"))
             if bad is not None:
-                raise InvalidInput(f"column {name}: {bad} cannot be made of JSON; read it as a string")
+                raise InvalidInput(f"column {name}: JSON cannot be read as {bad}; read it as a string")
         elif kind != _parsed(f"c {wanted}").fields[0].dataType:
-            raise InvalidInput(f"column {name} is {wanted}, not {kind.simpleString()}")
+            raise InvalidInput(f"column {name} must be {wanted}, not {kind.simpleString()}")
 
 
 def _parsed(text: str) -> StructType:
-    """A DDL string as a schema. Spark's own parser needs a JVM, which a planning worker has not."""
+    """Parse a DDL string. Spark's own parser needs a JVM, which a planning worker does not have."""
     from pyspark.sql import types as t
 
     header = t.StructType().add("key", t.StringType()).add("value", t.BinaryType())
-    known: dict[str, DataType] = {
+    types: dict[str, DataType] = {
         "string": t.StringType(),
         "int": t.IntegerType(),
         "bigint": t.LongType(),
@@ -74,19 +74,19 @@ def _parsed(text: str) -> StructType:
     schema = t.StructType()
     for column in text.split(", "):
         name, _, kind = column.partition(" ")
-        schema.add(name, known[kind])
+        schema.add(name, types[kind])
     return schema
 
 
 class SourceColumns:
-    """Makes the Arrow batches of one partition. Picklable: it travels to workers."""
+    """Builds the Arrow batches of one partition. Picklable, because Spark sends it to workers."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._schema = schema
         self._options = options
 
-    def maker(self, topic: str, partition: int) -> Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-        """What makes a query's columns of rows."""
+    def converter(self, topic: str, partition: int) -> Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+        """A function from rows to the query's columns."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -94,7 +94,7 @@ class SourceColumns:
             from mainstem.spark.source.json_columns import JsonColumns
 
             typed = JsonColumns(schema, topic, partition, self._options.malformed)
-            return typed.of_rows
+            return typed.from_rows
         return lambda rows: iter([_record_columns(rows, schema, topic, self._options.headers)])
 
 
@@ -128,7 +128,7 @@ def topic_column(topic: str, rows: int) -> pa.Array:
 
 
 def headers_column(rows: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-    """Null for a record without headers, as the Kafka source has it."""
+    """Null for a record without headers, like Spark's Kafka source."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""JSON values to typed columns, many at a time. A value that does not fit costs its neighbours nothing."""
+"""Decode JSON values to typed columns in bulk. An invalid value does not affect other values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Malformed = Literal["permissive", "failfast", "dropmalformed"]
 
-CORRUPT_COLUMN = "_corrupt_record"  # of text: where a query has it, values that do not fit stand in it
+CORRUPT_COLUMN = "_corrupt_record"  # a string column: if a query has it, it gets the invalid values
 
 _SHOWN_CHARS = 120
 
 
 class JsonColumns:
-    """`malformed`: what becomes of a value that is no such object: nulls, an error, or nothing."""
+    """`malformed`: an invalid value gives nulls, an error, or no row."""
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int, malformed: Malformed) -> None:
         import pyarrow as pa
@@ -35,16 +35,16 @@ class JsonColumns:
         ]
         self._read_as = pa.schema([_read_as(field) for field in self._fields])
 
-    def of_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The query's columns of some rows. Raises InvalidInput where malformed values are an error."""
+    def from_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The query's columns of these rows. Raises InvalidInput if malformed values are an error."""
         import pyarrow as pa
 
-        # The column is cut where a value does not fit, so that the rest still goes through in bulk.
+        # The column is split at invalid values, so that the rest is still decoded in bulk.
         for start, values, typed in self._pieces(rows.column("_value"), 0):
             piece = rows.slice(start, len(values))
             if typed is None:
                 if self._malformed == "failfast":
-                    raise self._refused(piece)
+                    raise self._malformed_error(piece)
                 if self._malformed == "dropmalformed":
                     continue
                 typed = [pa.nulls(len(values), field.type) for field in self._fields]
@@ -54,7 +54,7 @@ class JsonColumns:
             yield self._batch(piece, typed, corrupt)
 
     def _pieces(self, values: pa.Array, start: int) -> Iterator[tuple[int, pa.Array, list[pa.Array] | None]]:
-        """(first row, values, their columns): all at once if they fit, else in halves, a bad one alone."""
+        """(first row, values, their columns): one block if all are valid, else halves; None for an invalid value."""
         import pyarrow as pa
 
         try:
@@ -68,7 +68,7 @@ class JsonColumns:
             yield from self._pieces(values.slice(half), start + half)
 
     def _typed(self, values: pa.Array) -> list[pa.Array]:
-        """Raises ArrowInvalid if any of them does not fit."""
+        """Raises ArrowInvalid if one of the values is invalid."""
         import pyarrow as pa
         from pyarrow import json as arrow_json
 
@@ -107,17 +107,17 @@ class JsonColumns:
                 columns.append(rows.column(field.name))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _refused(self, rows: pa.RecordBatch) -> InvalidInput:
+    def _malformed_error(self, rows: pa.RecordBatch) -> InvalidInput:
         value = rows.column("_value")[0].as_py()
         shown = "null" if value is None else value[:_SHOWN_CHARS].decode("utf-8", "replace")
         return InvalidInput(
             f"offset {rows.column('_offset')[0].as_py()} of topic {self._topic!r}, partition "
-            f"{self._partition}, is no JSON object of the columns asked for: {shown}"
+            f"{self._partition}, is not a JSON object that fits the schema: {shown}"
         )
 
 
 def unsupported(kind: pa.DataType) -> str | None:
-    """What of a column's type cannot be made of JSON, None if all can."""
+    """The part of a column's type that JSON cannot be read as; None if there is none."""
     import pyarrow.types as types
 
     if types.is_struct(kind):
@@ -142,7 +142,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_text_first(kind: pa.DataType) -> bool:
-    """Types that JSON has as text."""
+    """Types that JSON represents as text."""
     import pyarrow.types as types
 
     return bool(types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind))
@@ -165,13 +165,13 @@ def _cast(column: Any, kind: pa.DataType) -> pa.Array:
     if types.is_timestamp(kind) and kind.tz is not None:
         try:
             return column.cast(kind)
-        except pa.ArrowInvalid:  # without a zone: they are UTC
+        except pa.ArrowInvalid:  # without a time zone: UTC
             return pc.assume_timezone(column.cast(pa.timestamp(kind.unit)), kind.tz)
     return column.cast(kind)
 
 
 def _lines(values: pa.Array) -> pa.Buffer:
-    """One value a line. Raises ArrowInvalid for what is no text, or nothing."""
+    """One value a line. Raises ArrowInvalid for a value that is null, empty or not UTF-8."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -180,7 +180,7 @@ def _lines(values: pa.Array) -> pa.Buffer:
     texts = values.cast(pa.string())
     for end in ("\n", "\r"):
         if pc.any(pc.match_substring(texts, end)).as_py():
-            texts = pc.replace_substring(texts, end, " ")  # between the parts of an object they mean the same
+            texts = pc.replace_substring(texts, end, " ")  # equivalent between the tokens of an object
     if pc.any(pc.equal(pc.utf8_length(pc.ascii_trim_whitespace(texts)), 0)).as_py():
         raise pa.ArrowInvalid("a value is empty")
     whole = pa.ListArray.from_arrays(pa.array(np.array([0, len(texts)], np.int32)), texts)

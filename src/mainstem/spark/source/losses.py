@@ -1,4 +1,4 @@
-"""Records that are gone before they were read: an error that names them, or a gap that the reader accepted."""
+"""Records that were lost before a query read them: raise an error, or log them if the query accepts losses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _log = logging.getLogger("mainstem.spark")
 
 
 def report(topic: str, partition: int, start: int, end: int | None, reason: str, *, fail: bool) -> None:
-    """Raises DataLost if `fail`, else says so in the log. Without an `end`, all from `start` on is gone."""
+    """Raises DataLost if `fail`, otherwise logs a warning. Without an `end`, everything from `start` on is lost."""
     if fail:
         raise DataLost(topic, partition, start, end, reason)
     _log.warning(
-        "records were lost before they were read",
+        "records lost before they were read",
         extra={"topic": topic, "partition": partition, "from": start, "to": end, "reason": reason},
     )

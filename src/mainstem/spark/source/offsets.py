@@ -1,7 +1,7 @@
-"""Positions in partitions, and what can be reckoned with them. No I/O in here.
+"""Positions in partitions, and arithmetic on them. No I/O.
 
-A stream's checkpoint holds them as JSON, by topic: its id, and the next offset to read of each partition.
-The id tells a topic from another one that was made later under the same name.
+The checkpoint of a stream stores positions as JSON, by topic: its id, and the next offset to read of each partition.
+The id distinguishes a topic from a later one of the same name.
 
     {"orders": {"id": "5f…", "offsets": {"0": 17, "1": 4}}}
 """
@@ -40,27 +40,27 @@ class Positions:
     def as_json(self) -> dict[str, Any]:
         by_topic: dict[str, Any] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
-            known = by_topic.setdefault(topic, {"id": self.ids[topic], "offsets": {}})
-            known["offsets"][str(partition)] = offset
+            state = by_topic.setdefault(topic, {"id": self.ids[topic], "offsets": {}})
+            state["offsets"][str(partition)] = offset
         return by_topic
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Positions:
-        """Raises InvalidInput for what is no checkpoint of this source."""
+        """Raises InvalidInput for JSON that is not a checkpoint of this source."""
         try:
-            ids = {topic: str(known["id"]) for topic, known in value.items()}
+            ids = {topic: str(state["id"]) for topic, state in value.items()}
             offsets = {
                 (topic, int(partition)): int(offset)
-                for topic, known in value.items()
-                for partition, offset in known["offsets"].items()
+                for topic, state in value.items()
+                for partition, offset in state["offsets"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise InvalidInput(f"these are no offsets of this source: {str(value)[:200]}") from None
+            raise InvalidInput(f"not an offset of this source: {str(value)[:200]}") from None
         return cls(ids, offsets)
 
 
 def ranges_between(start: Positions, end: Positions) -> list[PartitionRange]:
-    """What lies between two positions, by topic and partition; partitions that only the end has are left out."""
+    """The ranges between two positions, by topic and partition, without partitions that `start` does not have."""
     return [
         PartitionRange(topic, partition, start.offsets[topic, partition], offset)
         for (topic, partition), offset in sorted(end.offsets.items())
@@ -69,20 +69,20 @@ def ranges_between(start: Positions, end: Positions) -> list[PartitionRange]:
 
 
 def distance(start: Positions, end: Positions) -> int:
-    """How many offsets lie between."""
+    """The number of offsets between two positions."""
     return sum(map(len, ranges_between(start, end)))
 
 
-def limited(start: Positions, end: Positions, most: int) -> Positions:
-    """As far towards the end as `most` offsets go, shared among partitions by how much each has."""
+def limited(start: Positions, end: Positions, offsets_max: int) -> Positions:
+    """The position at most `offsets_max` offsets after `start`, shared among partitions by their backlog."""
     ranges = ranges_between(start, end)
     total = sum(map(len, ranges))
-    if total <= most:
+    if total <= offsets_max:
         return end
-    shares = [most * len(one) // total for one in ranges]
-    # What rounding left goes to those it cost most, so that the shares add up and a small backlog moves, too.
-    cut = sorted(range(len(ranges)), key=lambda i: -(most * len(ranges[i]) % total))
-    for i in cut[: most - sum(shares)]:
+    shares = [offsets_max * len(one) // total for one in ranges]
+    # The remainder goes to the partitions with the largest fractions: the shares add up, and small backlogs advance.
+    by_fraction = sorted(range(len(ranges)), key=lambda i: -(offsets_max * len(ranges[i]) % total))
+    for i in by_fraction[: offsets_max - sum(shares)]:
         shares[i] += 1
     reached = {
         (one.topic, one.partition): one.start + share for one, share in zip(ranges, shares, strict=True)
@@ -91,15 +91,15 @@ def limited(start: Positions, end: Positions, most: int) -> Positions:
 
 
 def split(ranges: Iterable[PartitionRange], pieces: int | None) -> list[PartitionRange]:
-    """The same offsets in at least so many ranges, if there are enough offsets; large ones give more pieces."""
-    known = [one for one in ranges if len(one)]
-    if pieces is None or len(known) >= pieces:
-        return known
-    total = sum(map(len, known))
+    """Split ranges into at least this number of pieces, if there are enough offsets; larger ranges get more pieces."""
+    nonempty = [one for one in ranges if len(one)]
+    if pieces is None or len(nonempty) >= pieces:
+        return nonempty
+    total = sum(map(len, nonempty))
     found: list[PartitionRange] = []
     left, offsets_left = min(pieces, total), total
-    for one in known:
-        # Its share of the pieces that are still due, to the nearest: the last range takes all that are left.
+    for one in nonempty:
+        # Its share of the remaining pieces, rounded: the last range gets all that are left.
         share = min(max(1, (2 * left * len(one) + offsets_left) // (2 * offsets_left)), len(one))
         found += _split_range(one, share)
         left -= share

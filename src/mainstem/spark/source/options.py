@@ -1,4 +1,4 @@
-"""What a read is asked for: topics, where to begin and end, limits. The names are those of Spark's Kafka source."""
+"""Options of a read: topics, start and end, limits. The names are those of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MAX_TRIGGER_DELAY_MS = 900_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """Where to begin or to end: the same for all partitions, or by topic and partition."""
+    """Where a read starts or ends: one bound for all partitions, or one for each."""
 
     kind: Literal["earliest", "latest", "offsets", "time", "times"]
     time_ms: int = 0
     by_partition: _ByPartition | None = None
 
     @property
-    def named(self) -> _ByPartition:
+    def positions(self) -> _ByPartition:
         return self.by_partition or {}
 
 
@@ -37,31 +37,31 @@ class SourceOptions:
     url: str
     api_key: str
     topics: tuple[str, ...]  # by name …
-    pattern: str  # … by a regular expression …
-    assigned: dict[str, tuple[int, ...]] | None  # … or partition by partition
+    pattern: str  # … or by a regular expression …
+    assigned: dict[str, tuple[int, ...]] | None  # … or by partition
     starting: OffsetBound
     ending: OffsetBound
-    no_such_time: Literal["error", "latest"]  # where to start if no record is so late
+    no_such_time: Literal["error", "latest"]  # where to start if no record is at or after the time
     fail_on_data_loss: bool
     max_offsets: int | None
     min_offsets: int | None
-    max_trigger_delay_ms: int  # `min_offsets` are waited for so long, and no longer
+    max_trigger_delay_ms: int  # maximum wait for `min_offsets`
     min_partitions: int | None
     headers: bool
     committed_only: bool
     group: str
     value_format: Literal["raw", "json"]
     malformed: Literal["permissive", "failfast", "dropmalformed"]
-    via_broker: bool  # read nothing but what the broker hands out, as where its objects cannot be reached
+    via_broker: bool  # fetch from the broker only, for workers that cannot reach its objects
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-        """Raises InvalidInput, saying which option and what it takes."""
+        """Raises InvalidInput with the option and its allowed values."""
         values = OptionValues(given)
         topics, pattern, assigned = _subscription(values)
-        starting = _place(values, "starting", "latest" if streaming else "earliest")
-        ending = _place(values, "ending", "latest")
-        _check_places(starting, ending, streaming)
+        starting = _bound(values, "starting", "latest" if streaming else "earliest")
+        ending = _bound(values, "ending", "latest")
+        _check_bounds(starting, ending, streaming)
         options = cls(
             url=values.url(),
             api_key=values.api_key(),
@@ -86,7 +86,7 @@ class SourceOptions:
         )
         values.finish()
         if options.min_offsets and options.max_offsets and options.min_offsets > options.max_offsets:
-            raise InvalidInput("option minOffsetsPerTrigger is not over maxOffsetsPerTrigger")
+            raise InvalidInput("option minOffsetsPerTrigger must not be greater than maxOffsetsPerTrigger")
         return options
 
 
@@ -102,14 +102,14 @@ def _subscription(
     if subscribe is not None:
         names = tuple(dict.fromkeys(name.strip() for name in subscribe.split(",") if name.strip()))
         if not names:
-            raise InvalidInput("option subscribe names no topic")
+            raise InvalidInput("option subscribe has no topic")
         return names, "", None
     if pattern is not None:
         try:
             re.compile(pattern)
         except re.error as error:
             raise InvalidInput(
-                f"option subscribePattern {pattern!r} is no regular expression: {error}"
+                f"option subscribePattern {pattern!r} is not a regular expression: {error}"
             ) from None
         return (), pattern, None
     return (), "", _assigned(assign or "")
@@ -117,16 +117,18 @@ def _subscription(
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     try:
-        named = msgspec.json.decode(text, type=dict[str, list[int]])
+        assigned = msgspec.json.decode(text, type=dict[str, list[int]])
     except msgspec.DecodeError as error:
-        raise InvalidInput(f'option assign is JSON such as {{"orders":[0,1]}}: {error}') from None
-    if not named or any(min(partitions, default=-1) < 0 for partitions in named.values()):
-        raise InvalidInput('option assign names a topic and partitions from 0 on, as in {"orders":[0,1]}')
-    return {topic: tuple(sorted(set(partitions))) for topic, partitions in named.items()}
+        raise InvalidInput(f'option assign must be JSON such as {{"orders":[0,1]}}: {error}') from None
+    if not assigned or any(min(partitions, default=-1) < 0 for partitions in assigned.values()):
+        raise InvalidInput(
+            'option assign needs topics with partition numbers from 0 on, as in {"orders":[0,1]}'
+        )
+    return {topic: tuple(sorted(set(partitions))) for topic, partitions in assigned.items()}
 
 
-def _place(values: OptionValues, side: Literal["starting", "ending"], default: str) -> OffsetBound:
-    """A time for all comes before times by partition, and those before offsets, as in the Kafka source."""
+def _bound(values: OptionValues, side: Literal["starting", "ending"], default: str) -> OffsetBound:
+    """One time for all takes precedence over times by partition, and those over offsets, as in the Kafka source."""
     time = values.number(f"{side}Timestamp", 0)
     times = values.text(f"{side}OffsetsByTimestamp")
     offsets = values.text(f"{side}Offsets") or default
@@ -134,43 +136,45 @@ def _place(values: OptionValues, side: Literal["starting", "ending"], default: s
         return OffsetBound("time", time)
     if times is not None:
         return OffsetBound("times", by_partition=_by_partition(f"{side}OffsetsByTimestamp", times, least=0))
-    plain = offsets.strip().lower()
-    if plain == "earliest":
+    keyword = offsets.strip().lower()
+    if keyword == "earliest":
         return OffsetBound("earliest")
-    if plain == "latest":
+    if keyword == "latest":
         return OffsetBound("latest")
     return OffsetBound("offsets", by_partition=_by_partition(f"{side}Offsets", offsets, least=EARLIEST))
 
 
 def _by_partition(name: str, text: str, least: int) -> _ByPartition:
     try:
-        named = msgspec.json.decode(text, type=dict[str, dict[int, int]])
+        positions = msgspec.json.decode(text, type=dict[str, dict[int, int]])
     except msgspec.DecodeError as error:
-        raise InvalidInput(f'option {name} is JSON such as {{"orders":{{"0":23,"1":-2}}}}: {error}') from None
-    for topic, partitions in named.items():
+        raise InvalidInput(
+            f'option {name} must be JSON such as {{"orders":{{"0":23,"1":-2}}}}: {error}'
+        ) from None
+    for topic, partitions in positions.items():
         for partition, number in partitions.items():
             if partition < 0 or number < least:
-                raise InvalidInput(f"option {name}: partition {partition} of {topic!r} cannot be at {number}")
-    return named
+                raise InvalidInput(
+                    f"option {name}: invalid position {number} for partition {partition} of {topic!r}"
+                )
+    return positions
 
 
-def _check_places(starting: OffsetBound, ending: OffsetBound, streaming: bool) -> None:
+def _check_bounds(starting: OffsetBound, ending: OffsetBound, streaming: bool) -> None:
     if streaming and ending != OffsetBound("latest"):
-        raise InvalidInput("a stream has no end: the options ending… are for spark.read")
+        raise InvalidInput("a stream has no end: use the options ending… with spark.read only")
     if streaming:
         return
     if starting.kind == "latest" or LATEST in _numbers(starting):
-        raise InvalidInput(
-            "spark.read cannot start at the latest offset: there is nothing to read from there"
-        )
+        raise InvalidInput("spark.read cannot start at the latest offset: no record follows it")
     if ending.kind == "earliest" or EARLIEST in _numbers(ending):
-        raise InvalidInput("spark.read cannot end at the earliest offset: there is nothing before it")
+        raise InvalidInput("spark.read cannot end at the earliest offset: no record precedes it")
 
 
-def _numbers(place: OffsetBound) -> set[int]:
-    if place.kind != "offsets":
+def _numbers(bound: OffsetBound) -> set[int]:
+    if bound.kind != "offsets":
         return set()
-    return {number for partitions in place.named.values() for number in partitions.values()}
+    return {number for partitions in bound.positions.values() for number in partitions.values()}
 
 
 def _value_format(values: OptionValues) -> Literal["raw", "json"]:
@@ -180,6 +184,6 @@ def _value_format(values: OptionValues) -> Literal["raw", "json"]:
     if value == "json":
         return "json"
     raise InvalidInput(
-        f"option valueFormat is raw or json, not {value!r}: read the value as bytes and decode it in Spark"
+        f"option valueFormat must be raw or json, not {value!r}: read the value as bytes and decode it in Spark"
         " (from_avro, from_protobuf) instead"
     )

@@ -1,4 +1,4 @@
-"""Which partitions are read, and from where to where. Runs where the query is planned."""
+"""Choose the partitions that a query reads, and their start and end. Runs where the query is planned."""
 
 from __future__ import annotations
 
@@ -11,161 +11,171 @@ from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import Partition, PartitionRange, Positions
 from mainstem.spark.source.options import EARLIEST, LATEST, OffsetBound, SourceOptions
 
-Looked = dict[str, TopicPositions]  # by topic, with the partitions that are read
+Topics = dict[str, TopicPositions]  # by topic, with the partitions that are read
 
 
 class SourcePlanner:
-    """`gone_is_fine`: topics by name may be missing, as they may once a stream that accepts losses has begun."""
+    """With `allow_missing`, named topics may be missing: the case of a started stream that accepts losses."""
 
-    def __init__(self, broker: RemoteBroker, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
+    def __init__(self, broker: RemoteBroker, options: SourceOptions, *, allow_missing: bool = False) -> None:
         self._broker = broker
         self._options = options
-        self._gone_is_fine = gone_is_fine
+        self._allow_missing = allow_missing
 
     # Topics
 
-    def look(self, at: str | int = "latest") -> Looked:
-        """Every topic that is read, as it is now. Raises TopicNotFound, InvalidInput."""
+    def topics(self, at: str | int = "latest") -> Topics:
+        """The current positions of every topic that is read. Raises TopicNotFound, InvalidInput."""
         options = self._options
         if options.assigned is not None:
             return {topic: self._assigned(topic, numbers, at) for topic, numbers in options.assigned.items()}
         if options.pattern:
-            return self._present(self._matching(), at)
-        if self._gone_is_fine:
-            return self._present(options.topics, at)
-        return {topic: self._places(topic, at) for topic in options.topics}
+            return self._existing(self._matching(), at)
+        if self._allow_missing:
+            return self._existing(options.topics, at)
+        return {topic: self._topic(topic, at) for topic in options.topics}
 
-    def _present(self, topics: Iterable[str], at: str | int) -> Looked:
-        """Those that are there."""
-        found: Looked = {}
+    def _existing(self, topics: Iterable[str], at: str | int) -> Topics:
+        """The topics that exist."""
+        found: Topics = {}
         for topic in topics:
             try:
-                found[topic] = self._places(topic, at)
+                found[topic] = self._topic(topic, at)
             except TopicNotFound:
-                continue  # it was deleted since it was listed, or its loss is accepted
+                continue  # deleted since it was listed, or its loss is accepted
         return found
 
     def _matching(self) -> list[str]:
         pattern = re.compile(self._options.pattern)
         return [topic for topic in self._broker.topics() if pattern.fullmatch(topic)]
 
-    def _places(self, topic: str, at: str | int) -> TopicPositions:
-        places = self._broker.places(topic, at, committed_only=self._options.committed_only)
-        if places.type == "queue":
-            raise InvalidInput(f"topic {topic!r} is a queue: its jobs are claimed, not read")
-        return places
+    def _topic(self, topic: str, at: str | int) -> TopicPositions:
+        positions = self._broker.places(topic, at, committed_only=self._options.committed_only)
+        if positions.type == "queue":
+            raise InvalidInput(f"topic {topic!r} is a queue: claim its jobs instead of reading it")
+        return positions
 
     def _assigned(self, topic: str, numbers: tuple[int, ...], at: str | int) -> TopicPositions:
-        places = self._places(topic, at)
+        positions = self._topic(topic, at)
         for number in numbers:
-            if number >= places.partitions_total:
+            if number >= positions.partitions_total:
                 raise InvalidInput(
-                    f"option assign names partition {number} of topic {topic!r}, which has "
-                    f"{places.partitions_total}"
+                    f"option assign has partition {number} of topic {topic!r}, which has "
+                    f"{positions.partitions_total} partitions"
                 )
-        chosen = tuple(one for one in places.partitions if one.partition in numbers)
+        chosen = tuple(one for one in positions.partitions if one.partition in numbers)
         return TopicPositions(
-            places.topic, places.id, places.type, places.max_batch_bytes, places.partitions_total, chosen
+            positions.topic,
+            positions.id,
+            positions.type,
+            positions.max_batch_bytes,
+            positions.partitions_total,
+            chosen,
         )
 
     # Positions
 
     def starting(self) -> Positions:
-        """Where a new query begins."""
+        """The start of a new query."""
         return self._positions(self._options.starting, "starting")
 
     def ending(self) -> Positions:
-        """Where a query that ends does so."""
+        """The end of a batch query."""
         return self._positions(self._options.ending, "ending")
 
     def latest(self) -> Positions:
-        return _placed(self.look(), lambda topic, one: one.end)
+        return _positions_by(self.topics(), lambda topic, one: one.end)
 
-    def _positions(self, place: OffsetBound, side: str) -> Positions:
-        if place.kind == "latest":
+    def _positions(self, bound: OffsetBound, side: str) -> Positions:
+        if bound.kind == "latest":
             return self.latest()
-        if place.kind == "earliest":
-            return _placed(self.look("earliest"), lambda topic, one: one.start)
-        if place.kind == "time":
-            return self._at_time(place.time_ms, side)
-        looked = self.look()
-        self._check_named(looked, place, side)
-        if place.kind == "times":
-            times = {time for partitions in place.named.values() for time in partitions.values()}
-            at = {time: self.look(time) for time in times}
-            return _placed(
-                looked,
-                lambda topic, one: self._of_time(
-                    at[place.named[topic][one.partition]][topic], one, place.named[topic][one.partition], side
+        if bound.kind == "earliest":
+            return _positions_by(self.topics("earliest"), lambda topic, one: one.start)
+        if bound.kind == "time":
+            return self._at_time(bound.time_ms, side)
+        topics = self.topics()
+        self._check_complete(topics, bound, side)
+        if bound.kind == "times":
+            times = {time for partitions in bound.positions.values() for time in partitions.values()}
+            at = {time: self.topics(time) for time in times}
+            return _positions_by(
+                topics,
+                lambda topic, one: self._offset_at_time(
+                    at[bound.positions[topic][one.partition]][topic],
+                    one,
+                    bound.positions[topic][one.partition],
+                    side,
                 ),
             )
-        return _placed(looked, lambda topic, one: _of_number(place.named[topic][one.partition], one))
+        return _positions_by(
+            topics, lambda topic, one: _resolve_offset(bound.positions[topic][one.partition], one)
+        )
 
     def _at_time(self, time_ms: int, side: str) -> Positions:
-        looked = self.look(time_ms)
-        return _placed(looked, lambda topic, one: self._of_time(looked[topic], one, time_ms, side))
+        topics = self.topics(time_ms)
+        return _positions_by(
+            topics, lambda topic, one: self._offset_at_time(topics[topic], one, time_ms, side)
+        )
 
-    def _of_time(self, places: TopicPositions, one: PartitionPosition, time_ms: int, side: str) -> int:
-        found = next(place for place in places.partitions if place.partition == one.partition)
+    def _offset_at_time(self, topic: TopicPositions, one: PartitionPosition, time_ms: int, side: str) -> int:
+        found = next(each for each in topic.partitions if each.partition == one.partition)
         if found.offset is not None:
             return found.offset
         if side == "starting" and self._options.no_such_time == "error":
             raise InvalidInput(
-                f"topic {places.topic!r}, partition {one.partition}, has no record of {time_ms} ms or later: set "
-                "the option startingOffsetsByTimestampStrategy to latest to begin at its end"
+                f"topic {topic.topic!r}, partition {one.partition}, has no record at or after {time_ms} ms: set "
+                "the option startingOffsetsByTimestampStrategy to latest to start at its end"
             )
         return found.end
 
-    def _check_named(self, looked: Looked, place: OffsetBound, side: str) -> None:
-        """As in the Kafka source, an option that names partitions names all that are read, and no others."""
-        read = {(topic, one.partition) for topic, places in looked.items() for one in places.partitions}
-        named = {(topic, number) for topic, partitions in place.named.items() for number in partitions}
-        option = f"{side}Offsets" + ("ByTimestamp" if place.kind == "times" else "")
+    def _check_complete(self, topics: Topics, bound: OffsetBound, side: str) -> None:
+        """Like the Kafka source, an option with positions must have all partitions that are read, and no others."""
+        read = {(topic, one.partition) for topic, positions in topics.items() for one in positions.partitions}
+        named = {(topic, number) for topic, partitions in bound.positions.items() for number in partitions}
+        option = f"{side}Offsets" + ("ByTimestamp" if bound.kind == "times" else "")
         if read != named:
             missing = _partitions_text(read - named)
             foreign = _partitions_text(named - read)
             raise InvalidInput(
-                f"option {option} names every partition that is read, and no other: "
+                f"option {option} must name every partition that is read, and no other: "
                 + "; ".join(
                     filter(None, (missing and f"not named: {missing}", foreign and f"not read: {foreign}"))
                 )
             )
 
-    # Checking what is to be read against what is there
+    # Checking ranges against the current topics
 
-    def checked(self, ranges: Iterable[PartitionRange], ids: dict[str, str]) -> list[PartitionRange]:
-        """The ranges as far as they are there. What is not is reported: an error unless losses are accepted."""
+    def check_ranges(self, ranges: Iterable[PartitionRange], ids: dict[str, str]) -> list[PartitionRange]:
+        """The parts of the ranges that still exist. Reports the rest: an error unless losses are accepted."""
         found: list[PartitionRange] = []
-        looked: dict[str, TopicPositions | None] = {}
+        topics: dict[str, TopicPositions | None] = {}
         for one in ranges:
-            if one.topic not in looked:
-                looked[one.topic] = self._current_topic(one.topic, ids[one.topic])
-            kept = self._clipped(one, looked[one.topic])
+            if one.topic not in topics:
+                topics[one.topic] = self._current_topic(one.topic, ids[one.topic])
+            kept = self._clipped(one, topics[one.topic])
             if kept is not None:
                 found.append(kept)
         return found
 
     def _current_topic(self, topic: str, id: str) -> TopicPositions | None:
-        """The topic, None if it is gone or another one has its name now."""
+        """The topic; None if it was deleted or recreated."""
         try:
-            places = self._broker.places(topic, committed_only=self._options.committed_only)
+            positions = self._broker.places(topic, committed_only=self._options.committed_only)
         except TopicNotFound:
             return None
-        return places if places.id == id else None
+        return positions if positions.id == id else None
 
-    def _clipped(self, one: PartitionRange, places: TopicPositions | None) -> PartitionRange | None:
-        if places is None:
+    def _clipped(self, one: PartitionRange, topic: TopicPositions | None) -> PartitionRange | None:
+        if topic is None:
             self._report(one, one.start, one.end, "the topic was deleted")
             return None
-        here = next((place for place in places.partitions if place.partition == one.partition), None)
-        if here is None or one.start > here.end:
+        current = next((each for each in topic.partitions if each.partition == one.partition), None)
+        if current is None or one.start > current.end:
             self._report(one, one.start, one.end, "the topic ends before them")
             return None
-        start, end = max(one.start, here.start), min(one.end, here.end)
+        start, end = max(one.start, current.start), min(one.end, current.end)
         if start > one.start:
-            self._report(
-                one, one.start, min(start, one.end), "retention removed them, or somebody deleted them"
-            )
+            self._report(one, one.start, min(start, one.end), "retention or a client deleted them")
         if end < one.end:
             self._report(one, end, one.end, "the topic ends before them")
         return PartitionRange(one.topic, one.partition, start, end) if start < end else None
@@ -174,41 +184,43 @@ class SourcePlanner:
         losses.report(one.topic, one.partition, start, end, reason, fail=self._options.fail_on_data_loss)
 
     def caught_up(self, start: Positions, latest: Positions) -> tuple[Positions, Positions]:
-        """Both positions over the same partitions: new ones begin at their start, lost ones are reported.
+        """Both positions over the same partitions: new partitions start at their first offset, lost ones are reported.
 
-        A topic that was made anew under its old name begins at its start, too, once its loss is accepted."""
-        fresh = {topic for topic, id in latest.ids.items() if start.ids.get(topic) != id}
-        self._report_gone(start, latest, fresh)
+        A recreated topic also starts at its first offset, once its loss is accepted."""
+        recreated = {topic for topic, id in latest.ids.items() if start.ids.get(topic) != id}
+        self._report_deleted(start, latest, recreated)
         begun: dict[Partition, int] = {
-            key: start.offsets[key] for key in latest.offsets if key in start.offsets and key[0] not in fresh
+            key: start.offsets[key]
+            for key in latest.offsets
+            if key in start.offsets and key[0] not in recreated
         }
-        unknown = latest.offsets.keys() - begun.keys()
-        if unknown:
-            earliest = _placed(self.look("earliest"), lambda topic, one: one.start)
-            begun |= {key: min(earliest.offsets.get(key, 0), latest.offsets[key]) for key in unknown}
-        # A position never goes back: what lies before it was read, whatever is there by now.
+        added = latest.offsets.keys() - begun.keys()
+        if added:
+            earliest = _positions_by(self.topics("earliest"), lambda topic, one: one.start)
+            begun |= {key: min(earliest.offsets.get(key, 0), latest.offsets[key]) for key in added}
+        # A position never goes back: everything before it was read, even if the topic has other records there now.
         reached = {key: max(offset, begun[key]) for key, offset in latest.offsets.items()}
         return Positions(latest.ids, begun), Positions(latest.ids, reached)
 
-    def _report_gone(self, start: Positions, latest: Positions, fresh: set[str]) -> None:
+    def _report_deleted(self, start: Positions, latest: Positions, recreated: set[str]) -> None:
         for (topic, partition), offset in sorted(start.offsets.items()):
-            if topic not in latest.ids or topic in fresh:
-                reason = "the topic was deleted" if topic not in latest.ids else "the topic was made anew"
+            if topic not in latest.ids or topic in recreated:
+                reason = "the topic was deleted" if topic not in latest.ids else "the topic was recreated"
                 losses.report(topic, partition, offset, None, reason, fail=self._options.fail_on_data_loss)
 
 
-def _placed(looked: Looked, offset_of: Callable[[str, PartitionPosition], int]) -> Positions:
+def _positions_by(topics: Topics, offset_of: Callable[[str, PartitionPosition], int]) -> Positions:
     return Positions(
-        {topic: places.id for topic, places in looked.items()},
+        {topic: positions.id for topic, positions in topics.items()},
         {
             (topic, one.partition): offset_of(topic, one)
-            for topic, places in looked.items()
-            for one in places.partitions
+            for topic, positions in topics.items()
+            for one in positions.partitions
         },
     )
 
 
-def _of_number(number: int, one: PartitionPosition) -> int:
+def _resolve_offset(number: int, one: PartitionPosition) -> int:
     if number == EARLIEST:
         return one.start
     if number == LATEST:

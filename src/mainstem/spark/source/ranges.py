@@ -1,4 +1,4 @@
-"""The rows of a range of offsets: out of the objects themselves, and through the broker what is not in one."""
+"""Read the rows of an offset range from the stored objects, and the rest from the broker."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _PAGE_BYTES = 8 * limits.MIB
 
 
 class RangeRows:
-    """Reads one range, in offset order. Goes on through the broker where an object cannot be read."""
+    """Reads one range in offset order. Continues through the broker if an object cannot be read."""
 
     def __init__(self, broker: RemoteBroker, range: PartitionRange, options: SourceOptions) -> None:
         self._broker = broker
         self._range = range
         self._options = options
-        self._at = range.start  # everything before is handed out, or not there
+        self._at = range.start  # next offset; everything before is returned or lost
         self._via_broker = options.via_broker or not options.committed_only
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -49,12 +49,12 @@ class RangeRows:
             try:
                 yield from self._paged(self._range.end) if self._via_broker else self._from_objects()
             except OffsetOutOfRange as moved:
-                self._pass_trimmed(moved)
+                self._skip_deleted(moved)
             except RecordsLost as loss:
-                self._pass_loss(loss.start, loss.end, loss.reason)
+                self._skip_lost(loss.start, loss.end, loss.reason)
             if (self._at, self._via_broker) == before:
-                # Nothing moved: what is asked for lies past the end, so the topic is not the one it was.
-                self._pass_loss(self._at, self._range.end, "the topic ends before them")
+                # No progress: the range is past the end of the topic, so the topic was recreated.
+                self._skip_lost(self._at, self._range.end, "the topic ends before them")
 
     # Objects
 
@@ -68,8 +68,8 @@ class RangeRows:
             yield from self._rows_of(_before(sources, reachable))
             self._at = max(self._at, reachable)
         except (NotFound, LogDamaged, InvalidConfig, StoreRefused):
-            # Collected or replaced meanwhile, damaged, or in a place this worker does not reach. The broker knows
-            # where the records are by now, and names exactly what is lost.
+            # Deleted or replaced meanwhile, damaged, or not reachable from this worker. The broker has the current
+            # location of the records, and reports exactly what is lost.
             self._via_broker = True
             return
         if reachable < sources.end:
@@ -83,15 +83,15 @@ class RangeRows:
     # Broker
 
     def _paged(self, end: int) -> Iterator[pa.RecordBatch]:
-        """Batches page by page; the next one is under way while one is decoded."""
-        coming = self._fetching(self._at) if self._at < end else None
-        while coming is not None:
-            page = coming.result()
-            coming = None
+        """Fetch pages; the next one is requested while the current one is decoded."""
+        next_page = self._fetch(self._at) if self._at < end else None
+        while next_page is not None:
+            page = next_page.result()
+            next_page = None
             if page.next_offset == self._at:
                 return
             if page.next_offset < end:
-                coming = self._fetching(page.next_offset)
+                next_page = self._fetch(page.next_offset)
             for rows in decode_rows([page.data], self._range.partition) if page.data else ():
                 inside = _within(rows, self._at, end)
                 if inside.num_rows:
@@ -99,7 +99,7 @@ class RangeRows:
                     self._at = int(inside.column("_offset")[-1].as_py()) + 1
             self._at = min(page.next_offset, end)
 
-    def _fetching(self, offset: int) -> Future[FetchedBatches]:
+    def _fetch(self, offset: int) -> Future[FetchedBatches]:
         return self._broker.fetching(
             self._range.topic,
             self._range.partition,
@@ -110,13 +110,13 @@ class RangeRows:
 
     # Losses
 
-    def _pass_trimmed(self, moved: OffsetOutOfRange) -> None:
+    def _skip_deleted(self, moved: OffsetOutOfRange) -> None:
         if moved.start > self._at:
-            self._pass_loss(self._at, moved.start, "retention removed them, or somebody deleted them")
+            self._skip_lost(self._at, moved.start, "retention or a client deleted them")
         else:
-            self._pass_loss(self._at, self._range.end, "the topic ends before them")
+            self._skip_lost(self._at, self._range.end, "the topic ends before them")
 
-    def _pass_loss(self, start: int, end: int, reason: str) -> None:
+    def _skip_lost(self, start: int, end: int, reason: str) -> None:
         end = min(end, self._range.end)
         self._report(max(start, self._at), end, reason)
         self._at = max(self._at, end)
@@ -134,7 +134,7 @@ def _within(rows: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
 
 
 def _before(sources: Sources, end: int) -> Sources:
-    """The sources of what lies before `end`."""
+    """The sources of the offsets before `end`."""
     if end >= sources.end:
         return sources
     wal = []

@@ -1,4 +1,4 @@
-"""`spark.read`: ranges planned once, each read by a task."""
+"""`spark.read`: plan ranges once, read each in a task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RangePartition(InputPartition):
-    """One task's range; None has nothing to read."""
+    """One task's range; None: nothing to read."""
 
     range: PartitionRange | None
 
@@ -34,10 +34,10 @@ def read_range(
     range = partition.range if isinstance(partition, RangePartition) else None
     if range is None:
         return
-    make = columns.maker(range.topic, range.partition)
+    convert = columns.converter(range.topic, range.partition)
     with RemoteBroker(options.url, options.api_key) as broker:
         for rows in RangeRows(broker, range, options):
-            yield from make(rows)
+            yield from convert(rows)
 
 
 class BatchReader(DataSourceReader):
@@ -47,9 +47,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with RemoteBroker(self._options.url, self._options.api_key) as broker:
-            planning = SourcePlanner(broker, self._options)
-            start, end = planning.starting(), planning.ending()
-            ranges = planning.checked(ranges_between(start, end), dict(end.ids))
+            planner = SourcePlanner(broker, self._options)
+            start, end = planner.starting(), planner.ending()
+            ranges = planner.check_ranges(ranges_between(start, end), dict(end.ids))
         return [RangePartition(one) for one in split(ranges, self._options.min_partitions)] or [
             RangePartition(None)
         ]

@@ -1,4 +1,4 @@
-"""`spark.readStream`: micro-batches between two positions, as large as the limits allow."""
+"""`spark.readStream`: micro-batches between two positions, within the limits."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _log = logging.getLogger("mainstem.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process beside the driver; a copy of it in every worker, where only `read` is called."""
+    """Lives in a process beside the driver; Spark also copies it to workers, which only call `read`."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._options = options
         self._columns = SourceColumns(schema, options)
         self._broker: RemoteBroker | None = None
-        self._target: Positions | None = None  # of Trigger.AvailableNow
-        self._waiting_since: float | None = None  # for enough offsets to make a batch
+        self._target: Positions | None = None  # end of a Trigger.AvailableNow query
+        self._waiting_since: float | None = None  # when it began to wait for `min_offsets`
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_broker": None}  # a connection stays where it was made
+        return {**self.__dict__, "_broker": None}  # connections cannot be pickled
 
     def _connected(self) -> RemoteBroker:
         if self._broker is None:
@@ -49,10 +49,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._broker
 
     @property
-    def _planning(self) -> SourcePlanner:
-        """Of a stream that has begun."""
-        gone_is_fine = not self._options.fail_on_data_loss
-        return SourcePlanner(self._connected(), self._options, gone_is_fine=gone_is_fine)
+    def _planner(self) -> SourcePlanner:
+        """The planner of a started stream."""
+        allow_missing = not self._options.fail_on_data_loss
+        return SourcePlanner(self._connected(), self._options, allow_missing=allow_missing)
 
     # Planning
 
@@ -60,25 +60,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SourcePlanner(self._connected(), self._options).starting().as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._planning.latest()
+        self._target = self._planner.latest()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        planning = self._planning
-        begun, latest = planning.caught_up(Positions.of_json(start), self._target or planning.latest())
-        waiting = distance(begun, latest)
-        if not waiting or not self._batch_is_ready(waiting):
+        planner = self._planner
+        begun, latest = planner.caught_up(Positions.of_json(start), self._target or planner.latest())
+        backlog = distance(begun, latest)
+        if not backlog or not self._batch_is_ready(backlog):
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return (latest if most is None else limited(begun, latest, most)).as_json()
 
-    def _batch_is_ready(self, waiting: int) -> bool:
-        """Whether so many offsets make a batch, or were waited for long enough."""
+    def _batch_is_ready(self, backlog: int) -> bool:
+        """Whether the backlog has enough offsets for a batch, or the maximum wait is over."""
         least = self._options.min_offsets
-        if least is None or self._target is not None or waiting >= least:
+        if least is None or self._target is not None or backlog >= least:
             self._waiting_since = None
             return True
         now = time.monotonic()
@@ -89,13 +89,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._planning.latest().as_json()
+        return self._planner.latest().as_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        planning = self._planning
+        planner = self._planner
         last = Positions.of_json(end)
-        begun, reached = planning.caught_up(Positions.of_json(start), last)
-        ranges = planning.checked(ranges_between(begun, reached), dict(last.ids))
+        begun, reached = planner.caught_up(Positions.of_json(start), last)
+        ranges = planner.check_ranges(ranges_between(begun, reached), dict(last.ids))
         return [RangePartition(one) for one in split(ranges, self._options.min_partitions)]
 
     # Reading
@@ -106,15 +106,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Progress
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish progress. A query that computes well does not fail for it: the next batch says it again."""
+        """Commit the group's offsets. A failure does not fail the query: the next batch commits newer ones."""
         if not self._options.group:
             return
         try:
             self._connected().commit_offsets(self._options.group, Positions.of_json(end).offsets)
         except MainstemError as error:
-            _log.warning(
-                "a group's progress was not stored", extra={"group": self._options.group, "error": str(error)}
-            )
+            _log.warning("offset commit failed", extra={"group": self._options.group, "error": str(error)})
 
     def stop(self) -> None:
         if self._broker is not None:
