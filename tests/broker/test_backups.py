@@ -129,7 +129,7 @@ async def test_a_backup_without_its_manifest_is_none(tmp_path: Path) -> None:
     report = await broker.backups.run(str(tmp_path / "backup"))
     await broker.close()
     (tmp_path / "backup" / "backups" / f"{report.name}.json").unlink()
-    with pytest.raises(NotFound, match="no finished backup"):
+    with pytest.raises(NotFound, match="no complete backup"):
         await restore(LocalObjectStore(tmp_path / "backup"), tmp_path / "restored")
 
 
@@ -246,7 +246,7 @@ async def test_a_backup_that_would_not_be_whole_is_not_made(tmp_path: Path) -> N
     broker, _ = await _in_every_tier(tmp_path / "data", tmp_path / "bucket")
     for lost in (next((tmp_path / "bucket" / "repacked").iterdir()), _cold_part(broker, tmp_path / "bucket")):
         moved = lost.rename(tmp_path / "aside")
-        with pytest.raises(ObjectMissing, match="would not be whole"):
+        with pytest.raises(ObjectMissing, match="would be incomplete"):
             await broker.backups.run(str(tmp_path / "backup"))
         moved.rename(lost)
     await broker.close()

@@ -135,7 +135,7 @@ async def test_a_directory_with_repacked_files_gets_an_object_store(
     await broker.close()
     with pytest.raises(InvalidConfig, match="name it with --objects"):
         await Broker.open(plain)
-    with pytest.raises(InvalidConfig, match="name the same one"):
+    with pytest.raises(InvalidConfig, match="name the store that holds them"):
         await Broker.open(replace(tiered, objects=(tmp_path / "empty").as_uri()))
     broker = await Broker.open(tiered)
     assert (await scan(broker, "t"))[0] == written | {150: b"one more"}

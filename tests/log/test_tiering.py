@@ -242,7 +242,7 @@ async def test_another_store_than_before_is_refused(machine: TieredMachine) -> N
     await filled(machine)
     await machine.close()
     right, machine.bucket = machine.bucket, MemoryObjectStore()
-    with pytest.raises(InvalidConfig, match="name the same one"):
+    with pytest.raises(InvalidConfig, match="name the store that holds them"):
         await machine.open()
     machine.bucket = right
     await machine.close()
@@ -253,7 +253,7 @@ async def test_a_store_of_another_log_is_refused(machine: TieredMachine) -> None
     await filled(machine)
     other = TieredMachine()
     other.bucket = machine.bucket
-    with pytest.raises(InvalidConfig, match="a prefix of its own"):
+    with pytest.raises(InvalidConfig, match="its own prefix"):
         await other.open()
     await other.kill()
 

@@ -99,7 +99,7 @@ async def _stored_elsewhere(
         found += await stored_contents(store, prefix)
     if lost := _referenced_files(ledger) - {content.path for content in found} - paths:
         raise ObjectMissing(
-            f"the object store has lost {min(lost)} ({len(lost)} in all), so a backup would not be whole"
+            f"the object store has lost {min(lost)} ({len(lost)} in all), so the backup would be incomplete"
         )
     found += cold_contents(store, log, _cold(ledger, here))
     return [content for content in found if content.path not in paths]

@@ -23,7 +23,7 @@ def test_both_copies_of_an_entry_before_the_checkpoint_cost_nothing(closed: Stor
     problem = only(check(closed))
     assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), first.start, second.end)
     assert f"positions {first.position} to {second.position}" in problem.what
-    assert f"the checkpoint of position {int(closed.checkpoints[-1].stem)} holds" in problem.meaning
+    assert f"the checkpoint of position {int(closed.checkpoints[-1].stem)} includes" in problem.meaning
 
 
 async def test_both_copies_of_a_durable_entry_after_the_checkpoint_stop_a_start(crashed: StoredLog) -> None:
@@ -120,7 +120,7 @@ async def test_a_torn_last_commit_will_be_cut(crashed: StoredLog) -> None:
     report = check(crashed)
     problem = only(report)
     assert said(problem) == (Severity.TORN, wal_name(crashed, number), last.start, last.start + 60)
-    assert problem.advice == "the next start cuts them"
+    assert problem.advice == "the next start truncates them"
     assert report.sound
     assert report.commits == last.position
     await (await opened(crashed)).close()

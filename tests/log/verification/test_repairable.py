@@ -50,7 +50,7 @@ async def test_a_footer_is_repairable_and_the_next_start_repairs_it(closed: Stor
     closed.flip(closed.wal(number), size - 20)
     problem = only(check(closed))
     assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), size - 64, size)
-    assert problem.advice == "the next start writes it again"
+    assert problem.advice == "the next start rewrites it"
     await (await opened(closed)).close()
     assert check(closed).problems == []
 

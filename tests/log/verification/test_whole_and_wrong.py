@@ -49,7 +49,7 @@ def test_a_whole_checkpoint_that_gives_another_state_is_not_to_be_thrown_away(cl
     report = check(closed)
     problem = next(problem for problem in report.problems if problem.file.startswith("checkpoints"))
     assert said(problem) == (Severity.DAMAGED, f"checkpoints/{newest.name}", 0, newest.stat().st_size)
-    assert problem.what.startswith("its bytes are whole")
+    assert problem.what.startswith("its bytes are intact")
     assert problem.advice.startswith("keep every file as it is; open the directory with the version")
     assert not report.sound
 
@@ -94,7 +94,7 @@ def test_an_index_that_contradicts_the_commits_is_told(closed: StoredLog, replay
     if not replayable:
         closed.wal(closed.segments[0]).unlink()
     report = check(closed)
-    problem = next(problem for problem in report.problems if "does not say what the commits" in problem.what)
+    problem = next(problem for problem in report.problems if "does not match the commits" in problem.what)
     assert problem.severity == Severity.DAMAGED
     assert problem.file == wal_name(closed, number)
     assert (problem.start, problem.end) == (footer.index_a, closed.wal(number).stat().st_size - 64)

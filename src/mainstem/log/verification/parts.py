@@ -1,4 +1,4 @@
-"""Checking the files of parts: that they are there, whole, and hold what the ledger says."""
+"""Check the files of parts: they exist, are intact, and match the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OBJECTS = "objects"  # the store's folder in a data directory
 
 
 class PartsCheck:
-    """`owned`: a live process may delete files meanwhile, so those that are missing are no problem."""
+    """`owned`: a live process may delete files meanwhile, so missing files are not a problem."""
 
     def __init__(
         self, files: Files, directory: Path, problems: Problems, *, owned: bool, quick: bool
@@ -27,7 +27,7 @@ class PartsCheck:
         self._quick = quick
 
     def run(self, ledger: Ledger) -> int:
-        """Look at every file that a part names. Returns how many there are."""
+        """Check every file that a part names. Returns how many there are."""
         checked = 0
         for stream in ledger.generations.streams():
             for part in ledger.generations.parts(stream, ledger.streams.start(stream)):
@@ -54,7 +54,7 @@ class PartsCheck:
             opened.close()
 
     def _wrong_inside(self, file: DataFile, source: _Seekable) -> str:
-        from mainstem.records.parquet import RowFile  # Arrow, only where there are parts
+        from mainstem.records.parquet import RowFile  # imports Arrow, so only if there are parts
 
         try:
             rows = RowFile(source)
@@ -63,7 +63,7 @@ class PartsCheck:
                     return f"the file holds {len(rows)} records of [{rows.facts.base}, {rows.facts.end})"
                 if not self._quick:
                     for _ in rows.rows():
-                        continue  # every page has its checksum
+                        continue  # reading a page verifies its checksum
             finally:
                 rows.close()
         except (LogDamaged, NewerVersion, OSError) as error:
@@ -86,7 +86,7 @@ class PartsCheck:
 
 
 class _Seekable(io.RawIOBase):
-    """A file of the port as Arrow reads one."""
+    """A file of the port as a seekable file for Arrow."""
 
     def __init__(self, file: File, size: int) -> None:
         self._file = file
