@@ -1,4 +1,4 @@
-"""The offline check: checkpoints, digests and indexes that are whole, and not what the commits give."""
+"""The offline check: intact checkpoints, digests and indexes that do not match the commits."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_checkpoint_of_another_state_diverges(closed: StoredLog) -> None:
     assert not report.sound
 
 
-def test_a_whole_checkpoint_that_gives_another_state_is_not_to_be_thrown_away(closed: StoredLog) -> None:
-    """Its checksums hold: the code that reads it may be what changed, so the file must be kept."""
+def test_an_intact_checkpoint_that_gives_another_state_must_be_kept(closed: StoredLog) -> None:
+    """Its checksums are valid: the code that reads it may have changed, so the file must be kept."""
     newest = closed.checkpoints[-1]
     checkpoints = Checkpoints(OsFiles(), newest.parent, limits.CHECKPOINTS_KEPT)
     stored = checkpoints.read(int(newest.stem))
@@ -54,7 +54,7 @@ def test_a_whole_checkpoint_that_gives_another_state_is_not_to_be_thrown_away(cl
     assert not report.sound
 
 
-async def test_a_digest_in_the_log_that_replay_does_not_give_is_told(
+async def test_a_digest_in_the_log_that_differs_from_replay_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 8)
@@ -80,7 +80,7 @@ async def test_a_digest_in_the_log_that_replay_does_not_give_is_told(
 
 
 @pytest.mark.parametrize("replayable", [True, False])
-def test_an_index_that_contradicts_the_commits_is_told(closed: StoredLog, replayable: bool) -> None:
+def test_an_index_that_contradicts_the_commits_is_reported(closed: StoredLog, replayable: bool) -> None:
     number = closed.segments[1]
     index = closed.index(number)
     rows = index.rows.copy()
