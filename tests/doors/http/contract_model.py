@@ -337,7 +337,7 @@ class World:
             record = topic.records.get(seq)
             if record is not None and router.covers(record):
                 if dest.full(len(copies) + 1):
-                    # The cursor passes records that did not match with the next copy, or earlier: it depends on the bytes.
+                    # The cursor passes records that do not match with the next copy, or earlier, depending on bytes.
                     router.passed = 0 if copies else router.cursor - settled
                     router.cursor -= router.passed
                     break
