@@ -505,7 +505,10 @@ def test_the_publisher_alone_writes_to_a_topics_table(lake: Tabling) -> None:
     assert lake.table("owned").properties["owner"] == "me"
     with pytest.raises(Exception, match="set by the server"), table.transaction() as change:
         change.set_properties({"gc.enabled": "true"})
-    with pytest.raises(Exception, match="the table of a topic"), lake.table("owned").update_schema() as update:
+    with (
+        pytest.raises(Exception, match="the table of a topic"),
+        lake.table("owned").update_schema() as update,
+    ):
         update.delete_column("_value")
     with pytest.raises(Exception, match="turn it off at the topic"):
         lake.catalog().drop_table("default.owned")

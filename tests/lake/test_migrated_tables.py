@@ -230,7 +230,9 @@ async def test_a_table_cannot_name_what_the_new_log_is_made_of(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrations, "RESERVED", ("elsewhere/",))  # where a file of this one is
-    with pytest.raises(InvalidInput, match=r"mine\.own cannot migrate: it refers to 'elsewhere/added.parquet'"):
+    with pytest.raises(
+        InvalidInput, match=r"mine\.own cannot migrate: it refers to 'elsewhere/added.parquet'"
+    ):
         await moved(data, SharedPlace((tmp_path / "bucket").as_uri()))
 
 
