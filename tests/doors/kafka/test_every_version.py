@@ -1,7 +1,7 @@
 """Every supported API in every version: an empty request is answered, and the response can be read.
 
-What the answers say is for the files of the APIs; this one finds the version that somebody adds to the table and
-forgets to write."""
+The APIs' own tests check the content of responses; this one finds a version that is in the table but not
+implemented."""
 
 from __future__ import annotations
 

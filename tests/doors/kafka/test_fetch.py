@@ -272,8 +272,8 @@ async def test_a_recreated_topic_is_another_topic(kafka: KafkaStage, wire: Wire)
 async def test_a_response_holds_no_record_twice_where_reads_overlap(
     kafka: KafkaStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches made of a part begin where somebody began to read. A client leaves out what is before the offset it
-    asked for, and takes every other record of an answer for a new one."""
+    """Batches encoded from a part begin where a read began. A client skips records before its fetch offset, and
+    treats every other record of a response as new."""
     broker = kafka.broker
     await broker.create_topic("t")
     await broker.append_values("t", [b"%d" % n for n in range(60)])

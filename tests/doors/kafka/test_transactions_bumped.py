@@ -1,5 +1,5 @@
-"""Transactions of the second version (KIP-890), by hand-made frames: partitions join by being written to, every end
-gives another epoch, and what comes late is fenced."""
+"""Transactions of the second version (KIP-890), by hand-made frames: a write adds its partition, every end returns
+another epoch, and late writes are fenced."""
 
 from __future__ import annotations
 
