@@ -50,7 +50,7 @@ async def test_a_single_server_and_a_shared_log_cannot_share_a_prefix(tmp_path: 
     shared = BrokerOptions(tmp_path / "one", place=SharedPlace(_store(tmp_path)))
     own = BrokerOptions(tmp_path / "two", hot=HotRetention(), objects=_store(tmp_path))
     await _serve(shared)
-    with pytest.raises(InvalidConfig, match="prefix of its own"):
+    with pytest.raises(InvalidConfig, match="its own prefix"):
         await _serve(own)
     await _serve(shared)
 
