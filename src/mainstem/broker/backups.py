@@ -150,9 +150,7 @@ async def back_up_directory(directory: Path, to: str, *, objects: str, showing: 
             )
         log = read_format(OsFiles(), directory)
         if log is None:
-            raise DirectoryUnusable(
-                f"there is no log at {directory}: name the log's directory with --data-dir"
-            )
+            raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
         files, ledger = await asyncio.to_thread(files_of, directory), await _state(directory)
         contents = file_contents(directory, files, log, ledger.tiers)
         if objects:

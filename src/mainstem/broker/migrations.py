@@ -56,7 +56,7 @@ async def migrate(
 
     Raises DirectoryUnusable, DirectoryLocked, InvalidInput, LogDamaged, Unavailable, StoreRefused."""
     if not (directory / FORMAT).is_file():
-        raise DirectoryUnusable(f"there is no log at {directory}: name the log's directory with --data-dir")
+        raise DirectoryUnusable(f"there is no log at {directory}: name its directory with --data-dir")
     source = open_store(objects or (directory / "objects").absolute().as_uri())
     target = open_store(place.store)
     adoption = await open_adoption(place, target)

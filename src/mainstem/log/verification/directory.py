@@ -72,7 +72,7 @@ class DirectoryCheck:
         Raises DirectoryUnusable or NewerVersion."""
         if not self._files.exists(self._wal):
             raise DirectoryUnusable(
-                f"there is no log at {self._directory}: name the log's directory with --data-dir"
+                f"there is no log at {self._directory}: name its directory with --data-dir"
             )
         stored = StoredStates(self._files, self._directory, self._problems)
         numbers = sorted(filter(None, map(segments.number_of, self._files.listdir(self._wal))))
