@@ -9,7 +9,7 @@ from tests.support.machine import Machine
 
 @pytest.fixture
 async def machine() -> AsyncIterator[Machine]:
-    """Ends what is still running, whatever state it is in."""
+    """Stops what still runs, whatever its state."""
     machine = Machine()
     yield machine
     await machine.kill()

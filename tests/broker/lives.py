@@ -1,4 +1,4 @@
-"""Callers at work while the broker is killed and the machine loses power, over and over."""
+"""Callers at work while the broker is killed and the machine loses power, again and again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CALLERS = 4
 
 
 class Lives(ABC):
-    """What callers know: what they wrote, and what they were told."""
+    """What callers know: what they wrote, and the results they got."""
 
     def __init__(self, seed: int, *, turns_max: int) -> None:
         self._random = random.Random(seed)
         self._machine = Machine.of_any_kind(self._random)
-        self._turns_max = turns_max  # of the loop, in one life
-        self._lapses = 0  # how often the clock ran past all that is held for a while
+        self._turns_max = turns_max  # turns of the loop, in one run
+        self._lapses = 0  # how often the clock passed all leases
 
     async def run(self) -> None:
         broker = await self._machine.open()
@@ -39,14 +39,14 @@ class Lives(ABC):
         await self._machine.close()
 
     async def _call(self, broker: Broker, caller: str) -> None:
-        with contextlib.suppress(MainstemError, SimulatedCrash):  # until the broker goes down
+        with contextlib.suppress(MainstemError, SimulatedCrash):  # until the broker stops
             while True:
                 await self._add(broker)
                 await self._do_some(broker, caller)
 
     @abstractmethod
     async def _begin(self, broker: Broker) -> None:
-        """Make what the callers use."""
+        """Create what the callers use."""
 
     @abstractmethod
     async def _add(self, broker: Broker) -> None: ...
@@ -56,7 +56,7 @@ class Lives(ABC):
 
     @abstractmethod
     async def _check(self, broker: Broker) -> None:
-        """Of the last life: all that was promised holds."""
+        """After the last run: every promise holds."""
 
     def _lapse(self) -> None:
         self._lapses += 1

@@ -70,7 +70,7 @@ async def test_a_second_backup_copies_only_what_is_new_and_both_can_be_restored(
     for number in range(300):
         await broker.append_values("t", [b"%d" % number + b"." * 1000])
     first = await broker.backups.run(str(tmp_path / "backup"))
-    await asyncio.sleep(0.002)  # the name of a backup is its time
+    await asyncio.sleep(0.002)  # a backup's name is its time
     await broker.append_values("t", [b"one more"])
     second = await broker.backups.run(str(tmp_path / "backup"))
     await broker.close()
@@ -85,7 +85,7 @@ async def test_a_second_backup_copies_only_what_is_new_and_both_can_be_restored(
     assert len((await _restored(tmp_path / "backup", tmp_path / "second"))[0]) == 301
 
 
-async def test_what_was_dropped_after_a_backup_began_is_still_in_it(tmp_path: Path) -> None:
+async def test_a_backup_includes_files_deleted_after_it_began(tmp_path: Path) -> None:
     broker = await _broker(tmp_path / "data")
     await broker.create_topic("t")
     for number in range(300):
@@ -123,13 +123,13 @@ async def test_damage_in_a_backup_is_found_and_named(tmp_path: Path) -> None:
         await verify(store, manifest)
 
 
-async def test_a_backup_without_its_manifest_is_none(tmp_path: Path) -> None:
+async def test_a_backup_without_a_manifest_does_not_count(tmp_path: Path) -> None:
     broker = await _broker(tmp_path / "data")
     await broker.create_topic("t")
     report = await broker.backups.run(str(tmp_path / "backup"))
     await broker.close()
     (tmp_path / "backup" / "backups" / f"{report.name}.json").unlink()
-    with pytest.raises(NotFound, match="no finished backup"):
+    with pytest.raises(NotFound, match="no complete backup"):
         await restore(LocalObjectStore(tmp_path / "backup"), tmp_path / "restored")
 
 
@@ -141,7 +141,7 @@ async def test_a_restore_goes_into_an_empty_directory_only(tmp_path: Path) -> No
         await restore(LocalObjectStore(tmp_path / "backup"), tmp_path / "data")
 
 
-async def test_a_destination_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_destination_is_refused(tmp_path: Path) -> None:
     broker = await _broker(tmp_path / "data")
     with pytest.raises(InvalidConfig):
         await broker.backups.run("ftp://somewhere")
@@ -149,7 +149,7 @@ async def test_a_destination_that_makes_no_sense_is_refused(tmp_path: Path) -> N
 
 
 async def _tiered(directory: Path, bucket: Path) -> Broker:
-    """Few files stay on the disk, and the oldest in the bucket are repacked when the test says so."""
+    """Few files stay on disk, and the test decides when the oldest in the bucket are repacked."""
     now = RepackOptions(on=False, after_objects=1, least_bytes=0, bytes_per_s=0, merged_rounds=2, grace_s=0.0)
     store, clock = LocalObjectStore(bucket), SystemClock()
     port = await TieredCommitLog.open_tiered(directory, store, segment_bytes=4096, prepare_ahead=False)
@@ -162,13 +162,13 @@ async def _tiered(directory: Path, bucket: Path) -> Broker:
 
 
 def _cold(broker: Broker) -> list[int]:
-    """Files that the bucket alone has, and which nothing else stands for."""
+    """Files that only the bucket has, and that were not repacked."""
     frontier = broker.log.ledger.repacked.frontier
     return [one.number for one in broker.log.stored_objects().objects if one.cold and one.number >= frontier]
 
 
 async def _write_until_cold(broker: Broker, objects: int) -> None:
-    """Files leave the disk behind checkpoints, and those come with writing."""
+    """Files leave the disk only behind checkpoints, and checkpoints need writes."""
     for _ in range(1000):
         value = b"%d" % broker.partition("t").end + b"." * 1000
         await broker.append_values("t", [value])
@@ -178,7 +178,7 @@ async def _write_until_cold(broker: Broker, objects: int) -> None:
 
 
 async def _in_every_tier(directory: Path, bucket: Path) -> tuple[Broker, dict[int, bytes]]:
-    """A broker with records on the disk, in cold files, and in repacked files of the bucket."""
+    """A broker with records on disk, in cold files, and in repacked files of the bucket."""
     broker = await _tiered(directory, bucket)
     await broker.create_topic("t")
     await _write_until_cold(broker, 3)
@@ -192,7 +192,7 @@ async def _in_every_tier(directory: Path, bucket: Path) -> tuple[Broker, dict[in
 
 
 async def _at_rest(broker: Broker) -> None:
-    """Nothing is left to move."""
+    """Wait until nothing is left to move."""
     assert broker.log.tiering is not None
     before: object = None
     while before != (before := (broker.log.stored_objects().objects, broker.log.ledger.position)):
@@ -205,20 +205,20 @@ async def test_a_backup_holds_what_is_in_the_object_store_and_comes_back_without
     broker, written = await _in_every_tier(tmp_path / "data", bucket)
     report = await broker.backups.run(str(tmp_path / "backup"))
     await broker.close()
-    assert report.store_files >= 4  # cold files and repacked ones
+    assert report.store_files >= 4  # cold and repacked files
     shutil.rmtree(bucket)
     shutil.rmtree(tmp_path / "data")
     store = LocalObjectStore(tmp_path / "backup")
     await verify(store, await find_manifest(store))
 
     assert await _restored(tmp_path / "backup", tmp_path / "plain") == (written, len(written))
-    # As a directory of its own it may go to a bucket of its own, like any other.
+    # As an independent directory it may use its own bucket, like any other.
     elsewhere = LocalObjectStore(tmp_path / "elsewhere")
     await restore(store, tmp_path / "again", objects=elsewhere)
     again = await _tiered(tmp_path / "again", tmp_path / "elsewhere")
     assert _cold(again)
     assert await scan(again, "t") == (written, [])
-    await _write_until_cold(again, 6)  # what the disk had leaves it: the new bucket has it
+    await _write_until_cold(again, 6)  # files leave the disk for the new bucket
     assert (await scan(again, "t"))[1] == []
     assert written.items() <= (await scan(again, "t"))[0].items()
     await again.close()
@@ -228,25 +228,25 @@ async def test_a_backup_holds_what_is_in_the_object_store_and_comes_back_without
 
 async def test_a_second_backup_of_a_tiered_log_reads_the_store_only_for_what_is_new(tmp_path: Path) -> None:
     broker, _ = await _in_every_tier(tmp_path / "data", tmp_path / "bucket")
-    for _ in range(2):  # the first finishes an object, which may move on
+    for _ in range(2):  # the first seals an object, which may be tiered
         await _at_rest(broker)
         await broker.backups.run(str(tmp_path / "backup"))
     await _at_rest(broker)
     for path in (tmp_path / "bucket" / "tiers").rglob("*-*/0"):
-        path.write_bytes(bytes(path.stat().st_size))  # nobody may look
+        path.write_bytes(bytes(path.stat().st_size))  # the backup must not read it
     again = await broker.backups.run(str(tmp_path / "backup"))
-    assert again.copied_bytes < 8192  # of the file that is written to
+    assert again.copied_bytes < 8192  # of the open file
     await broker.close()
     await verify(
         LocalObjectStore(tmp_path / "backup"), await find_manifest(LocalObjectStore(tmp_path / "backup"))
     )
 
 
-async def test_a_backup_that_would_not_be_whole_is_not_made(tmp_path: Path) -> None:
+async def test_an_incomplete_backup_is_not_made(tmp_path: Path) -> None:
     broker, _ = await _in_every_tier(tmp_path / "data", tmp_path / "bucket")
     for lost in (next((tmp_path / "bucket" / "repacked").iterdir()), _cold_part(broker, tmp_path / "bucket")):
         moved = lost.rename(tmp_path / "aside")
-        with pytest.raises(ObjectMissing, match="would not be whole"):
+        with pytest.raises(ObjectMissing, match="would be incomplete"):
             await broker.backups.run(str(tmp_path / "backup"))
         moved.rename(lost)
     await broker.close()
@@ -257,7 +257,7 @@ def _cold_part(broker: Broker, bucket: Path) -> Path:
     return next((bucket / "tiers").glob(f"*/{_cold(broker)[0]:020d}-*/0"))
 
 
-async def test_nothing_leaves_the_store_while_it_is_copied(tmp_path: Path) -> None:
+async def test_nothing_is_deleted_from_the_store_during_a_backup(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     broker, written = await _in_every_tier(tmp_path / "data", bucket)
     repacker = broker.log.repacker
@@ -279,7 +279,7 @@ def _mainstem(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_command_line_backs_up_a_server_and_a_directory_and_brings_both_back(tmp_path: Path) -> None:
+def test_the_command_line_backs_up_and_restores_a_server_and_a_directory(tmp_path: Path) -> None:
     flags = ("--text", "off", "--kafka", "off")
     with ServerProcess(tmp_path / "data", *flags) as server:
         url = f"http://{server.address('http')}"

@@ -1,4 +1,4 @@
-"""Which quota holds for a client, and what it lets through, by a clock that moves when told to."""
+"""Which quota applies to a client, and what it lets through, with a manual clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainstem.ports.clock import ManualClock
 
 _KEY = "producer_byte_rate"
 
-# The most particular first: each is removed in turn, and the next one holds.
+# The most specific first: each is removed in turn, and the next one applies.
 _PRECEDENCE = [
     QuotaEntity("ann", "app"),
     QuotaEntity("ann", ""),
@@ -32,7 +32,7 @@ async def _put(broker: Broker, entity: QuotaEntity, rate: float) -> None:
     await broker.client_quotas.alter(AlterClientQuota(entity, ((_KEY, rate),)))
 
 
-async def test_the_most_particular_quota_holds_and_outlives_a_restart(tmp_path: Path) -> None:
+async def test_the_most_specific_quota_applies_and_survives_a_restart(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path))
     for rate, entity in enumerate(_PRECEDENCE, 1):
         await _put(broker, entity, rate)
@@ -49,7 +49,7 @@ async def test_the_most_particular_quota_holds_and_outlives_a_restart(tmp_path: 
     await broker.close()
 
 
-async def test_who_shares_a_quota_shares_its_meter(tmp_path: Path) -> None:
+async def test_clients_of_one_quota_share_its_meter(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path))
     quotas = broker.client_quotas
     await _put(broker, QuotaEntity("ann", None), 10)
@@ -60,7 +60,7 @@ async def test_who_shares_a_quota_shares_its_meter(tmp_path: Path) -> None:
     before = quotas.meter(_KEY, "ann", None)
     await _put(broker, QuotaEntity("ann", None), 30)
     after = quotas.meter(_KEY, "ann", "a")
-    assert after is before  # what it moved already still counts
+    assert after is before  # the bytes already sent still count
     assert after is not None
     assert after.rate == 30
     with pytest.raises(InvalidInput):
@@ -68,7 +68,7 @@ async def test_who_shares_a_quota_shares_its_meter(tmp_path: Path) -> None:
     await broker.close()
 
 
-def test_what_passes_in_the_long_run_is_the_rate() -> None:
+def test_the_long_run_throughput_is_the_rate() -> None:
     clock = ManualClock()
     meter = Meter(1000.0, clock)
     passed, begun = 0, clock.monotonic()
@@ -81,7 +81,7 @@ def test_what_passes_in_the_long_run_is_the_rate() -> None:
 
 
 @pytest.mark.parametrize("rate", [5e-324, 1e-300, limits.QUOTA_RATE_MAX])
-def test_rates_at_the_edges_are_rates(rate: float) -> None:
+def test_extreme_rates_give_a_bounded_throttle(rate: float) -> None:
     clock = ManualClock()
     meter = Meter(rate, clock)
     assert meter.burst >= 1
@@ -90,12 +90,12 @@ def test_rates_at_the_edges_are_rates(rate: float) -> None:
         clock.advance(1_000)
 
 
-def test_a_request_over_the_allowance_passes_and_is_paid_for_bit_by_bit() -> None:
+def test_a_request_over_the_quota_passes_and_is_paid_off_over_time() -> None:
     clock = ManualClock()
     meter = Meter(1.0, clock)
     assert meter.take(1_000) == limits.QUOTA_THROTTLE_MS_MAX
     clock.advance(limits.QUOTA_THROTTLE_MS_MAX)
     assert meter.take(0) == limits.QUOTA_THROTTLE_MS_MAX
     clock.advance(3_600_000)
-    assert meter.take(int(limits.QUOTA_WINDOW_S)) == 0  # idle time is not saved up beyond the window
+    assert meter.take(int(limits.QUOTA_WINDOW_S)) == 0  # idle time is not saved beyond the window
     assert 0 < meter.take(1) <= 1001

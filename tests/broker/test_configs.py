@@ -1,4 +1,4 @@
-"""Topic settings by name: what is taken, what is refused and how, and what a topic shows of itself."""
+"""Topic settings by name: what is accepted, what is refused and how, and what a topic shows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_no_two_settings_share_a_field() -> None:
 
 
 @pytest.mark.parametrize("row", TOPIC_SETTINGS, ids=lambda row: row.name)
-def test_the_default_of_a_setting_is_a_value_it_takes(row: TopicSetting) -> None:
+def test_the_default_of_a_setting_is_a_valid_value(row: TopicSetting) -> None:
     assert configs.parse({row.name: row.default}) == TopicConfig()
     assert row.help.endswith(".")
 
@@ -83,7 +83,7 @@ def test_a_setting_reads_back_as_it_was_set(name: str) -> None:
     assert {other for other, value in shown.items() if value != BY_NAME[other].default} == {name}
 
 
-def test_topic_settings_go_there_and_back() -> None:
+def test_topic_settings_round_trip() -> None:
     config = configs.parse(OTHER)
     assert config.retention_ms == 1
     assert config.cleanup_policy == "compact,delete"
@@ -105,7 +105,7 @@ def test_topic_settings_not_named_stay_as_the_base_has_them() -> None:
     )
 
 
-def test_what_has_no_effect_is_shown_only_where_it_differs() -> None:
+def test_settings_without_effect_are_shown_only_where_they_differ() -> None:
     assert "segment.ms" not in configs.describe(TopicConfig())
     assert configs.describe(configs.parse({"segment.ms": "1000"}))["segment.ms"] == "1000"
 
@@ -144,7 +144,7 @@ def test_a_wrong_topic_setting_is_named(name: str, value: str, message: str) -> 
         configs.parse({name: value})
 
 
-def test_lags_of_compaction_must_leave_a_window() -> None:
+def test_compaction_lags_must_leave_a_window() -> None:
     with pytest.raises(InvalidConfig, match=r"takes min.compaction.lag.ms, which is 10, or more"):
         configs.parse({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
     with pytest.raises(InvalidConfig, match=r"takes min.compaction.lag.ms"):
@@ -169,14 +169,14 @@ def test_a_default_that_was_given_by_name_counts_as_the_topics_own() -> None:
     assert configs.edited(config, [ConfigEdit("retention.ms", "delete")], SERVER).named == ("segment.ms",)
 
 
-def test_replacing_forgets_what_is_not_named_again() -> None:
+def test_replacing_resets_settings_that_are_not_named() -> None:
     before = configs.replaced({"retention.ms": "5", "segment.ms": "9"}, SERVER)
     after = configs.replaced({"retention.bytes": "7"}, SERVER)
     assert configs.describe(before)["segment.ms"] == "9"
     assert after == TopicConfig(durability="disk", retention_bytes=7, named=("retention.bytes",))
 
 
-def test_replacing_keeps_what_is_fixed_or_has_no_name() -> None:
+def test_replacing_keeps_fixed_and_unnamed_settings() -> None:
     before = TopicConfig(type="queue", retention_ms=3, lease_ms=7)
     after = configs.replaced({"retention.bytes": "9"}, SERVER, before)
     assert (after.type, after.lease_ms) == ("queue", 7)
@@ -195,7 +195,7 @@ def test_edits_set_and_delete_single_settings() -> None:
     assert _source(config, "mainstem.durability") == "server"
 
 
-def test_edits_add_to_lists_and_take_from_them() -> None:
+def test_edits_append_to_lists_and_subtract_from_them() -> None:
     config = configs.edited(TopicConfig(), [ConfigEdit("cleanup.policy", "append", "compact")], SERVER)
     assert config.cleanup_policy == "compact,delete"
     assert configs.edited(config, [ConfigEdit("cleanup.policy", "append", "compact")], SERVER) == config
@@ -209,7 +209,7 @@ def test_edits_add_to_lists_and_take_from_them() -> None:
         configs.edited(config, [ConfigEdit("retention", "delete")], SERVER)
 
 
-async def test_a_topics_settings_are_the_same_after_a_restart_and_a_power_cut(machine: Machine) -> None:
+async def test_a_topics_settings_survive_a_restart_and_a_power_loss(machine: Machine) -> None:
     broker = await machine.open()
     config = configs.replaced(OTHER, SERVER)
     await broker.create_topic("everything", config=config)

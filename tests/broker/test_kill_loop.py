@@ -22,7 +22,7 @@ Acked = dict[str, dict[int, str]]  # value by offset, by topic
 
 
 def _run_and_kill(directory: Path, life: int, acks: int) -> list[str]:
-    """The lines of one life, which ends after about so many acknowledgements."""
+    """The output of one run, which ends after about `acks` acknowledgements."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.support.appender", str(directory), str(life)],
         cwd=Path(__file__).parents[2],
@@ -33,7 +33,7 @@ def _run_and_kill(directory: Path, life: int, acks: int) -> list[str]:
     with child.stdout as output:
         lines = [line for _, line in zip(range(acks), output, strict=False)]
         child.kill()
-        lines += output.readlines()  # what it had said before it was killed
+        lines += output.readlines()  # what it printed before it was killed
     child.wait()
     assert len(lines) >= acks, "it ended by itself"
     return [line for line in lines if line.endswith("\n")]
@@ -59,7 +59,7 @@ async def _check(directory: Path, acked: Acked) -> None:
             found = {offset: value.decode() for offset, value in values.items()}
             missing = {offset: value for offset, value in acked[topic].items() if found.get(offset) != value}
             assert missing == {}, f"{topic} lost what was acked"
-            acked[topic].update(found)  # seen now, so it may never change either
+            acked[topic].update(found)  # read now, so it may never change either
             _check_order(topic, found)
     finally:
         await broker.close()
@@ -81,7 +81,7 @@ async def test_all_that_a_killed_process_acked_is_there_in_order_and_once(
     for life in range(_ROUNDS):
         acks = randomness.choice((1, 50, randomness.randrange(_ACKS_MAX), _ACKS_MAX))
         _note(acked, _run_and_kill(tmp_path / "data", life, acks))
-        if randomness.random() < 0.6:  # else the next life finds what the kill left
+        if randomness.random() < 0.6:  # else the next run finds what the kill left
             await _check(tmp_path / "data", acked)
     await _check(tmp_path / "data", acked)
-    assert any((tmp_path / "data" / "objects" / "repacked").iterdir())  # much of it meanwhile
+    assert any((tmp_path / "data" / "objects" / "repacked").iterdir())  # much of it was repacked meanwhile

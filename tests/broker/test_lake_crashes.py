@@ -1,4 +1,4 @@
-"""The power goes after every so many calls that change the disk, while records move to parts and bytes are deleted."""
+"""A power loss after every few calls that change the disk, while records move to parts and bytes are deleted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _POLICIES: tuple[Policy, ...] = ("lost", "kept", "torn")
 
 
 class Story:
-    """What was promised so far: the value of every record that was acknowledged, and what was deleted on request."""
+    """The promises so far: the value of every acknowledged record, and what was deleted on request."""
 
     def __init__(self) -> None:
         self.values: dict[int, bytes] = {}
-        self.asked_to_go: set[int] = set()  # may be gone
-        self.gone: set[int] = set()  # are, as the broker said
+        self.asked_to_go: set[int] = set()  # may be deleted
+        self.gone: set[int] = set()  # are deleted, as the broker confirmed
         self.finished = False
 
     async def tell(self, machine: Machine) -> None:
@@ -66,7 +66,9 @@ class Story:
         records, lost = await _everything(broker)
         found = {record.offset: record.value for record in records}
         acked = self.values.keys() - self.asked_to_go
-        assert not acked & lost  # a write torn before anybody was told of it may be lost, and says so
+        assert (
+            not acked & lost
+        )  # a torn write that nobody was told about may be lost, and is reported as lost
         for offset, value in self.values.items():
             if offset in self.gone:
                 assert offset not in found
@@ -77,7 +79,7 @@ class Story:
             if lost and min((one for one in lost if one > offset), default=end) < min(
                 (one for one in found if one >= offset), default=end
             ):
-                continue  # the next thing a reader is told of is the loss
+                continue  # the next result of a reader is the loss
             records = await broker.read("t", offset, max_records=1, max_bytes=1)
             expected = min((one for one in found if one >= offset), default=None)
             assert [record.offset for record in records] == ([] if expected is None else [expected])
@@ -111,7 +113,7 @@ async def _everything(broker: Broker) -> tuple[list[Record], set[int]]:
 
 
 async def _clean_up(machine: Machine) -> None:
-    """Finish the work, let every grace pass, and find nothing left that nobody names."""
+    """Finish the work, let every grace period pass, and find no unreferenced file."""
     broker = machine.broker
     assert broker is not None
     machine.clock.advance(limits.LAKE_ORPHAN_GRACE_MS + 600_000)
@@ -128,7 +130,7 @@ async def _clean_up(machine: Machine) -> None:
 
 
 async def _crash_and_check(calls: int, policy: Policy) -> bool:
-    """Whether the story came to its end before the power went."""
+    """Whether the story ended before the power loss."""
     machine, story = Machine(segment_bytes=2048), Story()
     machine.files.crash_after(calls)
     with contextlib.suppress(SimulatedCrash, MainstemError):
@@ -147,7 +149,7 @@ async def _crash_and_check(calls: int, policy: Policy) -> bool:
     return finished
 
 
-async def test_without_a_crash_the_log_and_replaced_files_go_and_nothing_else() -> None:
+async def test_without_a_crash_only_the_log_and_replaced_files_are_deleted() -> None:
     machine, story = Machine(segment_bytes=2048), Story()
     await story.tell(machine)
     assert story.finished
@@ -161,13 +163,13 @@ async def test_without_a_crash_the_log_and_replaced_files_go_and_nothing_else() 
 
 
 @pytest.mark.parametrize("calls", [40, 95, 140, 170, 205, 240, 290, 340, 390])
-async def test_the_power_goes_now_and_then(calls: int) -> None:
+async def test_power_losses_now_and_then(calls: int) -> None:
     await _crash_and_check(calls, _POLICIES[calls % 3])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", _POLICIES)
-async def test_the_power_goes_after_every_few_calls(policy: Policy) -> None:
+async def test_power_losses_after_every_few_calls(policy: Policy) -> None:
     calls = 10
     while not await _crash_and_check(calls, policy):
         calls += 11

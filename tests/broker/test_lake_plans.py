@@ -1,4 +1,4 @@
-"""What is planned, for whom, and what the broker deletes when."""
+"""What is planned, for whom, and when the broker deletes files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_only_tables_and_compacted_logs_are_planned_unless_all_are(machine
     assert [topic for _, topic, _, _ in await planned(choosy, topics=("table", "plain"))] == ["table"]
 
 
-async def test_a_stream_is_given_out_once_until_its_lease_is_over(machine: Machine) -> None:
+async def test_a_stream_is_leased_once_until_its_lease_expires(machine: Machine) -> None:
     broker = await machine.open()
     await fill(broker, "t")
     request = PlanRequest("one", lease_ms=10_000)
@@ -94,7 +94,7 @@ async def test_one_lease_covers_several_ranges_that_are_published_in_order(
     assert len(await broker.read("t", 0, max_records=100)) <= 100
 
 
-async def test_small_ranges_wait_for_more_bytes_or_for_their_time(machine: Machine) -> None:
+async def test_small_ranges_wait_for_more_bytes_or_for_the_timeout(machine: Machine) -> None:
     broker = await machine.open()
     await fill(broker, "t")
     waits = {"wait_for_bytes": 10_000, "wait_for_ms": 5_000}
@@ -115,7 +115,7 @@ async def test_every_topic_gets_its_turn_when_plans_are_short(machine: Machine) 
     assert [topic for plan in seen for _, topic, _, _ in plan] == ["a", "b", "c", "d", "e", "a"]
 
 
-async def test_work_on_one_stream_takes_turns(machine: Machine) -> None:
+async def test_kinds_of_work_on_one_stream_alternate(machine: Machine) -> None:
     broker = await machine.open()
     work = worker(machine)
     for _ in range(8):
@@ -146,7 +146,7 @@ async def test_young_records_are_not_compacted_and_clean_parts_are_left_alone(ma
     assert broker.partition("t").records == 1
 
 
-async def test_a_compaction_ends_where_the_table_does_and_takes_the_rest_once_it_is_shown(
+async def test_a_compaction_ends_where_the_table_does_and_continues_once_more_is_published(
     machine: Machine,
 ) -> None:
     broker = await machine.open()
@@ -164,20 +164,20 @@ async def test_a_compaction_ends_where_the_table_does_and_takes_the_rest_once_it
 
 
 async def show(broker: Broker, base: int, end: int) -> None:
-    """As a publisher does that shows one more part."""
+    """As a publisher that publishes one more part."""
     change = PartChange(0, (), ((base, end, 1),))
     commit = TableCommit("default", "t", bytes(16), f"m{base}", f"m{end}", (change,))
     await broker.log.propose(CommitTables((commit,)))
 
 
 @pytest.mark.parametrize("wrong", [{"lease_ms": 1}, {"tasks_max": 0}, {"holder": "x" * 999}])
-async def test_a_plan_that_makes_no_sense_is_refused(machine: Machine, wrong: dict[str, Any]) -> None:
+async def test_an_invalid_plan_request_is_refused(machine: Machine, wrong: dict[str, Any]) -> None:
     broker = await machine.open()
     with pytest.raises(InvalidInput):
         await broker.lake.plan(PlanRequest(**({"holder": "me"} | wrong)))
 
 
-async def test_a_topic_deleted_during_a_task_takes_nothing_in(machine: Machine) -> None:
+async def test_a_publication_to_a_deleted_topic_is_refused(machine: Machine) -> None:
     broker = await machine.open()
     await fill(broker, "t")
     work = worker(machine)
@@ -190,7 +190,7 @@ async def test_a_topic_deleted_during_a_task_takes_nothing_in(machine: Machine) 
     assert (await broker.lake.collect()).files == 1
 
 
-async def test_replaced_files_go_after_their_grace_and_are_then_forgotten(machine: Machine) -> None:
+async def test_replaced_files_are_deleted_after_their_grace_period(machine: Machine) -> None:
     broker = await machine.open()
     await fill(broker, "t")
     work = worker(machine)
@@ -208,9 +208,7 @@ async def test_replaced_files_go_after_their_grace_and_are_then_forgotten(machin
     assert old.key not in [one.key async for one in broker.objects.list("parts/")]
 
 
-async def test_files_that_a_tables_snapshot_shows_stay(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_of_a_table_snapshot_stay(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await machine.open()
     await fill(broker, "t")
     work = worker(machine)
@@ -225,7 +223,7 @@ async def test_files_that_a_tables_snapshot_shows_stay(
     assert (await broker.lake.collect()).files == 1
 
 
-async def test_files_of_a_job_that_ended_go_once_its_lease_is_over(machine: Machine) -> None:
+async def test_files_of_an_ended_task_are_deleted_once_its_lease_expires(machine: Machine) -> None:
     broker = await machine.open()
     await fill(broker, "t")
     work = worker(machine)
@@ -249,7 +247,7 @@ async def test_the_log_keeps_what_a_task_reads(machine: Machine) -> None:
     broker = await machine.restart()
     broker = await machine.restart()
     assert machine.port is not None
-    assert machine.port.objects()[0].number == 1  # trimmed or not
+    assert machine.port.objects()[0].number == 1  # truncated or not
     await worker(machine).work(task)
     await broker.lake.release(task.stream, task.token)
     await machine.restart()
@@ -274,7 +272,7 @@ async def test_a_publication_needs_its_files_in_the_store(machine: Machine) -> N
     assert await broker.lake.publish(publication) == 12
 
 
-async def test_status_says_how_far_everything_is(machine: Machine) -> None:
+async def test_status_reports_progress(machine: Machine) -> None:
     broker = await machine.open()
     await fill(broker, "t")
     await fill(broker, "u")
@@ -315,7 +313,7 @@ async def test_a_partition_that_cannot_be_planned_is_named_and_the_others_are_pl
     assert ([task.topic for task in plan.tasks], plan.problems) == (["hurt"], {})
 
 
-async def test_a_round_that_raises_anything_is_followed_by_another() -> None:
+async def test_a_round_that_raises_is_followed_by_another() -> None:
     again = asyncio.Event()
     rounds = 0
 

@@ -54,9 +54,9 @@ def worker(machine: Machine) -> Worker:
 
 
 async def drop_log(machine: Machine) -> int:
-    """Have the log's own bytes go as far as they may."""
+    """Delete the log's own bytes as far as possible."""
     assert machine.broker is not None
-    for _ in range(12):  # checkpoints come with finished objects
+    for _ in range(12):  # checkpoints need complete objects
         await machine.broker.append_values("filler", [b"x" * 900] * 4)
     await machine.restart()
     await machine.restart()
@@ -77,7 +77,7 @@ async def test_every_offset_reads_the_same_from_parts_as_from_the_log(machine: M
     assert await from_every_offset(broker) == each
 
 
-async def test_the_log_gives_its_bytes_up_and_readers_do_not_notice(machine: Machine) -> None:
+async def test_readers_do_not_notice_when_the_log_deletes_its_bytes(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("filler")
     await fill(broker, batches=40)
@@ -96,7 +96,7 @@ async def test_the_log_gives_its_bytes_up_and_readers_do_not_notice(machine: Mac
     assert await from_every_offset(broker) == each
 
 
-async def test_records_of_several_days_stand_in_several_files_and_come_in_order(machine: Machine) -> None:
+async def test_records_of_several_days_are_in_several_files_and_read_in_order(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t")
     day = 1_700_000_000_000
@@ -112,7 +112,7 @@ async def test_records_of_several_days_stand_in_several_files_and_come_in_order(
     assert await from_every_offset(broker) == each
 
 
-async def test_deleted_records_stay_deleted_and_a_rewrite_takes_them_out_of_the_files(
+async def test_deleted_records_stay_deleted_and_a_rewrite_removes_them_from_files(
     machine: Machine,
 ) -> None:
     broker = await machine.open()
@@ -185,7 +185,9 @@ async def test_compaction_keeps_the_newest_of_each_key_and_counts_stay_right(mac
     assert broker.partition("t").records == len(left)
     assert not await work.run("compact")
     await broker.trim("t", 60)
-    assert abs(broker.partition("t").records - len(await all_records(broker, start=60))) <= 8  # of a cut part
+    assert (
+        abs(broker.partition("t").records - len(await all_records(broker, start=60))) <= 8
+    )  # of a truncated part
     await broker.trim("t", 72)
     assert broker.partition("t").records == 0
 
@@ -276,7 +278,7 @@ async def test_times_are_found_in_parts_as_in_the_log(machine: Machine) -> None:
     assert await broker.offset_at("t", records[-1].timestamp_ms) == records[-1].offset
 
 
-async def test_retention_goes_by_parts_where_only_parts_are_left(machine: Machine) -> None:
+async def test_retention_deletes_whole_parts_where_only_parts_are_left(machine: Machine) -> None:
     broker = await machine.open()
     await fill(broker)
     work = worker(machine)
@@ -319,7 +321,7 @@ async def test_a_publication_that_lacks_records_is_refused(machine: Machine) -> 
     assert broker.log.ledger.tasks.get("parts/0") is None
 
 
-async def test_copies_of_another_topic_become_parts_of_their_own(machine: Machine) -> None:
+async def test_copies_of_another_topic_get_their_own_parts(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("a")
     await broker.create_topic("b")
@@ -327,7 +329,7 @@ async def test_copies_of_another_topic_become_parts_of_their_own(machine: Machin
     await broker.routers.put("r", RouterSettings("a", "b"))
     await fill(broker, "a", batches=5)
     await broker.append_values("b", [b"its own"] * 3)
-    await broker.log.delete(0, ((13, 14),), 0)  # before it is copied: so a slice is copied in part
+    await broker.log.delete(0, ((13, 14),), 0)  # before it is copied, so that a slice is copied only in part
     await fill(broker, "a", batches=5)
     await broker.routing.drain("b")
     originals, copies = await all_records(broker, "a"), await all_records(broker, "b")
@@ -338,7 +340,7 @@ async def test_copies_of_another_topic_become_parts_of_their_own(machine: Machin
     assert ledger.generations.frontier(1) == broker.partition("b").end
     assert ledger.generations.parts(1)[0].records == 62
     machine.clock.advance(1_000)
-    await broker.append_values("a", [b"last"])  # copies of one time are remembered together
+    await broker.append_values("a", [b"last"])  # copies of one time are recorded together
     await broker.routing.drain("b")
     await worker(machine).run()
     originals, copies = await all_records(broker, "a"), await all_records(broker, "b")
@@ -355,7 +357,7 @@ async def test_copies_of_another_topic_become_parts_of_their_own(machine: Machin
     assert len(await all_records(broker, "b")) == 69
 
 
-async def test_a_deleted_original_does_not_take_its_copies_along(machine: Machine) -> None:
+async def test_copies_survive_the_deletion_of_the_original(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("a")
     await broker.create_topic("b")

@@ -1,4 +1,4 @@
-"""Readers at every offset, all the time, while what serves them is swapped, merged, rewritten and deleted."""
+"""Readers at every offset, all the time, while the files that serve them are swapped, merged, rewritten and deleted."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.machine import Machine
 
 from .test_lake_reads import drop_log, fill, worker
 
-Shown = dict[int, list[Record]]  # by offset: the record that a read of one from there gives
+Shown = dict[int, list[Record]]  # by offset: the record that a read of one record from there returns
 
 
 _AT_ONCE = 4
 
 
 class Readers:
-    """A few, who go over all offsets, each beginning elsewhere."""
+    """A few readers that scan all offsets, each from another start."""
 
     def __init__(self, broker: Broker, expected: Shown) -> None:
         self._broker = broker
@@ -44,8 +44,8 @@ class Readers:
             await asyncio.sleep(0)
 
     async def once_each(self) -> None:
-        """Wait until a read that begins after this came to its end at every offset."""
-        # A read that is under way at each of the readers may have begun before.
+        """Wait until a read that starts after this call has completed at every offset."""
+        # A read in progress at each of the readers may have started before.
         goal = {offset: count + 1 + _AT_ONCE for offset, count in self._rounds.items()}
         while any(self._rounds[offset] < count for offset, count in goal.items()):
             self._moved.clear()
@@ -53,7 +53,7 @@ class Readers:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """They read before, during and after what is done inside."""
+        """They read before, during and after the body."""
         async with asyncio.TaskGroup() as group:
             offsets = list(self._expected)
             for first in range(0, len(offsets), -(-len(offsets) // _AT_ONCE)):
@@ -73,7 +73,7 @@ async def shown(broker: Broker) -> Shown:
 
 
 async def publish_one_by_one(broker: Broker, work: Worker, *kinds: str) -> int:
-    """Returns how many swaps that were."""
+    """Returns the number of swaps."""
     swaps = 0
     while tasks := await work.plan(*kinds):  # type: ignore[arg-type]
         for task in tasks:
@@ -125,10 +125,10 @@ async def test_from_every_offset_the_same_record_comes_whatever_serves_it_meanwh
     assert await shown(broker) == expected
 
 
-async def test_a_compaction_under_readers_takes_only_what_it_says(
+async def test_a_compaction_under_readers_removes_only_what_it_should(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stays is read the same at every moment; what goes is read as it was, or as what comes after it."""
+    """What stays reads the same at every moment; what is removed reads as before, or as the next record."""
     monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 400)
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(cleanup_policy="compact"))
@@ -139,7 +139,7 @@ async def test_a_compaction_under_readers_takes_only_what_it_says(
     before = await shown(broker)
     (task,) = await work.plan("compact")
     publication = await work.work(task)
-    assert await shown(broker) == before  # the files are there, and nothing is published
+    assert await shown(broker) == before  # the files exist, and nothing is published
     newest = {record.key: offset for offset, (record,) in before.items() if record.offset == offset}
     stays = {
         offset: found

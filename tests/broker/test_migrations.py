@@ -1,4 +1,4 @@
-"""A server's log moves to where two brokers share it: everything is there, and writing goes on."""
+"""A server's log migrates to a log of two brokers: everything is there, and writes continue."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _committed(bootstrap: str) -> int:
 
 
 def _filled(data: Path) -> list[tuple[int, str]]:
-    """A life that ends by a kill. Returns the committed records of `t`."""
+    """A run that ends by a kill. Returns the committed records of `t`."""
     with ServerProcess(data, "--text", "off", "--segment-bytes", "64KiB") as server:
         kafka = str(server.address("kafka"))
         producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True, **_QUIET})
@@ -166,7 +166,7 @@ def test_a_directory_goes_on_as_a_log_of_two_brokers(tmp_path: Path) -> None:
         assert found[0][0] > records[-1][0]
 
 
-async def test_a_directory_goes_on_in_etcd(tmp_path: Path) -> None:
+async def test_a_directory_migrates_to_etcd(tmp_path: Path) -> None:
     """With parts."""
     data = tmp_path / "data"
     broker = await Broker.open(BrokerOptions(data, segment_bytes=16 * 1024, lake_topics="all"))
@@ -195,7 +195,7 @@ async def test_a_directory_goes_on_in_etcd(tmp_path: Path) -> None:
             await broker.close()
 
 
-async def test_what_cannot_be_shared_does_not_go(tmp_path: Path) -> None:
+async def test_ephemeral_topics_do_not_migrate(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path / "data"))
     await broker.create_topic("volatile", config=TopicConfig(durability="ephemeral"))
     await broker.close()

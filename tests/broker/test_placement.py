@@ -1,4 +1,4 @@
-"""Placement: everybody agrees, shares are even, and little moves when somebody comes or goes."""
+"""Placement: all brokers agree, shares are even, and little moves when a broker joins or leaves."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def test_shares_are_about_even() -> None:
     assert max(counts.values()) < 1.3 * len(_THINGS) / 5
 
 
-def test_when_one_leaves_only_its_own_things_move() -> None:
+def test_when_a_broker_leaves_only_its_own_work_moves() -> None:
     for thing in _THINGS:
         before = chosen(thing, [1, 2, 3, 4])
         after = chosen(thing, [1, 2, 4])
         assert after == before or before == 3
 
 
-def test_the_order_in_which_brokers_are_named_does_not_matter() -> None:
+def test_the_order_of_brokers_does_not_matter() -> None:
     assert all(chosen(thing, [1, 2, 3]) == chosen(thing, [3, 1, 2]) for thing in _THINGS)
 
 
-def test_nobody_is_chosen_where_nobody_is() -> None:
+def test_no_broker_is_chosen_from_none() -> None:
     assert chosen("thing", []) is None
     assert preferred("thing", [], "z") is None
 
 
-def test_a_zone_is_kept_to_if_it_has_a_broker() -> None:
+def test_a_zone_is_used_if_it_has_a_broker() -> None:
     live = [member(1, "a"), member(2, "b"), member(3, "b")]
     assert {preferred(thing, live, "b") for thing in _THINGS} == {2, 3}
     assert {preferred(thing, live, "a") for thing in _THINGS} == {1}

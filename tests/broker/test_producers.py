@@ -72,14 +72,14 @@ async def test_an_older_epoch_is_fenced(machine: Machine, how: str) -> None:
     assert (await broker.append("t", produced(7, 1, b"new", epoch=1))).base_offset == 2
 
 
-async def test_partitions_have_sequences_of_their_own(machine: Machine) -> None:
+async def test_each_partition_has_its_own_sequence(machine: Machine) -> None:
     broker = await _opened(machine)
     for number in range(3):
         for partition in (0, 1):
             assert (await broker.append("t", produced(7, number, b"x"), partition)).base_offset == number
 
 
-async def test_a_retry_in_the_same_group_is_found_too(machine: Machine) -> None:
+async def test_a_retry_in_the_same_commit_group_is_detected(machine: Machine) -> None:
     broker = await _opened(machine)
     port = machine.port
     assert port is not None
@@ -118,7 +118,7 @@ async def test_a_retry_is_not_acked_before_its_original_is_durable(machine: Mach
     assert [(await first).duplicate, (await again).duplicate] == [False, True]
 
 
-async def test_a_batch_damaged_on_its_way_is_refused_and_the_producer_may_send_it_again(
+async def test_a_batch_damaged_in_transit_is_refused_and_can_be_retried(
     machine: Machine,
 ) -> None:
     broker = await _opened(machine)
@@ -133,7 +133,7 @@ async def test_a_batch_damaged_on_its_way_is_refused_and_the_producer_may_send_i
     assert (await broker.append("t", batch)).base_offset == 0
 
 
-async def test_producers_long_idle_are_forgotten(machine: Machine) -> None:
+async def test_long_idle_producers_are_forgotten(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t")
     producer, _ = await broker.transactions.new_producer()

@@ -1,4 +1,4 @@
-"""Workers at work while the broker is killed and the machine loses power, over and over."""
+"""Workers at work while the broker is killed and the machine loses power, again and again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Shift(Lives):
         super().__init__(seed, turns_max=600)
         self._durable = self._random.random() < 0.5
         self.offered: set[bytes] = set()  # may be in the queue
-        self.added: set[bytes] = set()  # are, as the broker said
-        self.done: set[bytes] = set()  # acknowledged, as the broker said
-        self.done_maybe: set[bytes] = set()  # ack without an answer
+        self.added: set[bytes] = set()  # are in the queue, as the broker confirmed
+        self.done: set[bytes] = set()  # acknowledged, as the broker confirmed
+        self.done_maybe: set[bytes] = set()  # acks without a response
 
     async def _begin(self, broker: Broker) -> None:
         settings = TopicConfig(
@@ -37,7 +37,7 @@ class Shift(Lives):
         lapses = self._lapses
         jobs = (await broker.queues.claim("q", node, limit=self._random.randint(1, 4))).jobs
         values = {job.offset: job.value or b"" for job in jobs}
-        # A claim may be answered after its leases lapsed: it waited for a sync.
+        # A claim may be answered after its leases expired: it waited for a sync.
         again = set(values.values()) & self.done
         assert not again or self._lapses > lapses, "a job that is done was handed out again"
         tokens = [job.token for job in jobs]
@@ -59,7 +59,7 @@ class Shift(Lives):
         self.added |= set(values)
 
     async def _check(self, broker: Broker) -> None:
-        """Every job that was added is done, still there, or a dead letter: and just one of these."""
+        """Every added job is exactly one of: done, still there, or a dead letter."""
         self._machine.clock.advance(100_000)
         left: Counter[bytes] = Counter()
         while jobs := (await broker.queues.claim("q", "last", limit=100)).jobs:
@@ -77,7 +77,7 @@ class Shift(Lives):
 
 
 async def _all_values(broker: Broker, name: str) -> list[bytes]:
-    """What is whole: a torn commit may have lost what nobody was told of."""
+    """Intact records: a torn commit may have lost records that nobody was told about."""
     values: list[bytes] = []
     at, end = broker.partition(name).start, broker.partition(name).end
     while at < end:

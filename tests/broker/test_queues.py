@@ -38,7 +38,7 @@ def offsets(jobs: list[ClaimedJob]) -> list[int]:
     return [job.offset for job in jobs]
 
 
-async def test_a_job_is_the_record_under_a_lease(machine: Machine) -> None:
+async def test_a_job_is_a_leased_record(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker)
     await broker.append_values(
@@ -54,7 +54,7 @@ async def test_a_job_is_the_record_under_a_lease(machine: Machine) -> None:
     assert (first.deliveries, claims.ready) == (1, 0)
 
 
-async def test_names_that_are_no_queues_are_refused(machine: Machine) -> None:
+async def test_names_that_are_not_queues_are_refused(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("log")
     await queue(broker)
@@ -75,7 +75,7 @@ async def test_names_that_are_no_queues_are_refused(machine: Machine) -> None:
                 await call
 
 
-async def test_what_does_not_fit_is_refused(machine: Machine) -> None:
+async def test_invalid_arguments_are_refused(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, b"1")
     for node in ("", "n" * 129):
@@ -87,7 +87,7 @@ async def test_what_does_not_fit_is_refused(machine: Machine) -> None:
         await broker.queues.ack("q", "ann", [0, 1], [7])
 
 
-async def test_partitions_are_queues_of_their_own(machine: Machine) -> None:
+async def test_each_partition_is_its_own_queue(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("q", partitions=2, config=TopicConfig(type="queue"))
     await broker.append_values("q", [b"a"], partition=1)
@@ -109,7 +109,7 @@ async def test_counts_follow_the_clock_without_anybody_claiming(machine: Machine
 
 
 @pytest.mark.parametrize("durable", [False, True])
-async def test_leases_after_a_clean_stop_a_kill_and_a_power_cut(machine: Machine, durable: bool) -> None:
+async def test_leases_after_a_clean_stop_a_kill_and_a_power_loss(machine: Machine, durable: bool) -> None:
     broker = await machine.open()
     await queue(broker, b"1", b"2", durability="fsync", leases_durable=durable)
     deliveries = 0
@@ -126,7 +126,7 @@ async def test_leases_after_a_clean_stop_a_kill_and_a_power_cut(machine: Machine
             machine.clock.advance(1_001)
         assert await broker.queues.state("q") == QueueCounts(2, 0, 0)
         if end == machine.lose_power and not durable:
-            # The claim was answered once written: the crash may take the count of it along.
+            # The claim was answered once written: a crash may lose its delivery count.
             deliveries -= 1
     again = (await broker.queues.claim("q", "ann", limit=2)).jobs
     assert [job.deliveries for job in again] == [deliveries + 1, 1]
@@ -169,7 +169,7 @@ async def test_an_ack_of_an_fsync_queue_waits_for_its_sync(machine: Machine) -> 
     assert (await acking).offsets == [0]
 
 
-async def test_a_job_is_not_handed_over_before_its_append_is_durable(machine: Machine) -> None:
+async def test_a_job_is_not_leased_before_its_append_is_durable(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, durability="fsync")
     assert machine.port is not None
@@ -185,7 +185,7 @@ async def test_a_job_is_not_handed_over_before_its_append_is_durable(machine: Ma
 
 
 async def _written(broker: Broker) -> None:
-    """Until what was proposed is applied, synced or not."""
+    """Wait until what was proposed is applied, synced or not."""
     position = broker.last_position
     await until(lambda: broker.last_position > position)
 
@@ -213,13 +213,13 @@ async def test_acknowledged_jobs_stay_gone_after_a_power_cut(machine: Machine) -
 
 
 async def dead_letter_ready(broker: Broker) -> None:
-    """One job that the next claim will move, with another after it."""
+    """One job that the next claim will dead-letter, with another after it."""
     await queue(broker, b"bad", b"good", max_deliveries=1, dead_letter="dead", durability="fsync")
     await broker.queues.claim("q", "ann")
     await broker.queues.nack("q", "ann", [0])
 
 
-async def test_a_dead_letter_is_copied_once_whatever_moment_the_power_goes(machine: Machine) -> None:
+async def test_a_dead_letter_is_copied_once_whenever_the_power_fails(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("dead", config=TopicConfig(durability="fsync"))
     await queue(broker, b"bad", max_deliveries=1, dead_letter="dead", durability="fsync")
@@ -227,7 +227,7 @@ async def test_a_dead_letter_is_copied_once_whatever_moment_the_power_goes(machi
     await broker.queues.nack("q", "ann", [0])
     for policy in ("lost", "kept", "torn"):
         claiming = asyncio.create_task(broker.queues.claim("q", "ann"))
-        await _written(broker)  # the claim: the move is under way
+        await _written(broker)  # the claim: the move is in progress
         await machine.lose_power(policy)
         await asyncio.gather(claiming, return_exceptions=True)
         broker = await machine.open()
@@ -303,7 +303,7 @@ async def test_a_worker_of_an_ephemeral_queue(machine: Machine) -> None:
     assert await broker.queues.state("q") == QueueCounts(1, 0, 0)
 
 
-async def test_damage_takes_the_jobs_of_its_batch_and_no_others(tmp_path: Path) -> None:
+async def test_damage_loses_only_the_jobs_of_its_batch(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path))
     await queue(broker, b"damaged" * 20, b"with it")
     await broker.append_values("q", [b"whole"])
@@ -317,21 +317,21 @@ async def test_damage_takes_the_jobs_of_its_batch_and_no_others(tmp_path: Path) 
 
 
 def damage(directory: Path, content: bytes) -> None:
-    """Change the stored bytes that hold this."""
+    """Change the stored bytes that contain this."""
     for path in directory.rglob("*"):
         stored = path.read_bytes() if path.is_file() else b""
         if content in stored:
             path.write_bytes(stored.replace(content, content.upper(), 1))
 
 
-async def test_records_that_are_gone_are_no_jobs(machine: Machine) -> None:
+async def test_deleted_records_are_not_jobs(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, b"1", b"2", b"3")
     await broker.trim("q", 1)
     assert offsets((await broker.queues.claim("q", "ann", limit=5)).jobs) == [1, 2]
 
 
-async def test_claims_read_from_disk_what_memory_has_forgotten(machine: Machine) -> None:
+async def test_claims_read_evicted_records_from_disk(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker)
     for n in range(120):
@@ -383,7 +383,7 @@ async def test_gathered_claims_are_served_together(machine: Machine) -> None:
     assert [claims.ready for claims in taken] == [0, 0]
 
 
-async def test_a_gathered_claim_of_a_queue_that_goes_is_refused(machine: Machine) -> None:
+async def test_a_gathered_claim_of_a_deleted_queue_is_refused(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, b"1", claim_jitter_ms=5_000)
     claiming = [asyncio.create_task(broker.queues.claim("q", f"w{n}")) for n in range(3)]
@@ -395,7 +395,7 @@ async def test_a_gathered_claim_of_a_queue_that_goes_is_refused(machine: Machine
     assert all(isinstance(outcome, MainstemError) for outcome in outcomes[1:])
 
 
-async def test_a_worker_is_filled_up_and_gives_back_when_it_leaves(machine: Machine) -> None:
+async def test_a_worker_is_refilled_and_returns_its_jobs_when_it_leaves(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, b"1", b"2", b"3")
     async with JobWorker(broker.queues, "q", "ann", limit=2) as worker:
@@ -423,7 +423,7 @@ async def test_a_worker_wakes_for_appends_and_ends_with_its_queue(machine: Machi
             await waiting
 
 
-async def test_a_worker_that_leaves_in_the_middle_of_a_claim_leaves_no_lease(machine: Machine) -> None:
+async def test_a_worker_that_leaves_during_a_claim_leaves_no_lease(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, b"1")
     assert machine.port is not None
@@ -438,7 +438,7 @@ async def test_a_worker_that_leaves_in_the_middle_of_a_claim_leaves_no_lease(mac
     assert await broker.queues.state("q") == QueueCounts(1, 0, 0)
 
 
-async def test_fifty_workers_among_nacks_and_lapses_get_every_job_done_once(machine: Machine) -> None:
+async def test_fifty_workers_with_nacks_and_expired_leases_complete_every_job_once(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, *[b"%d" % n for n in range(1_000)])
     done: list[bytes | None] = []

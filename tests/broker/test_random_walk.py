@@ -1,4 +1,4 @@
-"""Random calls, one after another, with restarts of every kind between them, against a model of dicts."""
+"""Random calls, one after another, with restarts of every kind between them, compared with a model of dicts."""
 
 from __future__ import annotations
 
@@ -170,6 +170,6 @@ class Walk:
 async def test_a_broker_does_what_a_model_of_dicts_does(
     walk_seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Every replay compares its state with the one that was there before.
+    # Every replay compares its state with the earlier one.
     monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 4)
     await Walk(walk_seed).run(_STEPS)

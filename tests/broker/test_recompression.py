@@ -1,4 +1,4 @@
-"""Batches stored in another codec than they came in: nothing else about them changes, nor their order."""
+"""Batches stored in another codec than they were sent in: nothing else about them changes, nor their order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _batch(*values: bytes, codec: Codec = "none", sequence: int = -1, producer: 
 
 
 async def _stored(broker: Broker, name: str = "t") -> tuple[list[BatchHeader], list[bytes | None]]:
-    """Everything a topic has, as it is stored."""
+    """Everything in a topic, as it is stored."""
     headers: list[BatchHeader] = []
     values: list[bytes | None] = []
     fetched = await broker.fetch(name, 0, max_bytes=limits.READ_BYTES_MAX)
@@ -130,7 +130,7 @@ async def test_batches_wait_even_if_the_topic_stops_recompressing_meanwhile(mach
     assert [base for base, _ in await asyncio.gather(first, second)] == [0, 1]
 
 
-async def test_an_idempotent_producer_is_followed_through_recompression(machine: Machine) -> None:
+async def test_idempotent_producers_work_with_recompression(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(compression_type="zstd"))
     topic = broker.streams.topic("t")
@@ -139,7 +139,7 @@ async def test_an_idempotent_producer_is_followed_through_recompression(machine:
     assert await asyncio.gather(*placed) == [(0, False), (1, False), (2, False), (1, True)]
 
 
-async def test_log_append_time_and_a_codec_go_together(machine: Machine) -> None:
+async def test_log_append_time_works_with_a_codec(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic(
         "t", config=TopicConfig(compression_type="snappy", timestamp_type="LogAppendTime")
@@ -151,15 +151,13 @@ async def test_log_append_time_and_a_codec_go_together(machine: Machine) -> None
 
 
 def _garbage(size: int) -> bytearray:
-    """A batch whose checksum is right and whose gzip data is not."""
+    """A batch with a valid checksum and invalid gzip data."""
     batch = bytearray(HEADER_BYTES) + b"\x1f\x8b garbage" * size
     return seal(batch, attributes=1, last_offset_delta=0, base_timestamp=0, max_timestamp=0, count=1)
 
 
 @pytest.mark.parametrize("size", [1, limits.RECOMPRESSED_INLINE_BYTES_MAX])
-async def test_a_batch_that_cannot_be_unpacked_is_refused_and_nothing_else(
-    machine: Machine, size: int
-) -> None:
+async def test_only_a_batch_that_cannot_be_decompressed_is_refused(machine: Machine, size: int) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(compression_type="zstd"))
     with pytest.raises(InvalidBatch, match="gzip data is damaged"):
@@ -177,7 +175,7 @@ async def test_a_batch_that_grows_over_the_topics_limit_is_refused(machine: Mach
     assert (await broker.append("t", _batch(bytes(9_000), codec="gzip"))).base_offset == 0
 
 
-async def test_a_bomb_is_refused_before_it_fills_the_memory(machine: Machine) -> None:
+async def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(compression_type="lz4", max_message_bytes=8 << 20))
     packer = zlib.compressobj(wbits=31, level=1)

@@ -1,4 +1,4 @@
-"""Repacked files are what jobs of the lake read, and what backups hold."""
+"""Tasks of the lake read repacked files, and backups include them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _repacked(directory: Path) -> tuple[Broker, dict[int, bytes]]:
     return broker, written
 
 
-async def test_a_job_of_the_lake_reads_repacked_files_by_itself(tmp_path: Path) -> None:
+async def test_a_task_of_the_lake_reads_repacked_files_by_itself(tmp_path: Path) -> None:
     broker, written = await _repacked(tmp_path / "data")
     try:
         plan = await broker.lake.plan(PlanRequest("test"))
@@ -58,7 +58,7 @@ async def test_a_job_of_the_lake_reads_repacked_files_by_itself(tmp_path: Path) 
         await broker.close()
 
 
-async def test_a_job_of_the_lake_leaves_out_the_batch_that_is_lost_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_task_of_the_lake_leaves_out_only_the_lost_batch(tmp_path: Path) -> None:
     broker, written = await _repacked(tmp_path / "data")
     try:
         stream = broker.streams.of("t", 0)
@@ -72,7 +72,7 @@ async def test_a_job_of_the_lake_leaves_out_the_batch_that_is_lost_and_nothing_e
         second = start + 12 + int.from_bytes(data[start + 8 : start + 12], "big")
         data[second + 65] ^= 4
         path.write_bytes(data)
-        await broker.log.read(stream, base, 1)  # as a job has the broker do that meets the damage
+        await broker.log.read(stream, base, 1)  # as a task has the broker do when it finds the damage
         (task,) = [task for task in (await broker.lake.plan(PlanRequest("test"))).tasks if task.topic == "t"]
         unaware = msgspec.structs.replace(task, sources=msgspec.structs.replace(task.sources, lost=()))
         with pytest.raises(SliceDamaged) as met:
@@ -123,7 +123,7 @@ async def test_a_directory_with_repacked_files_gets_an_object_store(
         opening.setattr("mainstem.broker.opening.open_store", lambda _: bucket)
         with pytest.raises(StoreUnreachable):
             await Broker.open(tiered)
-    broker = await Broker.open(plain)  # nothing left the folder
+    broker = await Broker.open(plain)  # no file left the folder
     assert await scan(broker, "t") == (written, [])
     await broker.close()
 
@@ -135,7 +135,7 @@ async def test_a_directory_with_repacked_files_gets_an_object_store(
     await broker.close()
     with pytest.raises(InvalidConfig, match="name it with --objects"):
         await Broker.open(plain)
-    with pytest.raises(InvalidConfig, match="name the same one"):
+    with pytest.raises(InvalidConfig, match="name the store that holds them"):
         await Broker.open(replace(tiered, objects=(tmp_path / "empty").as_uri()))
     broker = await Broker.open(tiered)
     assert (await scan(broker, "t"))[0] == written | {150: b"one more"}

@@ -23,12 +23,12 @@ async def _offsets(broker: Broker) -> list[int]:
     return list((await scan(broker, "t"))[0])
 
 
-async def test_time_retention_trims_slices_that_are_old_as_a_whole(machine: Machine) -> None:
+async def test_time_retention_deletes_slices_that_are_entirely_old(machine: Machine) -> None:
     broker = await _opened(machine, retention_ms=1000)
     for _ in range(5):
         await broker.append_values("t", [b"x"] * 2)
         machine.clock.advance(400)
-    # Written at 0, 400, 800, 1200 and 1600; it is 2000 now, so what is older than 1000 goes.
+    # Written at 0, 400, 800, 1200 and 1600; it is 2000 now, so records older than 1000 are deleted.
     assert await broker.enforce_retention() == 1
     assert await _offsets(broker) == [6, 7, 8, 9]
     assert await broker.enforce_retention() == 0
@@ -38,7 +38,7 @@ async def test_time_retention_trims_slices_that_are_old_as_a_whole(machine: Mach
     assert (await broker.append_values("t", [b"y"])).base_offset == 10
 
 
-async def test_time_retention_keeps_what_stands_before_a_younger_record_only_if_it_is_in_its_slice(
+async def test_time_retention_keeps_older_records_only_in_the_slice_of_a_younger_one(
     machine: Machine,
 ) -> None:
     broker = await _opened(machine, retention_ms=1000)
@@ -63,7 +63,7 @@ async def test_size_retention_keeps_the_newest_slices_that_fit(machine: Machine)
     assert await broker.enforce_retention() == 0
 
 
-async def test_size_retention_reaches_over_more_objects_than_memory_has_indexes_of(
+async def test_size_retention_spans_more_objects_than_the_index_cache_holds(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INDEX_MEMORY_BYTES", 0, raising=False)
@@ -77,7 +77,7 @@ async def test_size_retention_reaches_over_more_objects_than_memory_has_indexes_
     assert await _offsets(broker) == list(range(200, 400))
 
 
-async def test_retention_that_is_off_or_compacts_trims_nothing(machine: Machine) -> None:
+async def test_disabled_or_compacting_retention_deletes_nothing(machine: Machine) -> None:
     broker = await _opened(machine)
     await broker.create_topic("c", config=TopicConfig(retention_ms=1, cleanup_policy="compact"))
     for name in ("t", "c"):
@@ -119,7 +119,7 @@ async def test_a_cap_in_bytes_counts_values(machine: Machine) -> None:
     assert await _offsets(broker) == [10]
 
 
-async def test_a_full_topic_that_rejects_takes_nothing_and_says_so(machine: Machine) -> None:
+async def test_a_full_topic_that_rejects_refuses_appends(machine: Machine) -> None:
     broker = await _opened(machine, cap_records=3, discard="reject")
     await broker.append_values("t", [b"x"] * 2)
     with pytest.raises(TopicFull):
@@ -145,7 +145,7 @@ async def _fill(broker: Broker, name: str, slices: int) -> None:
         await finished(broker)
 
 
-async def test_objects_whose_records_are_all_gone_are_deleted_once_no_checkpoint_needs_them(
+async def test_dead_objects_are_deleted_once_no_checkpoint_needs_them(
     machine: Machine,
 ) -> None:
     broker = await _opened(machine)
@@ -158,7 +158,7 @@ async def test_objects_whose_records_are_all_gone_are_deleted_once_no_checkpoint
     before = [object.number for object in port.objects()]
     await broker.trim("t", broker.partition("t").end - 1)
     await broker.delete_topic("doomed")
-    await _fill(broker, "t", 60)  # two more checkpoints, and both are past the dead ones
+    await _fill(broker, "t", 60)  # two more checkpoints, both past the dead objects
     await broker.log.collect()
     after = [object.number for object in port.objects()]
     assert len([number for number in before if number not in after]) > 3
@@ -181,7 +181,7 @@ async def test_one_live_record_keeps_its_object(machine: Machine) -> None:
     assert (await scan(broker, "quiet"))[0] == {0: b"still here"}
 
 
-async def test_many_trims_at_once_collect_each_object_once(machine: Machine) -> None:
+async def test_concurrent_truncations_collect_each_object_once(machine: Machine) -> None:
     broker = await _opened(machine)
     port = machine.port
     assert port is not None

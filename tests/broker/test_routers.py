@@ -31,7 +31,7 @@ async def topics(broker: Broker, names: str, config: TopicConfig = SYNCED) -> No
 
 
 async def all_of(broker: Broker, name: str) -> list[Record]:
-    """Every record there is, once all is forwarded; losses are left out."""
+    """Every record, once all is forwarded; losses are left out."""
     await broker.routing.drain(name)
     found: list[Record] = []
     offset, end = broker.partition(name).start, broker.partition(name).end
@@ -52,7 +52,7 @@ def values(records: list[Record]) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-async def test_a_copy_reads_as_it_was_written_but_for_place_and_time(machine: Machine) -> None:
+async def test_a_copy_equals_its_original_except_for_offset_and_time(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "ab")
     await broker.append_values("a", [b"before"])
@@ -129,7 +129,7 @@ async def test_a_copy_outlives_its_original_and_the_objects_it_was_in(machine: M
     assert len(machine.port.objects()) < objects  # type: ignore[union-attr]
 
 
-async def test_records_deleted_before_are_not_copied_and_those_deleted_after_stay(machine: Machine) -> None:
+async def test_only_records_deleted_before_copying_are_not_copied(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "ab")
     await route(broker, "a", "b")
@@ -150,7 +150,7 @@ async def test_records_deleted_before_are_not_copied_and_those_deleted_after_sta
     assert await all_of(broker, "b") == copies
 
 
-async def test_what_the_source_lost_before_it_was_copied_shows_as_a_gap(machine: Machine) -> None:
+async def test_records_lost_before_they_were_copied_are_a_gap_in_the_destination(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("a", config=TopicConfig(cap_records=4))
     await topics(broker, "b")
@@ -185,7 +185,7 @@ async def test_a_gap_right_at_the_start_moves_the_earliest_record(machine: Machi
     assert (page.earliest_seq, page.count, page.next_from_seq) == (4, 2, 5)
 
 
-async def test_filters_and_settings_make_copies_of_their_own(machine: Machine) -> None:
+async def test_filters_and_settings_determine_the_copies(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "abcd")
     await route(broker, "a", "b", match=Match(b"x", prefix=True))
@@ -208,7 +208,7 @@ async def test_filters_and_settings_make_copies_of_their_own(machine: Machine) -
     assert len({dict(record.headers)["meta"] for record in exact}) == len(exact) > 20
 
 
-async def test_a_full_destination_is_filled_up_and_tried_again(machine: Machine) -> None:
+async def test_a_full_destination_is_filled_and_retried(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "a")
     await broker.create_topic("b", config=TopicConfig(cap_records=3, discard="reject"))
@@ -239,7 +239,7 @@ async def test_a_chain_is_drained_upstream_first(machine: Machine) -> None:
     assert values(await all_of(broker, "d")) == [b"1"]
 
 
-async def test_a_cycle_comes_to_rest(machine: Machine) -> None:
+async def test_a_cycle_terminates(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "a")
     await broker.create_topic("b", config=TopicConfig(durability="ephemeral"))
@@ -249,7 +249,7 @@ async def test_a_cycle_comes_to_rest(machine: Machine) -> None:
     assert len(await all_of(broker, "a")) + len(await all_of(broker, "b")) == 8
 
 
-async def test_ephemeral_topics_may_stand_at_either_end(machine: Machine) -> None:
+async def test_ephemeral_topics_may_be_source_or_destination(machine: Machine) -> None:
     broker = await machine.open()
     memory = TopicConfig(durability="ephemeral")
     await topics(broker, "ab", memory)
@@ -305,7 +305,7 @@ async def test_damage_to_the_original_is_a_loss_of_the_copy_too() -> None:
     await machine.kill()
 
 
-async def test_reading_a_copy_that_was_trimmed_says_so(machine: Machine) -> None:
+async def test_reading_a_truncated_copy_is_out_of_range(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "ab")
     await route(broker, "a", "b")
@@ -317,7 +317,7 @@ async def test_reading_a_copy_that_was_trimmed_says_so(machine: Machine) -> None
     assert values(await all_of(broker, "b")) == [b"2"]
 
 
-async def test_size_retention_holds_for_copies_as_well(machine: Machine) -> None:
+async def test_size_retention_applies_to_copies(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "a")
     await broker.create_topic("b", config=TopicConfig(retention_bytes=500))
@@ -329,7 +329,7 @@ async def test_size_retention_holds_for_copies_as_well(machine: Machine) -> None
     assert [record.offset for record in await all_of(broker, "b")] == [5, 6, 7, 8, 9]
 
 
-async def test_time_retention_goes_by_the_time_of_the_copies(machine: Machine) -> None:
+async def test_time_retention_uses_the_time_of_the_copies(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "a")
     await broker.create_topic("b", config=TopicConfig(retention_ms=1_000))
@@ -342,7 +342,7 @@ async def test_time_retention_goes_by_the_time_of_the_copies(machine: Machine) -
     assert [record.offset for record in await all_of(broker, "b")] == [2, 3]
 
 
-async def test_topics_deleted_and_made_again_are_not_routed(machine: Machine) -> None:
+async def test_recreated_topics_are_not_routed(machine: Machine) -> None:
     broker = await machine.open()
     await topics(broker, "abc")
     await route(broker, "a", "b")
@@ -355,7 +355,7 @@ async def test_topics_deleted_and_made_again_are_not_routed(machine: Machine) ->
     assert await all_of(broker, "b") == []
 
 
-async def test_rounds_forward_without_anybody_reading(tmp_path: object) -> None:
+async def test_rounds_forward_without_readers(tmp_path: object) -> None:
     from pathlib import Path
 
     from mainstem.broker.broker import BrokerOptions
@@ -374,13 +374,13 @@ async def test_rounds_forward_without_anybody_reading(tmp_path: object) -> None:
 
 
 class Traffic:
-    """Writers on one end of some routers, while the machine goes down over and over."""
+    """Writers at one end of some routers, while the machine fails again and again."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.machine = Machine.of_any_kind(self.random)
         self.written = 0
-        self.seen: dict[tuple[str, int], bytes | None] = {}  # what readers were shown, by topic and offset
+        self.seen: dict[tuple[str, int], bytes | None] = {}  # what readers saw, by topic and offset
 
     async def run(self) -> None:
         broker = await self.machine.open()
@@ -416,12 +416,12 @@ class Traffic:
 
     async def _read(self, broker: Broker) -> None:
         with contextlib.suppress(MainstemError, SimulatedCrash):
-            while self.machine.broker is broker:  # reads may go on for ever where writes do not
+            while self.machine.broker is broker:  # reads may continue forever where writes do not
                 await self._look(broker)
                 await asyncio.sleep(0)
 
     async def _look(self, broker: Broker) -> None:
-        """Everything at an offset stays what it was when it was first seen."""
+        """Everything at an offset stays what it was when it was first read."""
         for name in "bcde":
             for record in await all_of(broker, name):
                 assert self.seen.setdefault((name, record.offset), record.value) == record.value

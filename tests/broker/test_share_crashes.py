@@ -1,4 +1,4 @@
-"""Members of a share group at work while the broker is killed and the machine loses power, over and over."""
+"""Members of a share group at work while the broker is killed and the machine loses power, again and again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Shift(Lives):
     def __init__(self, seed: int) -> None:
         super().__init__(seed, turns_max=400)
         self.offered = 0
-        self.added: set[bytes] = set()  # are in the topic, as the broker said
-        self.settled: set[bytes] = set()  # accepted or rejected, as the broker said
-        self.settled_maybe: set[bytes] = set()  # the same without an answer
+        self.added: set[bytes] = set()  # are in the topic, as the broker confirmed
+        self.settled: set[bytes] = set()  # accepted or rejected, as the broker confirmed
+        self.settled_maybe: set[bytes] = set()  # the same without a response
         self.deliveries: dict[bytes, int] = {}
 
     async def _begin(self, broker: Broker) -> None:
@@ -54,7 +54,7 @@ class Shift(Lives):
             self.settled |= set(values.values())
 
     async def _check(self, broker: Broker) -> None:
-        """Every record that was added is settled, still to be had, or was handed out as often as it may be."""
+        """Every added record is settled, available, or was delivered as often as allowed."""
         self._machine.clock.advance(100_000)
         stream = broker.streams.of("t", 0)
         left: set[bytes] = set()
@@ -69,7 +69,7 @@ class Shift(Lives):
 
 
 def _values(acquired: Acquired | None) -> dict[int, bytes]:
-    """By offset, of what was got."""
+    """The acquired values, by offset."""
     if acquired is None:
         return {}
     found = {record[0]: record[3] or b"" for batch in acquired.batches for record in decode_records(batch, 0)}

@@ -1,5 +1,5 @@
 """Share groups through the broker: whatever members do and however often it is restarted or killed, each record is
-accepted once, never handed out again after that, and none is forgotten."""
+accepted once, never delivered again after that, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _offsets(acquired: Acquired | None) -> dict[int, int]:
 
 
 class _Walk:
-    """Members that take, settle, die and wait, in an order that a seed decides; and what they were told."""
+    """Members that acquire, acknowledge, die and wait, in an order that a seed decides; and the results they got."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -96,7 +96,7 @@ class _Walk:
             self.rejected.add(offset)
 
     async def wait(self) -> None:
-        """Every lock runs out."""
+        """Every acquisition lock expires."""
         self.clock.advance(_LOCK_MS + 1)
         await self._nobody_holds()
 
@@ -116,7 +116,7 @@ class _Walk:
             held.clear()
 
     async def drain(self) -> None:
-        """Accept all that is left: then every record was accepted, refused, or handed out as often as it may be."""
+        """Accept all that is left: then every record was accepted, rejected, or delivered as often as allowed."""
         await self.wait()
         while got := _offsets(await self.broker.shares.acquire("g", "a", self.stream, _WANTED)):
             assert not got.keys() & (self.accepted | self.rejected)
@@ -133,7 +133,7 @@ async def test_a_random_walk_with_restarts_and_kills(tmp_path: Path, share_seed:
     await _Walk(tmp_path, share_seed).run(1_000 if chaos else 120)
 
 
-async def test_delivery_counts_and_settings_outlive_a_kill(tmp_path: Path) -> None:
+async def test_delivery_counts_and_settings_survive_a_kill(tmp_path: Path) -> None:
     clock = ManualClock()
     broker = await _open(tmp_path, clock)
     await broker.create_topic("t")
@@ -151,7 +151,7 @@ async def test_delivery_counts_and_settings_outlive_a_kill(tmp_path: Path) -> No
     await broker.close()
 
 
-async def test_a_group_may_begin_some_time_ago(tmp_path: Path) -> None:
+async def test_a_group_may_start_at_an_earlier_time(tmp_path: Path) -> None:
     clock = ManualClock()
     broker = await _open(tmp_path, clock)
     await broker.create_topic("t")
@@ -176,7 +176,7 @@ async def test_a_group_may_begin_some_time_ago(tmp_path: Path) -> None:
     await broker.close()
 
 
-async def test_members_that_ask_at_once_get_each_record_once(tmp_path: Path) -> None:
+async def test_concurrent_members_get_each_record_once(tmp_path: Path) -> None:
     broker = await _open(tmp_path, ManualClock())
     await broker.create_topic("t")
     for _ in range(20):
@@ -190,7 +190,7 @@ async def test_members_that_ask_at_once_get_each_record_once(tmp_path: Path) -> 
     await broker.close()
 
 
-async def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+async def test_unreadable_records_are_skipped(tmp_path: Path) -> None:
     broker = await _open(tmp_path, ManualClock())
     await broker.create_topic("t")
     await broker.append_values("t", [b"x"] * 10)
@@ -204,7 +204,7 @@ async def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> No
     await broker.close()
 
 
-async def test_records_that_turn_out_to_be_damaged_are_given_up_and_told(
+async def test_records_found_damaged_are_archived_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await _open(tmp_path, ManualClock())

@@ -1,4 +1,4 @@
-"""What is shown of where records are: parts by generation, and messages across all of it."""
+"""The storage map: parts by generation, and messages across parts and log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def materialised(machine: Machine, broker: Broker) -> None:
     await Worker(broker, machine.port).run("materialise")
 
 
-async def test_parts_and_what_they_leave_behind_in_the_log_are_told_apart(machine: Machine) -> None:
+async def test_parts_and_the_replaced_ranges_of_the_log_are_distinguished(machine: Machine) -> None:
     broker = await machine.open()
     await filled(broker)
     await materialised(machine, broker)
@@ -96,7 +96,7 @@ async def test_messages_read_the_same_from_parquet_and_the_log(machine: Machine)
     assert [record.offset for record in found.records] == [1, *range(10, 20)]
 
 
-async def test_lost_records_are_named_and_what_stands_around_them_is_shown(machine: Machine) -> None:
+async def test_lost_records_are_named_and_the_records_around_them_shown(machine: Machine) -> None:
     broker = await machine.open()
     await filled(broker)
     topic = broker.streams.topic("t")

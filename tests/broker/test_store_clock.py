@@ -1,4 +1,4 @@
-"""How far a clock is off the store's, as far as that can be told."""
+"""The difference between this machine's clock and the store's, as far as it can be measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOW_MS = 1_700_000_000_400
 
 
 class StoreWithClock(MemoryObjectStore):
-    """A store that says of every object that it was put at one time."""
+    """A store that reports the same modification time for every object."""
 
     def __init__(self, now_ms: int) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class StoreWithClock(MemoryObjectStore):
         (_NOW_MS, 0),
         (_NOW_MS - 2_000, 2_000),  # ahead of the store
         (_NOW_MS + 3_000, -3_000),  # behind it
-        (1_700_000_000_000, 0),  # a store that counts seconds may mean any moment of it
+        (1_700_000_000_000, 0),  # a store that counts in seconds may mean any moment of one
         (1_699_999_997_000, 2_401),
         (1_700_000_002_000, -1_600),
     ],
 )
-async def test_what_can_be_told_is_told(store_ms: int, off_ms: int) -> None:
+async def test_the_certain_part_of_the_skew_is_reported(store_ms: int, off_ms: int) -> None:
     store = StoreWithClock(store_ms)
     assert await clock_off_ms(store, ManualClock(_NOW_MS), CountingRandom()) == off_ms
     assert [one async for one in store.list()] == []

@@ -69,7 +69,7 @@ def _in_tier(server: ServerProcess, tier: str) -> int:
 
 
 def _written_until_cold(server: ServerProcess) -> int:
-    """Files leave the disk behind checkpoints, and those come with writing; both take their time."""
+    """Files leave the disk only behind checkpoints, and checkpoints need writes; both take time."""
     count = 0
     until = time.monotonic() + 60
     while time.monotonic() < until:
@@ -99,7 +99,7 @@ def _storage(server: ServerProcess) -> list[dict[str, Any]]:
 
 
 def _materialise(server: ServerProcess) -> None:
-    """The lake's work on one topic, without Spark: what is cold is read from the bucket."""
+    """The lake's work on one topic, without Spark: cold files are read from the bucket."""
     with LakeBroker(f"http://{server.address('http')}") as broker:
         (task,) = broker.plan(PlanRequest("test", ("u",))).tasks
         assert any(extents.pieces for extents in task.sources.wal)
@@ -171,7 +171,7 @@ def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_out
             s3.kill()
             code, body = _get(server, "/v0/topics/t/batches?partition=0&from=0&max_bytes=1")
             assert code == 503, body
-            _produce(server, count + 50, 50)  # writes go on, and reads of what is on the disk
+            _produce(server, count + 50, 50)  # writes continue, and so do reads from disk
             page = f"/v0/topics/t/batches?partition=0&from={count + 90}&max_bytes=1"
             assert _get(server, page)[0] == 200
             server.kill()

@@ -41,7 +41,7 @@ async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:
     assert await scan(broker, "t") == ({0: b"new"}, [])
 
 
-async def test_of_many_who_create_a_topic_at_once_one_does(machine: Machine) -> None:
+async def test_one_of_many_concurrent_creations_succeeds(machine: Machine) -> None:
     broker = await machine.open()
     done = await asyncio.gather(*(broker.create_topic("t") for _ in range(10)), return_exceptions=True)
     assert sum(isinstance(one, TopicExists) for one in done) == 9
@@ -49,7 +49,7 @@ async def test_of_many_who_create_a_topic_at_once_one_does(machine: Machine) -> 
     assert len({info.topic_id for info in same}) == 1
 
 
-async def test_partitions_are_added_empty_and_never_taken_away(machine: Machine) -> None:
+async def test_partitions_are_added_empty_and_never_removed(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", partitions=2)
     await broker.append_values("t", [b"1"], partition=1)
@@ -95,7 +95,7 @@ async def test_an_append_that_races_with_a_delete_is_acked_before_it_or_refused(
         assert refused == [False] * (number % 6 + 1) + [True] * (5 - number % 6)
 
 
-async def test_nothing_to_append_and_too_much_are_refused_before_anything_changes(machine: Machine) -> None:
+async def test_empty_and_oversized_appends_are_refused_before_anything_changes(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(max_message_bytes=500))
     with pytest.raises(InvalidInput):
@@ -109,7 +109,7 @@ async def test_nothing_to_append_and_too_much_are_refused_before_anything_change
     assert broker.partition("t").end == 0
 
 
-async def test_the_broker_dates_records_where_the_topic_wants_it(machine: Machine) -> None:
+async def test_the_broker_sets_timestamps_with_log_append_time(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(timestamp_type="LogAppendTime"))
     now = machine.clock.now_ms()
@@ -153,7 +153,7 @@ async def test_no_two_takers_get_the_same_record_and_none_is_left(machine: Machi
     assert [record.offset for record in await broker.take("t", "other")] == [0]
 
 
-async def test_takers_pass_over_what_a_power_cut_took(machine: Machine) -> None:
+async def test_takers_skip_records_lost_in_a_power_loss(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(durability="disk"))
     await broker.append_values("t", [b"kept"])

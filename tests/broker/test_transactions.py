@@ -43,7 +43,7 @@ def options(path: Path) -> BrokerOptions:
 
 
 class Stage:
-    """A broker that can be stopped, or cut off as if the process were killed, and opened again."""
+    """A broker that can be stopped, or abandoned as if the process were killed, and opened again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Stage:
 
 
 async def abandon(broker: Broker) -> None:
-    """Leave the directory as a killed process would: nothing is said goodbye to."""
+    """Leave the directory as a killed process would: without a clean stop."""
     await broker._retention.rounds.stop()
     await broker.transactions.rounds.stop()
     await broker.log._stop_tasks()
@@ -113,7 +113,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def seen(broker: Broker, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-    """What every reader but a Kafka client sees, read in the smallest steps."""
+    """What every reader except a Kafka client sees, read in the smallest steps."""
     start = broker.partition(topic, partition).start
     records = []
     while found := await broker.read(topic, start, partition=partition, max_records=1, max_bytes=1):
@@ -124,7 +124,7 @@ async def seen(broker: Broker, topic: str = "t", partition: int = 0) -> list[byt
 
 
 async def stored(broker: Broker, topic: str = "t", max_bytes: int = 1 << 20) -> list[BatchHeader]:
-    """The headers a Kafka client gets, from the start to the end."""
+    """The headers that a Kafka client gets, from start to end."""
     stream = broker.streams.of(topic, 0)
     at, end = broker.streams.bounds(stream)
     headers: list[BatchHeader] = []
@@ -242,7 +242,7 @@ async def test_no_reader_stops_at_a_marker(stage: Stage) -> None:
     assert await broker.offset_at("t", TIME_MS + 1) == 9
 
 
-async def test_shared_cursors_pass_over_markers_open_and_aborted_records(stage: Stage) -> None:
+async def test_shared_cursors_skip_markers_open_and_aborted_records(stage: Stage) -> None:
     broker = stage.broker
     await broker.create_topic("t")
     one, two = await Writer.start(broker, "one"), await Writer.start(broker, "two")
@@ -279,7 +279,7 @@ async def test_offsets_move_with_the_commit_and_not_before(stage: Stage) -> None
     assert await seen(broker, "u") == [b"out"]
 
 
-async def test_an_open_transaction_outlives_a_restart_and_can_be_committed(stage: Stage) -> None:
+async def test_an_open_transaction_survives_a_restart_and_can_be_committed(stage: Stage) -> None:
     await stage.broker.create_topic("t")
     writer = await Writer.start(stage.broker)
     await writer.write("t", b"1")
@@ -293,7 +293,7 @@ async def test_an_open_transaction_outlives_a_restart_and_can_be_committed(stage
     assert broker.partition("t").end == 3
 
 
-async def test_time_aborts_what_takes_too_long_and_fences_its_producer(stage: Stage) -> None:
+async def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced(stage: Stage) -> None:
     broker = stage.broker
     await broker.create_topic("t")
     slow = await Writer.start(broker, "slow", timeout_ms=5_000)
@@ -342,7 +342,7 @@ async def test_unused_ids_are_forgotten_after_a_week(stage: Stage) -> None:
         await writer.write("t", b"x")
 
 
-async def test_transactions_and_producers_can_be_looked_at(stage: Stage) -> None:
+async def test_transactions_and_producers_can_be_described(stage: Stage) -> None:
     broker = stage.broker
     await broker.create_topic("t", partitions=2)
     writer = await Writer.start(broker)
@@ -359,7 +359,7 @@ async def test_transactions_and_producers_can_be_looked_at(stage: Stage) -> None
     assert producer.open_since == -1
 
 
-async def test_ephemeral_topics_take_no_part(stage: Stage) -> None:
+async def test_ephemeral_topics_refuse_transactions(stage: Stage) -> None:
     broker = stage.broker
     await broker.create_topic("ram", config=TopicConfig(durability="ephemeral"))
     writer = await Writer.start(broker)
@@ -401,8 +401,8 @@ async def test_a_reader_does_not_pass_an_end_that_is_not_durable_yet(stage: Stag
 
 
 def sorted_out(slices: list[memoryview], aborted: list[tuple[int, int]]) -> list[tuple[int, bytes | None]]:
-    """What a Kafka client makes of stored batches: it leaves out the producers that the list names, each from
-    its first aborted offset on until its abort marker comes."""
+    """What a Kafka client makes of stored batches: it skips the producers in the list, each from its first
+    aborted offset on until its abort marker."""
     left = sorted(aborted, key=lambda one: one[1])
     skipped: set[int] = set()
     found: list[tuple[int, bytes | None]] = []
@@ -420,7 +420,7 @@ def sorted_out(slices: list[memoryview], aborted: list[tuple[int, int]]) -> list
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_kafka_clients_sort_out_what_others_are_given(machine: Machine, seed: int) -> None:
+async def test_kafka_clients_see_the_same_records_as_other_readers(machine: Machine, seed: int) -> None:
     broker = await machine.open()
     await broker.create_topic("t")
     randomness = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The power goes at any call that changes the disk: no transaction shows in part, or against its outcome."""
+"""A power loss at any call that changes the disk: no transaction is visible in part, or against its outcome."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Story:
     count: int = 0
 
     async def look(self, broker: Broker) -> None:
-        """Read everything: what was seen before is there again, and nothing that must not be."""
+        """Read everything: what was read before is still there, and nothing forbidden is."""
         for place in _PLACES:
             topic, partition = place
             if broker.log.ledger.topics.get(topic) is None:
@@ -52,7 +52,7 @@ class Story:
             known = self.seen.get(place, {})
             assert known.items() <= now.items(), f"{place} changed"
             self.seen[place] = now
-        # What stands behind an open transaction is hidden, so only when none is open must all be there.
+        # Records behind an open transaction are hidden, so all must be there only when none is open.
         settled = not list(broker.log.ledger.transactions.open())
         for intent in self.intents:
             self.check(intent, settled)
@@ -72,7 +72,7 @@ class Story:
 
 
 async def read_all(broker: Broker, topic: str, partition: int) -> dict[int, bytes]:
-    """Every record, by offset; what a relaxed topic lost is passed over."""
+    """Every record, by offset; skips what a relaxed topic lost."""
     found: dict[int, bytes] = {}
     at = 0
     while True:
@@ -88,7 +88,7 @@ async def read_all(broker: Broker, topic: str, partition: int) -> dict[int, byte
 
 
 class Client:
-    """`bumps`: it joins by writing, and goes on with another epoch after each end."""
+    """`bumps`: it joins by writing, and continues with another epoch after each end."""
 
     def __init__(self, broker: Broker, story: Story, stamp: ProducerStamp, *, bumps: bool) -> None:
         self.broker = broker
@@ -120,7 +120,7 @@ class Client:
         )
         joins = self.stamp.id if self.bumps else None
         await self.broker.place(self.broker.streams.topic(topic), partition, batch, joins)[0]
-        self.intent.values.setdefault(place, []).extend(values)  # only what was acked must be there
+        self.intent.values.setdefault(place, []).extend(values)  # only acked records must be there
 
     async def end(self, *, commit: bool) -> None:
         intent, self.intent = self.intent, None
@@ -185,7 +185,7 @@ async def test_no_power_loss_shows_a_transaction_in_part(
     for point in sorted(random.Random(_SEED).sample(range(1, total + 1), _POINTS)):
         machine, story = await crashed(monkeypatch, point)
         await machine.crash(policy, point)
-        # What a relaxed topic acked may go with the power, unless a commit was answered after it.
+        # A power loss may lose what a relaxed topic acked, unless a commit was acked after it.
         if policy != "kept":
             story.seen.pop(("relaxed", 0), None)
             for intent in story.intents:

@@ -1,4 +1,4 @@
-"""Watching: one read for all who stand together, nobody held up by anybody, nothing lost or doubled."""
+"""Watching: one read for all watchers at the same offset, no watcher delays another, nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.ready = True
-        self.send_buffer = self  # which says whether it is ready
+        self.send_buffer = self  # says whether it is ready
         self.seqs: list[int] = []
         self.gaps: list[tuple[int, int, bool]] = []
         self.caught_up = 0
@@ -61,7 +61,7 @@ class Watcher:
 
 
 class CountingDiffs:
-    """The broker's diffs, with every read counted and held up as long as a test wants."""
+    """The broker's diffs, with every read counted and delayed as long as a test wants."""
 
     def __init__(self, diffs: Diffs) -> None:
         self._diffs = diffs
@@ -72,7 +72,7 @@ class CountingDiffs:
         self._begun = asyncio.Event()
 
     async def reading(self, count: int) -> None:
-        """Wait until so many reads are under way."""
+        """Wait until `count` reads are in progress."""
         async with asyncio.timeout(60):
             while self.at_once < count:
                 self._begun.clear()
@@ -107,7 +107,7 @@ async def append(broker: Broker, count: int = 1) -> None:
     await broker.append_values("t", [b"1"] * count)
 
 
-async def test_many_who_stand_together_are_read_for_once(machine: Machine) -> None:
+async def test_watchers_at_the_same_offset_share_one_read(machine: Machine) -> None:
     broker = await opened(machine)
     diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
     watchers = [Watcher() for _ in range(3 * limits.WATCH_HANDED_PER_TURN)]
@@ -125,7 +125,7 @@ async def test_many_who_stand_together_are_read_for_once(machine: Machine) -> No
     assert all(watcher.seqs == [1, 2, 3, 4, 5] and watcher.caught_up == 1 for watcher in watchers)
 
 
-async def test_those_with_other_wishes_are_read_for_apart(machine: Machine) -> None:
+async def test_watchers_with_other_options_get_their_own_reads(machine: Machine) -> None:
     broker = await opened(machine)
     await append(broker, 10)
     small, large = Watcher(), Watcher()
@@ -138,7 +138,7 @@ async def test_those_with_other_wishes_are_read_for_apart(machine: Machine) -> N
 
 
 class Choir:
-    """Tells every second one itself, as long as it can."""
+    """Sends to every second watcher itself, while it can."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -156,7 +156,7 @@ class Choir:
         return told, [place for place in places if place not in told]
 
 
-async def test_those_a_chorus_does_not_tell_are_told_one_by_one(machine: Machine) -> None:
+async def test_watchers_that_the_shared_stream_leaves_out_are_sent_pages_one_by_one(machine: Machine) -> None:
     broker = await opened(machine)
     choir = Choir()
     watchers = [Watcher() for _ in range(2 * limits.WATCH_HANDED_PER_TURN)]
@@ -170,7 +170,7 @@ async def test_those_a_chorus_does_not_tell_are_told_one_by_one(machine: Machine
     assert all(watcher.seqs == [1, 2, 3] and watcher.caught_up == 1 for watcher in watchers)
 
 
-async def test_a_chorus_that_fails_takes_its_own_with_it_and_nobody_else(machine: Machine) -> None:
+async def test_a_shared_stream_that_fails_fails_only_its_own_watchers(machine: Machine) -> None:
     broker = await opened(machine)
     choir, singing, alone = Choir(), Watcher(), Watcher()
     enter(broker, singing, watch_options=WatchOptions(watcher_group=choir))
@@ -184,7 +184,7 @@ async def test_a_chorus_that_fails_takes_its_own_with_it_and_nobody_else(machine
     assert broker.watching.places == 1
 
 
-async def test_one_that_is_not_ready_holds_up_nobody_and_misses_nothing(machine: Machine) -> None:
+async def test_a_watcher_that_is_not_ready_delays_nobody_and_misses_nothing(machine: Machine) -> None:
     broker = await opened(machine)
     slow, fast = Watcher(), Watcher()
     place = enter(broker, slow)
@@ -201,7 +201,7 @@ async def test_one_that_is_not_ready_holds_up_nobody_and_misses_nothing(machine:
     assert slow.seqs == fast.seqs == list(range(1, 21))
 
 
-async def test_one_that_falls_behind_what_is_kept_learns_of_the_gap(machine: Machine) -> None:
+async def test_a_watcher_that_falls_behind_retention_gets_a_gap(machine: Machine) -> None:
     broker = await opened(machine, cap_records=3)
     slow = Watcher()
     place = enter(broker, slow)
@@ -215,7 +215,7 @@ async def test_one_that_falls_behind_what_is_kept_learns_of_the_gap(machine: Mac
     assert slow.seqs == [8, 9, 10]
 
 
-async def test_a_resume_in_the_middle_of_a_handing_doubles_nothing(machine: Machine) -> None:
+async def test_a_resume_during_a_delivery_duplicates_nothing(machine: Machine) -> None:
     broker = await opened(machine)
     await broker.create_topic("u", config=TopicConfig(durability="disk"))
     watcher = Watcher()
@@ -240,7 +240,7 @@ async def test_a_resume_in_the_middle_of_a_handing_doubles_nothing(machine: Mach
         ]
 
 
-async def test_leaving_ends_it_whatever_is_on_its_way(machine: Machine) -> None:
+async def test_leaving_ends_a_watch_whatever_is_in_flight(machine: Machine) -> None:
     broker = await opened(machine)
     diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
     watcher, other = Watcher(), Watcher()
@@ -276,7 +276,7 @@ async def test_pages_in_memory_are_bounded(machine: Machine) -> None:
         assert watcher.seqs == list(range(number + 1, 201))
 
 
-async def test_many_who_catch_up_do_not_keep_the_newest_from_those_who_wait_for_it(machine: Machine) -> None:
+async def test_watchers_that_catch_up_do_not_delay_those_at_the_end(machine: Machine) -> None:
     broker = await opened(machine)
     await append(broker, 500)
     tail = Watcher()
@@ -294,7 +294,7 @@ async def test_many_who_catch_up_do_not_keep_the_newest_from_those_who_wait_for_
     assert not all(watcher.caught_up for watcher in late)
 
 
-async def test_everyone_hears_of_a_deleted_topic_ready_or_not(machine: Machine) -> None:
+async def test_every_watcher_learns_that_its_topic_was_deleted(machine: Machine) -> None:
     broker = await opened(machine)
     ready, busy = Watcher(), Watcher()
     enter(broker, ready)
@@ -309,7 +309,7 @@ async def test_everyone_hears_of_a_deleted_topic_ready_or_not(machine: Machine) 
     assert broker.watching.places == 0
 
 
-async def test_a_topic_made_anew_is_another_topic(machine: Machine) -> None:
+async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:
     broker = await opened(machine)
     old, new = Watcher(), Watcher()
     enter(broker, old)
@@ -322,7 +322,7 @@ async def test_a_topic_made_anew_is_another_topic(machine: Machine) -> None:
     assert (old.lost, old.seqs, new.seqs) == (["t"], [], [1])
 
 
-async def test_a_read_that_fails_is_told_to_those_it_was_for(machine: Machine) -> None:
+async def test_a_failed_read_is_reported_to_its_watchers(machine: Machine) -> None:
     broker = await opened(machine)
     watcher = Watcher()
     enter(broker, watcher)
@@ -339,7 +339,7 @@ async def test_a_read_that_fails_is_told_to_those_it_was_for(machine: Machine) -
     assert broker.watching.places == 0
 
 
-async def test_a_watcher_that_raises_is_dropped_and_the_others_go_on(machine: Machine) -> None:
+async def test_a_watcher_that_raises_is_dropped_and_the_others_continue(machine: Machine) -> None:
     broker = await opened(machine)
 
     class Raising(Watcher):
@@ -356,9 +356,7 @@ async def test_a_watcher_that_raises_is_dropped_and_the_others_go_on(machine: Ma
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_happens_everyone_gets_every_record_once_and_in_order(
-    machine: Machine, seed: int
-) -> None:
+async def test_every_watcher_gets_every_record_once_and_in_order(machine: Machine, seed: int) -> None:
     broker = await opened(machine)
     choose = random.Random(seed)
     watchers: dict[Watcher, tuple[WatchPosition, int]] = {}
@@ -423,7 +421,7 @@ def test_a_session_idles_only_while_nobody_is_connected() -> None:
     assert len(kept) == 0
 
 
-def test_sessions_go_in_the_order_they_began_to_idle() -> None:
+def test_sessions_are_evicted_in_the_order_they_became_idle() -> None:
     clock = ManualClock()
     kept = sessions(clock)
     first = kept.create(b"", {}, WatchOptions())
@@ -437,7 +435,7 @@ def test_sessions_go_in_the_order_they_began_to_idle() -> None:
     assert [kept.find(session.wid) for session in (first, second, third)] == [None, None, third]
 
 
-def test_a_bound_counts_what_is_left() -> None:
+def test_a_limit_counts_the_remaining_sessions() -> None:
     clock = ManualClock()
     kept = sessions(clock, bound=1)
     session = kept.create(b"", {}, WatchOptions())
@@ -449,7 +447,7 @@ def test_a_bound_counts_what_is_left() -> None:
     kept.create(b"", {}, WatchOptions())
 
 
-def test_rewinding_takes_the_least_of_each_topic_it_knows() -> None:
+def test_rewinding_takes_the_lowest_known_cursor_of_each_topic() -> None:
     session = sessions(ManualClock()).create(b"", {"a": 5, "b": 5}, WatchOptions())
     session.rewind({"a": 3, "b": 9, "c": 0})
     assert session.cursors == {"a": 3, "b": 5}
@@ -465,7 +463,7 @@ async def test_a_coroutine_that_never_waits_needs_no_task() -> None:
     assert run_eagerly(quick()) == 7
 
 
-async def test_a_coroutine_that_waits_goes_on_in_a_task() -> None:
+async def test_a_coroutine_that_waits_continues_in_a_task() -> None:
     gate: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def slow() -> int:
@@ -506,7 +504,7 @@ async def test_errors_and_cancellation_reach_the_coroutine_where_it_waits() -> N
     assert seen == ["error", "cancelled"]
 
 
-async def test_what_is_raised_before_the_first_wait_is_raised_at_once() -> None:
+async def test_an_error_before_the_first_wait_is_raised_at_once() -> None:
     async def wrong() -> None:
         raise ValueError("at once")
 

@@ -1,4 +1,4 @@
-"""Where the log of the brokers stands: one of each kind of place."""
+"""The shared log of the brokers: one of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs beside a cluster on Spark: the lake's work once, then a topic read with the source, as JSON lines.
+"""Runs beside a cluster on Spark: the lake's work once, then a topic read with the source, as JSON lines.
 
 python lake_worker.py URL TOPIC
 """

@@ -1,4 +1,4 @@
-"""A whole broker in a simulation: its log, its ledger, its membership; over the log in etcd or in the bucket."""
+"""A whole broker in a simulation: its log, ledger and membership, over the log in etcd or in the bucket."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.simulation import Node, World
 from tests.support.simulation.world import SeededTokens
 
 TOPIC = "t"
-_OBJECT_BYTES = 4_000  # small, so that objects are finished, sealed and dropped all the time
+_OBJECT_BYTES = 4_000  # small, so that objects are sealed and deleted all the time
 
 
 class SimulatedBroker:
-    """One life of a broker."""
+    """One run of a broker."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SimulatedBroker:
         self._number = number
         self._kind = kind
         self._history = history
-        self._kept_ms = kept_ms  # how long commits are kept that a checkpoint holds; None: as is usual
+        self._kept_ms = kept_ms  # how long commits covered by a checkpoint are kept; None: the default
         self._linger_ms = world.random.choice((0, 0, 20, 100)) if linger_ms is None else linger_ms
         self._written = 0
         self.checkpoints = 0
@@ -81,7 +81,7 @@ class SimulatedBroker:
         return await self._world.open_bucket(self._node, object_bytes=_OBJECT_BYTES, **kept)
 
     async def _save_at(self, position: int) -> None:
-        """In a process of its own otherwise."""
+        """In a separate process otherwise."""
         port = await self._port(only_reads=True)
         try:
             await store_state(port, position)
@@ -100,7 +100,7 @@ class SimulatedBroker:
                 await asyncio.sleep(0.5)
 
     async def write(self, count: int) -> None:
-        """One batch. Its outcome is noted as far as it is known."""
+        """One batch. Records the outcome as far as it is known."""
         broker = self.broker
         if broker is None:
             return
@@ -113,13 +113,13 @@ class SimulatedBroker:
             for write in writes:
                 write.refused()
         except MainstemError:
-            return  # unknown: it may be there, or come yet
+            return  # unknown: it may be there, or appear later
         else:
             for offset, write in enumerate(writes, base):
                 write.acked(offset)
 
     async def read(self) -> None:
-        """From the start, as far as this broker shows. What a barrier promises is checked as well."""
+        """From the start, as far as this broker shows. Also checks what a barrier promises."""
         broker = self.broker
         if broker is None:
             return

@@ -1,4 +1,4 @@
-"""A real cluster in real trouble, with clients of every kind: what they were told holds, whatever happened."""
+"""A real cluster under faults, with clients of every kind: every response they got holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.chaos import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
-_WORK = ("idempotent acked", "plain acked", "read")  # what has to have been done, or the run shows nothing
+_WORK = ("idempotent acked", "plain acked", "read")  # what must have happened, or the run shows nothing
 _MORE_WORK = (  # … and what takes longer than a moment
     "transactional acked",
     "transactions committed",
@@ -21,7 +21,7 @@ _MORE_WORK = (  # … and what takes longer than a moment
 
 
 @pytest.mark.parametrize("kind", ["bucket", "etcd"])
-def test_what_clients_of_a_cluster_in_trouble_are_told_holds(
+def test_responses_of_a_cluster_under_faults_hold(
     kind: str, chaos_seed: int, chaos: bool, tmp_path: Path
 ) -> None:
     if kind == "etcd" and not chaos:

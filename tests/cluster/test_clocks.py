@@ -1,4 +1,4 @@
-"""A broker whose clock is off: it moves nobody's time, and takes nothing for over that is not."""
+"""A broker with a wrong clock: it does not move the log's time, and expires nothing early."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _real_ms() -> int:
 
 
 async def _check(broker: Broker, clock: ManualClock, ahead_ms: int) -> None:
-    """Have a broker look how far its clock is off, which stands still meanwhile: until that takes next to no time."""
+    """Have a broker measure its clock skew, with the clock stopped meanwhile: until that takes almost no time."""
     while True:
         began_ms = _real_ms()
         clock.advance(began_ms + ahead_ms - clock.now_ms())
@@ -34,7 +34,7 @@ async def _check(broker: Broker, clock: ManualClock, ahead_ms: int) -> None:
 
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[tuple[Broker, Broker, ManualClock]]:
-    """A broker whose clock is right, one whose clock is a minute fast and knows it, and the latter's clock."""
+    """A broker with a correct clock, one whose clock is a minute fast and knows it, and the latter's clock."""
     clocks = (ManualClock(_real_ms()), ManualClock(_real_ms()))
     place = SharedPlace((tmp_path / "bucket").as_uri())
     async with AsyncExitStack() as stack:
@@ -47,7 +47,7 @@ async def two(tmp_path: Path) -> AsyncIterator[tuple[Broker, Broker, ManualClock
         yield brokers[0], brokers[1], clocks[1]
 
 
-async def test_a_broker_finds_out_that_its_clock_is_off(two: tuple[Broker, Broker, ManualClock]) -> None:
+async def test_a_broker_measures_its_clock_skew(two: tuple[Broker, Broker, ManualClock]) -> None:
     right, wrong, clock = two
     assert right.cluster.clock_off_ms is not None
     assert abs(right.cluster.clock_off_ms) <= limits.CLOCK_SKEW_MS_MAX
@@ -61,7 +61,7 @@ async def test_a_broker_finds_out_that_its_clock_is_off(two: tuple[Broker, Broke
     assert wrong.log.sharing.clock_trusted
 
 
-async def test_its_commits_do_not_move_the_time_of_all(two: tuple[Broker, Broker, ManualClock]) -> None:
+async def test_its_commits_do_not_move_the_time_of_the_log(two: tuple[Broker, Broker, ManualClock]) -> None:
     right, wrong, _ = two
     await right.create_topic("t")
     await wrong.log.barrier()
@@ -71,11 +71,11 @@ async def test_its_commits_do_not_move_the_time_of_all(two: tuple[Broker, Broker
     assert right.log.ledger.time_ms == before
 
 
-async def test_it_expires_nothing_before_its_time(two: tuple[Broker, Broker, ManualClock]) -> None:
+async def test_it_expires_nothing_early(two: tuple[Broker, Broker, ManualClock]) -> None:
     right, wrong, _ = two
     await right.create_topic("t")
     await right.append_values("t", [b"young"])
-    # What was written before a topic had a lifetime is judged when somebody looks, by who looks.
+    # Records from before a topic had a TTL are judged at read time, by the reading broker.
     await right.alter_topic("t", TopicConfig(ttl_ms=_TTL_MS))
     await wrong.log.barrier()
     state = await wrong.states.settled(wrong.streams.topic("t"))
@@ -85,7 +85,7 @@ async def test_it_expires_nothing_before_its_time(two: tuple[Broker, Broker, Man
     assert [record.value for record in await wrong.read("t", 0)] == [b"young"]
 
 
-async def test_a_job_it_hands_out_is_held_as_long_as_any_other(
+async def test_its_leases_last_as_long_as_any_other(
     two: tuple[Broker, Broker, ManualClock],
 ) -> None:
     right, wrong, _ = two

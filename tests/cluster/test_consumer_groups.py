@@ -1,4 +1,4 @@
-"""Groups that the broker assigns to, on brokers that share a log: whoever looks after one goes on where it was."""
+"""Groups with broker-side assignment, on brokers that share a log: a new coordinator continues from ledger state."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SESSION_MS = 45_000
 
 
 class Coordinator:
-    """One of two brokers, each of which takes itself for the one that looks after every group."""
+    """One of two brokers, each of which believes that it coordinates every group."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.clock = ManualClock()
         self.groups = Groups(broker.log, self.clock, GroupOptions(consumer_session_ms=SESSION_MS))
         self.groups.start()
-        self.groups.timers.stop()  # time passes when told to
+        self.groups.timers.stop()  # the test moves the clock
 
     @property
     def members(self) -> set[str]:
@@ -59,7 +59,7 @@ class Member:
         return self.beats.epoch
 
     async def beat(self, coordinator: Coordinator) -> int:
-        """Its epoch from then on."""
+        """Returns its new epoch."""
         answer = await coordinator.groups.consumer_heartbeat(replace(self.beats, owned=self.owned))
         self.beats = replace(self.beats, epoch=answer.epoch)
         self.owned = self.owned if answer.assigned is None else answer.assigned
@@ -73,7 +73,7 @@ async def two(two_brokers: list[Broker]) -> list[Coordinator]:
     return [Coordinator(broker) for broker in two_brokers]
 
 
-async def test_members_go_on_at_a_broker_that_has_yet_to_hear_of_them(two: list[Coordinator]) -> None:
+async def test_members_continue_at_a_broker_that_does_not_know_them_yet(two: list[Coordinator]) -> None:
     a, b = Member("a"), Member("b")
     for turn in range(8):
         for number, member in enumerate((a, b)):
@@ -85,7 +85,7 @@ async def test_members_go_on_at_a_broker_that_has_yet_to_hear_of_them(two: list[
             if turn >= 6:
                 assert (member.epoch, member.owned) == (epoch, owned)
             commit = [OffsetToCommit("t", number, turn)]
-            other = two[(turn + number + 1) % 2]  # it may not have heard of that epoch either
+            other = two[(turn + number + 1) % 2]  # it may not know that epoch either
             assert await other.groups.commit(
                 "g", commit, member_id=member.beats.member_id, generation=member.epoch
             ) == [None]
@@ -99,18 +99,18 @@ async def test_a_coordinator_of_before_expels_nobody(two: list[Coordinator]) -> 
         await member.beat(before)
     assert before.members == {"a", "b"}
     epoch = a.epoch
-    assert await a.beat(now) == epoch  # nothing to decide, and yet the group is another broker's from here on
+    assert await a.beat(now) == epoch  # nothing to decide, but the group is another broker's from here on
     await before.broker.log.barrier()
     position = before.broker.last_position
-    before.advance(SESSION_MS)  # it has heard of nobody for so long
-    await until(lambda: before.broker.last_position > position)  # it tried to have that written
+    before.advance(SESSION_MS)  # no member reported for that long
+    await until(lambda: before.broker.last_position > position)  # it tried to write that
     await now.broker.log.barrier()
     assert now.members == {"a", "b"}
     assert await b.beat(now) == b.epoch
     await until(lambda: before.members == {"a", "b"})  # it knows better by now
 
 
-async def test_a_coordinator_of_before_learns_what_was_decided_before_it_decides(
+async def test_a_former_coordinator_applies_newer_decisions_before_it_decides(
     two: list[Coordinator],
 ) -> None:
     before, now = two
@@ -123,7 +123,7 @@ async def test_a_coordinator_of_before_learns_what_was_decided_before_it_decides
         await before.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id="c", generation=1)
 
 
-async def test_who_takes_over_misses_those_who_do_not_come(two: list[Coordinator]) -> None:
+async def test_a_new_coordinator_expires_members_that_do_not_return(two: list[Coordinator]) -> None:
     before, now = two
     await Member("a").beat(before)
     await now.broker.log.barrier()
@@ -138,7 +138,7 @@ async def test_who_takes_over_misses_those_who_do_not_come(two: list[Coordinator
 
 
 class Reader:
-    """Polls in a thread of its own, and commits now and then."""
+    """Polls in its own thread, and commits now and then."""
 
     def __init__(self, bootstrap: str) -> None:
         self.values: list[bytes] = []
@@ -189,7 +189,7 @@ class Reader:
 
 
 class Writer:
-    """Writes numbers, a few hundred a second, until told to stop."""
+    """Writes numbers, a few hundred a second, until stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acked: set[bytes] = set()
@@ -225,7 +225,7 @@ class Writer:
 
 
 def coordinator(brokers: BrokerProcesses, asked: str) -> int:
-    """The number of the broker that looks after the group."""
+    """The number of the group's coordinator."""
     admin = AdminClient({"bootstrap.servers": str(brokers[asked].address("kafka")), "log_level": 0})
     return int(admin.describe_consumer_groups(["g"])["g"].result(60).coordinator.id)
 
@@ -254,7 +254,7 @@ def test_members_do_not_notice_that_their_coordinator_was_killed(folder_brokers:
         alive = next(iter(brokers.running))
         eventually(lambda: brokers.numbers(alive), lambda found: name not in found)
         eventually(lambda: coordinator(brokers, alive), lambda found: found != victim)
-        # A member that asks is one that the new coordinator knows.
+        # The new coordinator knows every member that asks.
         beyond = len(writer.acked) + 200
         eventually(lambda: len(writer.acked), lambda count: count >= beyond)
         writer.stop()

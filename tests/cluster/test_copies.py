@@ -1,4 +1,4 @@
-"""Copies for routers and dead letters, by brokers that share a log: each is made once, and read through any of them."""
+"""Copies of routers and dead letters, by brokers that share a log: each is made once, and read through any of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainstem.broker.broker import Broker
 from mainstem.doors.http.app import App
 from mainstem.doors.http.context import Context
 
-# A router's settings and its destination's. All but the first have it append its copies.
+# A router's settings and its destination's. With all but the first, the router appends its copies.
 _WAYS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "the source's own bytes": ({}, {}),
     "filtered": ({"filter": "t*"}, {}),
@@ -24,7 +24,7 @@ _WAYS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 
 
 class Peer:
-    """A broker, asked through its HTTP door. No request says how far an answer of another one was."""
+    """A broker, through its HTTP door. No request carries the position of another broker's response."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -65,7 +65,7 @@ async def _route(peer: Peer, way: str) -> None:
 
 @pytest.mark.parametrize("way", _WAYS)
 async def test_a_read_sees_the_copies_of_what_another_broker_took(peers: list[Peer], way: str) -> None:
-    """Whichever of the two it is that copies unasked: here neither does, so that it is the read that finds them."""
+    """Whichever broker copies in the background: here neither does, so the read itself finds the records."""
     await _route(peers[0], way)
     await peers[1].broker.log.barrier()
     for peer in peers:
@@ -92,7 +92,7 @@ async def test_brokers_that_copy_at_once_make_every_copy_once(peers: list[Peer],
     assert state.json()["forwarded_total"] == len(written)
 
 
-async def test_brokers_that_meet_an_exhausted_job_at_once_bury_it_once(peers: list[Peer]) -> None:
+async def test_brokers_that_find_an_exhausted_job_concurrently_dead_letter_it_once(peers: list[Peer]) -> None:
     await peers[0].ask("PUT", "/v0/topics/q", {"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
     for job in range(6):
         one, other = peers if job % 2 else reversed(peers)

@@ -1,4 +1,4 @@
-"""A broker that was away for longer than commits are kept: it says so, and starts again from a checkpoint."""
+"""A broker that was away for longer than commits are kept: it says so, and restarts from a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.simulation import Faults, World
 
 from .simulated_broker import TOPIC, SimulatedBroker
 
-_KEPT_MS = 70_000  # longer than a writer may be without news of the log
+_KEPT_MS = 70_000  # longer than a writer may lag behind the log
 
 
 class Pair:
-    """One broker that goes on, and one that is away."""
+    """One broker that stays, and one that is away."""
 
     def __init__(self, world: World, kind: str) -> None:
         self.history = ClusterHistory()
@@ -49,9 +49,9 @@ async def _scenario(world: World, kind: str) -> None:
     world.node("leaves").heal()
     await asyncio.wait_for(sharing.failed.wait(), 60)
     assert isinstance(sharing.failure, BehindCheckpoint)
-    await leaves.write(1)  # which is refused: it no longer knows the state
+    await leaves.write(1)  # refused: it no longer knows the state
 
-    await world.node("leaves").crash()  # it ends, and whoever looks after it starts it again
+    await world.node("leaves").crash()  # it ends, and its supervisor restarts it
     world.node("leaves").restart()
     back = await pair.start("leaves", 2)
     await back.write(2)
@@ -65,7 +65,7 @@ async def _scenario(world: World, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bucket", "etcd"])
-def test_a_broker_away_for_too_long_starts_again_from_a_checkpoint(kind: str) -> None:
+def test_a_broker_away_for_too_long_restarts_from_a_checkpoint(kind: str) -> None:
     world = World(3, Faults.none())
     world.run(_scenario(world, kind))
     assert len(world.shared.listed("log/checkpoints/" if kind == "bucket" else "")) > 0

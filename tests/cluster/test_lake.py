@@ -41,7 +41,7 @@ def _produced(brokers: BrokerProcesses, topic: str, count: int) -> list[list[obj
 
 
 def _consumed(address: str, topic: str, count: int) -> list[list[object]]:
-    """From offset 0 on, through one broker alone."""
+    """From offset 0 on, through one broker only."""
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": "none", "enable.auto.commit": False, **_QUIET}
     )
@@ -59,7 +59,7 @@ def _consumed(address: str, topic: str, count: int) -> list[list[object]]:
 
 
 def _worker(url: str, topic: str, store: str) -> dict[str, Any]:
-    """Spark, with what it takes to get into the store in its own environment."""
+    """Spark, with the store's credentials in its own environment."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("lake_worker.py")), url, topic],
         env={**os.environ, "MAINSTEM_STORE": store},
@@ -77,7 +77,7 @@ def _worker(url: str, topic: str, store: str) -> dict[str, Any]:
 
 
 def _pages_asked_for(brokers: BrokerProcesses) -> int:
-    """How often somebody read batches through a broker."""
+    """How often batches were read through a broker."""
     found = 0
     for one in brokers.running.values():
         with urllib.request.urlopen(f"http://{one.last_address('http')}/v0/metrics", timeout=60) as answer:
@@ -103,12 +103,12 @@ def test_a_topic_in_a_bucket_is_the_same_through_kafka_spark_and_iceberg(tmp_pat
             worked = _worker(url, "orders", store)
             assert (worked["failing"], worked["tables_error"]) == ([], "")
             assert worked["before"] == worked["after"] == produced
-            assert _pages_asked_for(brokers) == 0  # Spark took all of it from the bucket
+            assert _pages_asked_for(brokers) == 0  # Spark read everything from the bucket
             page = f"{url}/v0/topics/orders/batches?partition=0&from=0&max_bytes=1"
             urllib.request.urlopen(page, timeout=60).close()
-            assert _pages_asked_for(brokers) == 1  # which would have been seen
+            assert _pages_asked_for(brokers) == 1  # a read through the broker would have been counted
 
-            brokers.barrier("one")  # the other one was told
+            brokers.barrier("one")  # the other broker knows
             status = brokers.request("one", "GET", "/v0/lake/status").json
             assert server.secret_access_key not in json.dumps(status)
             (topic,) = [one for one in status["topics"] if one["topic"] == "orders"]
@@ -135,7 +135,7 @@ def test_a_topic_in_a_bucket_is_the_same_through_kafka_spark_and_iceberg(tmp_pat
             )
 
 
-def test_a_problem_told_to_one_broker_shows_through_the_other(tmp_path: Path) -> None:
+def test_a_problem_reported_to_one_broker_shows_through_the_other(tmp_path: Path) -> None:
     with S3Server(tmp_path / "s3") as server:
         server.make_bucket("log")
         with broker_processes(tmp_path, "--store", server.url("log", "cell"), "--text", "off") as brokers:

@@ -1,4 +1,4 @@
-"""Two logs at one prefix of a store: each would in the end delete what the other needs, so the second is refused."""
+"""Two logs at one prefix of a store would delete each other's files, so the second is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _store(folder: Path) -> str:
     return (folder / "bucket").as_uri()
 
 
-async def test_a_log_in_a_store_alone_and_one_that_an_etcd_orders_do_not_meet(tmp_path: Path) -> None:
+async def test_a_bucket_log_and_an_etcd_log_cannot_share_a_prefix(tmp_path: Path) -> None:
     with EtcdCluster(tmp_path / "etcd") as etcd:
         store = _store(tmp_path)
         ordered = BrokerOptions(tmp_path / "one", place=SharedPlace(store, etcd.endpoints))
@@ -38,7 +38,7 @@ async def test_a_log_in_a_store_alone_and_one_that_an_etcd_orders_do_not_meet(tm
             await _serve(BrokerOptions(tmp_path / "four", place=SharedPlace(alone, etcd.endpoints)))
 
 
-async def test_an_etcd_that_was_set_up_anew_does_not_take_the_payloads_of_the_one_before() -> None:
+async def test_a_new_etcd_does_not_use_the_payloads_of_an_earlier_one() -> None:
     store = MemoryObjectStore()
     await own_store(store, b"1" * 16)
     await own_store(store, b"1" * 16)
@@ -46,16 +46,16 @@ async def test_an_etcd_that_was_set_up_anew_does_not_take_the_payloads_of_the_on
         await own_store(store, b"2" * 16)
 
 
-async def test_a_server_of_its_own_and_brokers_that_share_a_log_do_not_meet(tmp_path: Path) -> None:
+async def test_a_single_server_and_a_shared_log_cannot_share_a_prefix(tmp_path: Path) -> None:
     shared = BrokerOptions(tmp_path / "one", place=SharedPlace(_store(tmp_path)))
     own = BrokerOptions(tmp_path / "two", hot=HotRetention(), objects=_store(tmp_path))
     await _serve(shared)
-    with pytest.raises(InvalidConfig, match="prefix of its own"):
+    with pytest.raises(InvalidConfig, match="its own prefix"):
         await _serve(own)
     await _serve(shared)
 
 
-async def test_brokers_begin_no_log_where_a_server_keeps_older_files(tmp_path: Path) -> None:
+async def test_brokers_create_no_log_where_a_server_keeps_older_files(tmp_path: Path) -> None:
     await LocalObjectStore(tmp_path / "bucket").put("tiers/" + "00" * 16 + "/owner", b"0" * 16)
     with pytest.raises(InvalidConfig, match="give each log its own prefix"):
         await _serve(BrokerOptions(tmp_path / "one", place=SharedPlace(_store(tmp_path))))

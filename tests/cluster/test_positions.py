@@ -1,4 +1,4 @@
-"""Read your writes over HTTP: what one broker answered, every other one knows when it is told of it."""
+"""Read your writes over HTTP: a broker that gets the position of another's response waits until it has applied it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _write(client: httpx.AsyncClient, *values: object) -> str:
     return answer.headers[_POSITION]
 
 
-async def test_a_position_makes_the_next_broker_wait_until_it_knows_as_much(
+async def test_a_position_makes_the_next_broker_wait_until_it_has_applied_it(
     two: list[httpx.AsyncClient],
 ) -> None:
     one, other = two
@@ -43,7 +43,7 @@ async def test_a_position_makes_the_next_broker_wait_until_it_knows_as_much(
         one, other = other, one
 
 
-async def test_a_position_that_does_not_come_is_told_to_be_tried_again(
+async def test_a_position_that_does_not_arrive_is_answered_with_a_retry(
     two: list[httpx.AsyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "POSITION_WAIT_S", 0.05)
@@ -54,6 +54,6 @@ async def test_a_position_that_does_not_come_is_told_to_be_tried_again(
 
 
 @pytest.mark.parametrize("position", ["x", "-1", "1.5", "9" * 20, ""])
-async def test_what_is_no_position_is_refused(two: list[httpx.AsyncClient], position: str) -> None:
+async def test_an_invalid_position_is_refused(two: list[httpx.AsyncClient], position: str) -> None:
     answer = await two[0].get("/v0/topics", headers={_POSITION: position})
     assert answer.status_code == 400

@@ -29,7 +29,7 @@ def make_topic(brokers: BrokerProcesses, name: str, partitions: int) -> AdminCli
 
 
 def leaders(admin: AdminClient, topic: str) -> list[int]:
-    """Asked for again, should it have been the broker that is dead by now: the client waits for that one's answer."""
+    """Asks again if a dead broker was asked: the client waits for its response."""
     give_up_at = time.monotonic() + 60
     while True:
         try:
@@ -41,12 +41,12 @@ def leaders(admin: AdminClient, topic: str) -> list[int]:
 
 
 class Writer:
-    """Writes numbered values through one Kafka producer until told to stop; keeps what was acknowledged."""
+    """Writes numbered values through one Kafka producer until stopped; keeps the acknowledged ones."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acked: dict[tuple[int, int], bytes] = {}  # by partition and offset
         self.acked_at: list[float] = []
-        self._acked_in: list[int] = []  # the partitions of those
+        self._acked_in: list[int] = []  # their partitions
         self.failed: list[Any] = []
         self._topic = topic
         self._producer = Producer(
@@ -84,7 +84,7 @@ class Writer:
         self._thread.join(60)
 
     def longest_pause_s(self, since: float) -> float:
-        """Between two acknowledgements of a partition, that moment and the last of all counted as some."""
+        """The longest pause between two acknowledgements of a partition, `since` and the last of all included."""
         acked = list(zip(self._acked_in, self.acked_at, strict=False))
         last = max(at for _, at in acked)
         return max(
@@ -147,11 +147,11 @@ def test_a_killed_broker_costs_a_pause_and_nothing_acknowledged(brokers: BrokerP
     eventually(lambda: writer.acked_at[-1], lambda at: at > killed_at + 6)
     writer.stop()
     assert not writer.failed
-    # Five seconds where the machine has nothing else to do; minutes if clients had to find out by themselves.
+    # Five seconds on an idle machine; minutes if clients had to find out by themselves.
     assert writer.longest_pause_s(killed_at) <= 25.0
     found = read_all(brokers.bootstrap, "t", "after", len(writer.acked))
     assert writer.acked.items() <= found.items()
-    # A retry of what the dead broker had written is known for what it is.
+    # A retry of what the dead broker had written is recognised.
     assert max(Counter(found.values()).values()) == 1
 
 
@@ -189,7 +189,7 @@ def test_a_broker_that_joins_takes_its_share(folder_brokers: BrokerProcesses) ->
     assert set(moved) == {number}
 
 
-def test_a_broker_keeps_its_number_and_two_of_one_number_do_not_go_on(
+def test_a_broker_keeps_its_number_and_two_brokers_cannot_share_one(
     folder_brokers: BrokerProcesses,
 ) -> None:
     brokers = folder_brokers
@@ -203,17 +203,17 @@ def test_a_broker_keeps_its_number_and_two_of_one_number_do_not_go_on(
     assert brokers.write("c", "x", 1).status in (200, 201, 404)
 
 
-def test_leaving_is_known_at_once(folder_brokers: BrokerProcesses) -> None:
+def test_the_others_learn_at_once_that_a_broker_leaves(folder_brokers: BrokerProcesses) -> None:
     brokers = folder_brokers
     brokers.start("a", "b")
     eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a", "b"})
     expired = brokers["a"].events().count("broker expired")
     assert brokers.running.pop("b").terminate() == 0
     eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a"})
-    assert brokers["a"].events().count("broker expired") == expired  # it said so itself
+    assert brokers["a"].events().count("broker expired") == expired  # it left by itself
 
 
-def test_a_group_is_known_where_its_coordinator_is(folder_brokers: BrokerProcesses) -> None:
+def test_every_broker_answers_for_a_group_through_its_coordinator(folder_brokers: BrokerProcesses) -> None:
     brokers = folder_brokers
     brokers.start("a", "b", "c")
     make_topic(brokers, "t", 3)
@@ -222,13 +222,13 @@ def test_a_group_is_known_where_its_coordinator_is(folder_brokers: BrokerProcess
     writer.stop()
     for group in ("g1", "g2", "g3"):
         assert len(read_all(brokers.bootstrap, "t", group, len(writer.acked))) == len(writer.acked)
-        # Redirects are followed: whoever is asked, the answer is the coordinator's.
+        # Redirects are followed: whichever broker is asked, the coordinator answers.
         for name in "abc":
             found = brokers.request(name, "GET", f"/v0/groups/{group}")
             assert found.status == 200
             assert found.json["lag"] == 0
     for name in "abc":
-        # A list is what that broker knows by now, which may be a moment behind.
+        # A list is what that broker knows now, which may be a moment behind.
         eventually(lambda: _listed_groups(brokers, name), lambda found: found == {"g1", "g2", "g3"})  # noqa: B023
 
 
@@ -236,7 +236,7 @@ def _listed_groups(brokers: BrokerProcesses, name: str) -> set[str]:
     return {group["group"] for group in brokers.request(name, "GET", "/v0/groups").json["groups"]}
 
 
-def test_a_transaction_through_one_broker_is_read_whole_through_another(
+def test_a_transaction_through_one_broker_is_read_completely_through_another(
     folder_brokers: BrokerProcesses,
 ) -> None:
     brokers = folder_brokers

@@ -1,4 +1,4 @@
-"""What a store or a disk refuses that it allowed before: credentials ran out, a bucket is read-only, a disk is full."""
+"""Refusals of a store or a disk that worked before: expired credentials, a read-only bucket, a full disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainstem.ports.objectstore.memory import MemoryObjectStore
 
 
 class Guarded(MemoryObjectStore):
-    """Refuses some kinds of calls while told to."""
+    """Refuses some kinds of calls while set to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Guarded(MemoryObjectStore):
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Guarded:
-    """What every URL names."""
+    """The store of every URL."""
     made = Guarded()
     for module in (places, opening):
         monkeypatch.setattr(module, "open_store", lambda url: made)
@@ -53,7 +53,7 @@ async def brokers(store: Guarded, tmp_path: Path) -> AsyncIterator[list[Broker]]
 
 
 @pytest.mark.parametrize("refused", [{"put", "delete"}, {"put", "get", "get_ranges", "list", "delete"}])
-async def test_brokers_outlast_it_and_say_what_it_is(
+async def test_brokers_survive_refusals_and_report_them(
     store: Guarded, brokers: list[Broker], refused: set[str]
 ) -> None:
     await brokers[0].create_topic("t")
@@ -79,13 +79,13 @@ async def _eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_one_that_refuses_from_the_start_is_told_at_once(store: Guarded, tmp_path: Path) -> None:
+async def test_a_refusal_at_the_start_is_reported_at_once(store: Guarded, tmp_path: Path) -> None:
     store.refused = {"get", "put", "list"}
     with pytest.raises(StoreRefused, match="403 AccessDenied"):
         await Broker.open(BrokerOptions(tmp_path / "one", place=SharedPlace("memory")))
 
 
-async def test_a_broker_that_cannot_note_its_number_serves_all_the_same(
+async def test_a_broker_that_cannot_store_its_number_serves(
     store: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its directory is a cache, and the disk may be full."""

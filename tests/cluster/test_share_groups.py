@@ -1,4 +1,4 @@
-"""Share groups on brokers that share a log: the ledger decides who has a record, whichever broker is asked."""
+"""Share groups on brokers that share a log: the ledger decides who acquires a record, whichever broker is asked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_no_record_goes_to_members_of_two_brokers(two: list[Broker]) -> No
     assert sorted(offset for one in got for offset in _offsets(one)) == list(range(12))
 
 
-async def test_who_waits_at_one_broker_hears_what_is_given_back_at_another(two: list[Broker]) -> None:
+async def test_a_member_that_waits_at_one_broker_gets_records_released_at_another(two: list[Broker]) -> None:
     stream = two[0].streams.of("t", 0)
     for member in "abcd":
         await two[0].shares.acquire("g", member, stream, _WANTED)
@@ -47,7 +47,7 @@ async def test_who_waits_at_one_broker_hears_what_is_given_back_at_another(two: 
     assert _offsets((await waiting)[stream]) == [3]
 
 
-async def test_what_a_dead_broker_handed_out_is_to_be_had_again(two: list[Broker]) -> None:
+async def test_records_acquired_through_a_dead_broker_become_available_again(two: list[Broker]) -> None:
     dead, alive = two
     stream = dead.streams.of("t", 0)
     assert _offsets(await dead.shares.acquire("g", "a", stream, _WANTED)) == [0, 1, 2]

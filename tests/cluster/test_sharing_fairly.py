@@ -1,4 +1,4 @@
-"""Brokers that write at full speed to one log: each gets its turn, whatever the store's answers take."""
+"""Brokers that write at full speed to one log: each gets its share, however slow the store is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _opened(world: World, kind: str, count: int) -> list[SimulatedBroker]:
 
 
 async def _write(world: World, one: SimulatedBroker) -> tuple[int, float, int]:
-    """Write for a while. Returns how many writes there were, how long the slowest took, and the broker's epoch."""
+    """Write for a while. Returns the number of writes, the duration of the slowest, and the broker's epoch."""
     broker = one.broker
     assert broker is not None
     await broker.log.barrier()
@@ -48,7 +48,7 @@ async def _all_write(world: World, kind: str) -> list[tuple[int, float, int]]:
 
 
 async def _one_writes(world: World, idle: int) -> int:
-    """How often, beside so many that have nothing to write."""
+    """The number of writes, beside `idle` brokers that write nothing."""
     brokers = await _opened(world, "bucket", 1 + idle)
     count, _, _ = await _write(world, brokers[0])
     for number in range(1, idle + 2):
@@ -58,7 +58,7 @@ async def _one_writes(world: World, idle: int) -> int:
 
 @pytest.mark.parametrize("kind", ["bucket", "etcd"])
 @pytest.mark.parametrize("round_trip_s", [0.02, 0.06])
-def test_every_broker_gets_its_turn(kind: str, round_trip_s: float) -> None:
+def test_every_broker_gets_its_share_of_appends(kind: str, round_trip_s: float) -> None:
     world = World(5, Faults(latency_s=(round_trip_s / 4, 3 * round_trip_s / 4)))
     counts, slowest, epochs = zip(*world.run(_all_write(world, kind)), strict=True)
     assert min(counts) > 0.4 * max(counts)
@@ -66,8 +66,8 @@ def test_every_broker_gets_its_turn(kind: str, round_trip_s: float) -> None:
     assert epochs == (1,) * _BROKERS, "nobody was taken for dead"
 
 
-def test_a_broker_that_writes_alone_among_others_keeps_most_of_its_speed() -> None:
-    """Letting heartbeats pass costs it a pause a second for each of the others, and no more."""
+def test_a_single_writer_among_idle_brokers_keeps_most_of_its_throughput() -> None:
+    """Letting heartbeats pass costs it one pause a second for each other broker, and no more."""
     counts = []
     for idle in (0, 2):
         world = World(5, Faults(latency_s=(0.005, 0.015)))
@@ -75,7 +75,7 @@ def test_a_broker_that_writes_alone_among_others_keeps_most_of_its_speed() -> No
     assert counts[1] > 0.5 * counts[0]
 
 
-def test_who_asked_for_a_turn_and_died_holds_up_nobody() -> None:
+def test_a_broker_that_requested_a_turn_and_died_delays_nobody() -> None:
     world = World(5, Faults(latency_s=(0.005, 0.015)))
     alone = world.run(_one_writes(world, 1))
     haunted = World(5, Faults(latency_s=(0.005, 0.015)))

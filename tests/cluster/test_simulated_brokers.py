@@ -1,4 +1,4 @@
-"""Several whole brokers over one log in a simulated world: crashes, stalls, lost answers; one seed, one trace."""
+"""Several whole brokers over one log in a simulated world: crashes, stalls, lost responses; one seed, one trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = ("bucket", "etcd")
 
 
 class Cell:
-    """Three brokers that write and read on, whatever happens to them."""
+    """Three brokers that keep writing and reading, whatever happens to them."""
 
     def __init__(self, world: World, kind: str) -> None:
         self.history = ClusterHistory()
@@ -43,7 +43,7 @@ class Cell:
                 await asyncio.sleep(0.2)
 
     async def work(self, name: str) -> None:
-        """Write and read for a while, as long as this life lasts."""
+        """Write and read for a while, as long as this run lasts."""
         broker, choose = self.brokers[name], self._world.random
         await broker.make_topic()
         for _ in range(6):
@@ -53,7 +53,7 @@ class Cell:
             await asyncio.sleep(choose.uniform(0, 1.0))
 
     async def trouble(self) -> None:
-        """Something that the seed decides."""
+        """A fault that the seed decides."""
         choose = self._world.random
         name = choose.choice(_NAMES)
         node = self._world.node(name)
@@ -73,14 +73,14 @@ class Cell:
                 self._world.trace.effects["clock off"] += 1
 
     def _expired(self, name: str) -> bool:
-        """Whether another broker has taken this one for dead."""
+        """Whether another broker has expired this one."""
         others = [one.broker for node, one in self.brokers.items() if node != name]
         number = _NAMES.index(name) + 1
         return any(one is not None and one.log.ledger.members.get(number) is None for one in others)
 
 
 async def _scenario(world: World, kind: str) -> tuple[int, int]:
-    """A cell in trouble, then calm, then judgement. Returns the log's length and the digest all agree on."""
+    """A cell under faults, then calm, then the checks. Returns the log's length and the digest all agree on."""
     with pytest.MonkeyPatch.context() as patched:
         if world.random.random() < 0.5:  # sealed objects of the bucket refer to the larger payloads
             patched.setattr(BucketCommits, "payload_bytes_max", 0)
@@ -97,7 +97,7 @@ async def _troubled(world: World, kind: str) -> tuple[int, int]:
         await asyncio.sleep(world.random.uniform(0.05, 1.0))
         await cell.trouble()
     await world.calm_down()
-    await asyncio.sleep(limits.MEMBER_SILENT_S)  # who was expired comes back, who is gone is expired
+    await asyncio.sleep(limits.MEMBER_SILENT_S)  # expired brokers return, dead ones are expired
     for name in _NAMES:
         await world.node(name).crash()
         world.node(name).restart()
@@ -111,7 +111,7 @@ async def _troubled(world: World, kind: str) -> tuple[int, int]:
     for one in cell.brokers.values():
         if one.broker is not None:
             await one.broker.cluster.leave()
-    while len({log.ledger.position for log in logs}) > 1:  # the last heartbeats are on their way
+    while len({log.ledger.position for log in logs}) > 1:  # the last heartbeats are in flight
         for log in logs:
             await log.barrier()
     agreed = {(log.ledger.position, log.ledger.digest()) for log in logs}
@@ -124,7 +124,7 @@ async def _troubled(world: World, kind: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_brokers_in_trouble_keep_every_promise(broker_schedules: Schedules, kind: str) -> None:
+def test_brokers_under_faults_keep_every_promise(broker_schedules: Schedules, kind: str) -> None:
     met = broker_schedules.run(lambda world: _scenario(world, kind))
     if broker_schedules.whole:
         assert [fault for fault in (*FAULTS, "clock off", "expired") if met[fault] < 5] == []
@@ -140,7 +140,7 @@ def test_the_same_seed_gives_the_same_trace(kind: str) -> None:
 
 
 async def _epochs_after(world: World, kind: str, away_s: float) -> list[tuple[int, int]]:
-    """The epochs of three brokers before and after nobody reaches the store for a while."""
+    """The epochs of three brokers before and after the store is unreachable for a while."""
     cell = Cell(world, kind)
     for name in _NAMES:
         await cell.start(name)

@@ -1,4 +1,4 @@
-"""A broker of which little is heard: clients are sent to others long before it is certain that it is gone."""
+"""A broker that reports rarely: clients are sent to others long before it is certainly dead."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ async def _beat(broker: Broker) -> None:
     await broker.log.propose(Heartbeat(broker.log.broker, broker.log.epoch))
 
 
-async def test_its_streams_have_other_leaders_until_it_is_heard_of_and_its_groups_wait(
+async def test_its_streams_have_other_leaders_until_it_reports_and_its_groups_wait(
     two_brokers: list[Broker],
 ) -> None:
     one, two = two_brokers
     for broker in two_brokers:
         await broker.cluster.join({})
-        await broker.cluster.leave()  # stays a member, and is not heard of unless told to be
+        await broker.cluster.leave()  # stays a member, and reports only when the test has it do so
     await one.log.barrier()
     cluster, number = one.cluster, two.log.broker
     cluster._silent()

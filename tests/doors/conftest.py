@@ -1,4 +1,4 @@
-"""What the doors stand in front of, and the loop that they run on."""
+"""The broker behind the doors, and the event loop that they run on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainstem.ledger.config import TopicConfig
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop a server runs on."""
+    """The event loop of a server."""
     return {"uvloop": uvloop.new_event_loop}
 
 

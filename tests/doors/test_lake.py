@@ -1,4 +1,4 @@
-"""Through every door a consumer reads the same records while they move to Parquet and the log's files go."""
+"""Every door reads the same records while they move to Parquet and the log's files are deleted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def lake(server: ServerProcess) -> LakeBroker:
 
 
 def work(broker: LakeBroker, *kinds: TaskKind, topics: tuple[str, ...] = ()) -> int:
-    """Do all that is due. Returns how many tasks there were."""
+    """Do all work that is due. Returns the number of tasks."""
     done = 0
     asked = kinds or ("materialise", "rewrite", "merge", "compact")
     while tasks := broker.plan(PlanRequest("test", topics, asked)).tasks:
@@ -77,7 +77,7 @@ def produce(server: ServerProcess, topic: str, first: int, count: int) -> None:
 def consume(
     server: ServerProcess, topic: str, start: int, end: int, isolation: str = "read_committed"
 ) -> list[tuple[Any, ...]]:
-    """By librdkafka, from an offset to an end."""
+    """With librdkafka, from an offset to an end."""
     consumer = Consumer(
         {
             "bootstrap.servers": str(server.address("kafka")),
@@ -130,7 +130,7 @@ def diff(client: httpx.Client, topic: str) -> list[dict[str, Any]]:
 
 
 def drop_the_log(server: ServerProcess, client: httpx.Client, broker: LakeBroker) -> None:
-    """Go on until every file of the log that is there now is deleted: checkpoints have to pass it first."""
+    """Continue until every present file of the log is deleted: checkpoints have to pass it first."""
     folder = server.ports_file.parent / "data" / "wal"
     last = max(path.name for path in folder.iterdir())
     deadline = time.monotonic() + 90
@@ -164,7 +164,7 @@ def test_kafka_and_http_read_the_same_before_and_after_every_step(server: Server
         assert len(by_http) == 300
         tasks = broker.plan(PlanRequest("test", ("t",))).tasks
         publications = [materialise(task) for task in tasks]
-        same()  # files are there, and nothing is published
+        same()  # the files exist, and nothing is published
         for publication in publications:
             broker.publish(publication)
             same()
@@ -180,7 +180,7 @@ def test_kafka_and_http_read_the_same_before_and_after_every_step(server: Server
         assert diff(client, "h") == by_http
 
 
-def test_a_reader_under_way_sees_no_gap_and_no_error_while_all_of_it_moves(server: ServerProcess) -> None:
+def test_a_reader_sees_no_gap_and_no_error_while_records_move(server: ServerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
     admin.create_topics([NewTopic("t", 1)])["t"].result(30)
     stop = threading.Event()
@@ -216,7 +216,7 @@ def test_a_reader_under_way_sees_no_gap_and_no_error_while_all_of_it_moves(serve
 
 
 @pytest.mark.slow
-def test_transactions_read_the_same_committed_records_and_aborted_ones_are_left_out(
+def test_committed_records_read_the_same_and_aborted_ones_are_left_out(
     server: ServerProcess,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
@@ -227,7 +227,7 @@ def test_transactions_read_the_same_committed_records_and_aborted_ones_are_left_
         producer.begin_transaction()
         for record in range(5):
             producer.produce("t", value=b"%d-%d" % (number, record))
-        producer.flush(30)  # or what is given up is never sent
+        producer.flush(30)  # else aborted records are never sent
         if number % 3 == 2:
             producer.abort_transaction(30)
         else:
@@ -247,10 +247,10 @@ def test_transactions_read_the_same_committed_records_and_aborted_ones_are_left_
 
 
 @pytest.mark.parametrize("cache", [(), ("--tail-cache-bytes", "64MiB")])
-def test_what_follows_a_part_is_read_though_the_part_ends_with_an_abort(
+def test_records_after_a_part_that_ends_with_an_abort_are_read(
     tmp_path: Path, cache: tuple[str, ...]
 ) -> None:
-    """The marker that ends the abort is in no part: to a client it must not go on over what was written since."""
+    """The marker of the abort is in no part: clients must not extend the abort over later records."""
     with ServerProcess(tmp_path / "data", *_FLAGS, *cache) as server, lake(server) as broker:
         admin = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
         admin.create_topics([NewTopic("t", 1)])["t"].result(30)
@@ -261,7 +261,7 @@ def test_what_follows_a_part_is_read_though_the_part_ends_with_an_abort(
             producer.begin_transaction()
             for record in range(5):
                 producer.produce("t", value=b"%d-%d" % (number, record))
-            producer.flush(30)  # or what is given up is never sent
+            producer.flush(30)  # else aborted records are never sent
             (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
         transaction(0, commit=True)
@@ -276,11 +276,11 @@ def test_what_follows_a_part_is_read_though_the_part_ends_with_an_abort(
             assert [one[0] for one in read] == [offset for offset in everything if offset >= start]
         transaction(5, commit=False)
         work(broker)
-        assert reached(server, "t") == 36  # the end, though nothing of the last transaction is in a part
+        assert reached(server, "t") == 36  # the end, although no part holds anything of the last transaction
 
 
 def reached(server: ServerProcess, topic: str) -> int:
-    """Where a client stands that has read all there is, and is told that it is at the end."""
+    """The position of a client that has read everything and knows that it is at the end."""
     consumer = Consumer(
         {
             "bootstrap.servers": str(server.address("kafka")),
@@ -318,7 +318,7 @@ def test_the_text_door_takes_the_same_records_from_parts(server: ServerProcess) 
         assert [f"value {number} " in answer for number, answer in enumerate(taken)] == [True] * 120
 
 
-def test_deleted_records_leave_the_files_and_readers_go_on(server: ServerProcess) -> None:
+def test_deleted_records_leave_the_files_and_readers_continue(server: ServerProcess) -> None:
     with http(server) as client, lake(server) as broker:
         client.post(
             "/v0/topics/h", json={"records": [{"data": n, "tag": f"k{n % 4}"} for n in range(200)]}
@@ -334,7 +334,7 @@ def test_deleted_records_leave_the_files_and_readers_go_on(server: ServerProcess
         assert topic["partitions"][0]["records"] == 150
 
 
-def test_batches_answer_with_where_to_go_on(server: ServerProcess) -> None:
+def test_batch_reads_return_where_to_continue(server: ServerProcess) -> None:
     with http(server) as client, lake(server) as broker:
         client.post("/v0/topics/h", json={"records": [{"data": n} for n in range(50)]}).raise_for_status()
         before = client.get("/v0/topics/h/batches?from=10")
@@ -376,7 +376,7 @@ def test_batches_answer_with_where_to_go_on(server: ServerProcess) -> None:
         ("collect", {}, 200),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_requests_are_refused(
     shared: ServerProcess, path: str, body: dict[str, Any], status: int
 ) -> None:
     with http(shared) as client:

@@ -1,4 +1,4 @@
-"""A real server takes every documented topic setting at every kind of value, stops either way, and starts again."""
+"""A real server accepts every documented topic setting with every kind of value, stops either way, and restarts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRIED = {
 
 
 def _values(row: TopicSetting) -> list[str]:
-    """The default, named; and each value that the setting takes."""
+    """The default, by name; and each value that the setting accepts."""
     found = [row.default]
     for value in _TRIED[row.kind]:
         try:
@@ -75,7 +75,7 @@ def test_topics_of_every_setting_survive_a_clean_stop_and_a_kill(tmp_path: Path)
         before = _described(server, made)
         assert {row.name for row in TOPIC_SETTINGS} <= set(before[made[0]])
         assert server.terminate() == 0
-    assert len(refused) < len(_TOPICS) / 10, refused  # a few values need others beside them
+    assert len(refused) < len(_TOPICS) / 10, refused  # a few values need other settings too
     with ServerProcess(tmp_path / "data") as server:
         assert _described(server, made) == before
         server.kill()

@@ -221,7 +221,7 @@ async def test_a_table_that_could_not_be_read_there_stays_and_is_named(data: Pat
     manifest = next((data / "objects" / "tables").rglob("*-m0.avro"))
     manifest.unlink()
     for dry_run in (True, False):
-        with pytest.raises(InvalidInput, match=r"mine\.own cannot go"):
+        with pytest.raises(InvalidInput, match=r"mine\.own cannot migrate"):
             await moved(data, SharedPlace((tmp_path / "bucket").as_uri()), dry_run=dry_run)
     assert not [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()]
 
@@ -230,7 +230,9 @@ async def test_a_table_cannot_name_what_the_new_log_is_made_of(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrations, "RESERVED", ("elsewhere/",))  # where a file of this one is
-    with pytest.raises(InvalidInput, match=r"mine\.own cannot go: it names 'elsewhere/added.parquet'"):
+    with pytest.raises(
+        InvalidInput, match=r"mine\.own cannot migrate: it refers to 'elsewhere/added.parquet'"
+    ):
         await moved(data, SharedPlace((tmp_path / "bucket").as_uri()))
 
 

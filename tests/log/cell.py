@@ -40,13 +40,13 @@ class Cell:
         return broker
 
     async def save_at(self, position: int) -> None:
-        """Make a checkpoint, as a process of its own would."""
+        """Make a checkpoint, as the checkpoint process would."""
         port = await self.port()
         await store_state(port, position)
         await port.close()
 
     async def meet(self) -> None:
-        """All know what any of them committed."""
+        """Wait until every broker has applied every commit."""
         for broker in self.brokers:
             await broker.log.barrier()
 
@@ -56,5 +56,5 @@ class Cell:
 
     async def close(self) -> None:
         for broker in list(self.brokers):
-            with suppress(BrokerFenced):  # it was expired or replaced
+            with suppress(BrokerFenced):  # expired or replaced
                 await self.leave(broker)

@@ -1,4 +1,4 @@
-"""Reading copies: what is served of another stream's bytes."""
+"""Reading aliases: what is served of another stream's bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def _slice(sizes: list[int], base: int, codec: str = "none") -> memoryview:
-    """Batches of so many records, stamped."""
+    """Stamped batches with these numbers of records."""
     made = bytearray()
     at = 0
     for size in sizes:
@@ -51,7 +51,7 @@ def _extent(slice: memoryview, base: int, count: int) -> Extent:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("first", "last"), [(100, 112), (100, 105), (103, 112), (102, 104), (106, 107)])
-def test_any_part_of_a_slice_is_served_under_its_own_offsets_and_time(
+def test_any_part_of_a_slice_is_served_with_the_offsets_and_time_of_the_copy(
     codec: str, first: int, last: int
 ) -> None:
     slice = _slice([5, 4, 3], 100, codec)
@@ -128,7 +128,7 @@ async def test_every_way_to_read_gives_the_same_copies(tail_cache_bytes: int) ->
 
 @pytest.fixture
 async def routed(tmp_path: Path) -> Path:
-    """A directory where a copy is all that is left of what was written."""
+    """A directory where only a copy remains of what was written."""
     directory = tmp_path / "data"
     broker = await Broker.open(BrokerOptions(directory, segment_bytes=4096))
     await broker.routers.put("r", RouterSettings("a", "b"))
@@ -146,7 +146,7 @@ async def test_a_check_finds_nothing_wrong_with_copies(routed: Path) -> None:
     assert [problem.line for problem in report.problems] == []
 
 
-async def test_a_check_tells_which_copies_a_missing_file_takes(routed: Path) -> None:
+async def test_a_check_names_the_copies_that_a_missing_file_loses(routed: Path) -> None:
     first = sorted((routed / "wal").iterdir())[0]
     shutil.copy(first, routed.parent / "kept")
     first.unlink()

@@ -22,7 +22,7 @@ from tests.support.waiting import finished, until
 
 
 async def _work(broker: Broker, *, waiting: bool = False) -> None:
-    """A bit of everything that the state holds. `waiting`: there is a checkpoint at the end of every object."""
+    """A bit of everything that the state holds. `waiting`: a checkpoint is made at the end of every object."""
     await broker.create_topic("t", partitions=2)
     await broker.create_topic("relaxed", config=TopicConfig(durability="disk"))
     await broker.create_topic("capped", config=TopicConfig(cap_records=7))
@@ -65,7 +65,7 @@ async def test_a_child_process_makes_the_checkpoint_the_broker_would_have_made(t
     assert made.encode() == live.encode()
 
 
-async def test_the_child_goes_on_from_the_last_checkpoint_beside_a_working_broker(tmp_path: Path) -> None:
+async def test_the_child_continues_from_the_last_checkpoint_beside_a_running_broker(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096, checkpoint_every_bytes=1 << 14))
     await _work(broker)
     for _ in range(3):
@@ -85,7 +85,7 @@ def _newest(directory: Path) -> int:
     return max(map(int, names), default=0)
 
 
-async def test_a_child_that_cannot_do_it_says_why_and_leaves_no_file(tmp_path: Path) -> None:
+async def test_a_child_that_fails_says_why_and_leaves_no_file(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
     await broker.close()
     before = sorted((tmp_path / "checkpoints").iterdir())
@@ -117,7 +117,7 @@ async def test_a_killed_child_leaves_a_directory_that_opens(tmp_path: Path) -> N
     assert not list((tmp_path / "checkpoints").glob("*.tmp"))
 
 
-async def test_a_child_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
+async def test_a_child_that_nobody_waits_for_is_killed(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
     await _work(broker)
     await broker.close()
@@ -175,10 +175,10 @@ async def test_a_damaged_newest_checkpoint_falls_back_to_the_older_one(machine: 
     assert await _everything(broker) == before
 
 
-async def test_the_older_checkpoint_still_works_after_everything_was_trimmed_and_collected(
+async def test_the_older_checkpoint_still_works_after_everything_was_truncated_and_collected(
     machine: Machine,
 ) -> None:
-    """What the newest checkpoint does not need the older one may: both are kept to be started from."""
+    """The older checkpoint may need more than the newest: both must work."""
     broker = await machine.open()
     await broker.create_topic("t")
     assert machine.port is not None
@@ -203,7 +203,7 @@ async def _everything(broker: Broker) -> dict[str, object]:
     return {info.name: (info, await scan(broker, info.name)) for info in broker.topics()}
 
 
-async def test_commands_alone_make_a_checkpoint_due_as_well(machine: Machine) -> None:
+async def test_commands_alone_make_a_checkpoint_due(machine: Machine) -> None:
     """Else a broker that only commits offsets would replay all of them."""
     broker = await machine.open()
     await broker.create_topic("t")
@@ -222,7 +222,7 @@ async def test_work_before_a_crash_counts_towards_the_next_checkpoint() -> None:
     await broker.create_topic("t")
     for _ in range(8):
         for _ in range(12):
-            await broker.append_values("t", [b"." * 300])  # less than a checkpoint's worth in a life
+            await broker.append_values("t", [b"." * 300])  # less than one checkpoint interval in each run
         log = broker.log
         await until(lambda: log._background.idle)  # noqa: B023
         await machine.kill()

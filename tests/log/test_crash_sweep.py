@@ -1,4 +1,4 @@
-"""The power goes after every single call that changes the disk, and nothing that was promised is broken."""
+"""A power loss after every single call that changes the disk: every promise holds."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _POLICIES: tuple[Policy, ...] = ("lost", "kept", "torn")
 
 @pytest.fixture(autouse=True)
 def digest_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that every replay compares its state with the one that was there before, many times over."""
+    """So that every replay compares its state with the earlier one many times."""
     monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 4)
 
 
 async def _work(machine: Machine, seed: int, history: History) -> None:
-    """Two lives of a broker with a clean stop between them; a crash may end it anywhere."""
+    """Two runs of a broker with a clean stop between them; a crash may end it anywhere."""
     workload = Workload(history, seed)
     for _ in range(2):
         broker = await machine.open()
@@ -45,13 +45,13 @@ async def _crashed(monkeypatch: pytest.MonkeyPatch, seed: int, calls: int) -> tu
     step_instead_of_threads(monkeypatch, seed)
     machine, history = Machine(), History()
     machine.files.crash_after(calls)
-    with contextlib.suppress(SimulatedCrash, MainstemError):  # whoever waits is told one way or the other
+    with contextlib.suppress(SimulatedCrash, MainstemError):  # callers get one result or the other
         await _work(machine, seed, history)
     return machine, history
 
 
 async def _digest(machine: Machine, files: SimFiles) -> int:
-    """Of the state that recovery gives, before the broker adds anything to it."""
+    """Digest of the recovered state, before the broker adds anything."""
     machine.files = files
     port = await machine.open_port()
     try:
@@ -69,7 +69,7 @@ async def _check_recovery_is_a_function_of_the_disk(machine: Machine) -> None:
 
 
 async def _verify(machine: Machine, history: History, *, lossless: bool, seed: int) -> None:
-    """All that was promised holds now, goes on to hold, and still does after a kill and a clean stop."""
+    """All promises hold now, and still do after a kill and a clean stop."""
     await _check_recovery_is_a_function_of_the_disk(machine)
     broker = await machine.open()
     await history.check(broker, all_written_survived=lossless)
@@ -115,7 +115,7 @@ async def test_nothing_promised_is_broken_wherever_the_power_goes(
 
 
 @pytest.mark.parametrize("policy", _POLICIES)
-async def test_a_crash_during_recovery_breaks_nothing_either(
+async def test_a_crash_during_recovery_breaks_no_promise(
     sweep_seed: int, policy: Policy, chaos: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     total = await _total_calls(monkeypatch, sweep_seed)

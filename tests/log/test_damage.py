@@ -1,4 +1,4 @@
-"""Bits flip at rest: exactly the slice they are in is lost, it is told, and it is remembered."""
+"""Flipped bits at rest: exactly their slice is lost, the loss is reported, and it is recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _options(directory: Path) -> BrokerOptions:
 
 
 async def _write(directory: Path, *, stop: bool) -> Path:
-    """Two topics, `t` in slices of two records. Not stopped: the directory as a killed process leaves it."""
+    """Two topics, `t` in slices of two records. Without `stop`: the directory as a killed process leaves it."""
     broker = await Broker.open(_options(directory))
     try:
         await broker.create_topic("t")
@@ -78,7 +78,7 @@ async def _check(directory: Path, lost: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize("deleted", [[(30, 31)], [(31, 32)], [(30, 32)]])
-async def test_damage_among_deleted_records_loses_the_others_and_is_passed(
+async def test_damage_among_deleted_records_loses_the_others_and_reads_continue(
     tmp_path: Path, deleted: list[tuple[int, int]]
 ) -> None:
     directory = await _write(tmp_path / "data", stop=True)
@@ -109,7 +109,7 @@ async def test_a_flipped_bit_in_a_payload_loses_that_slice_and_nothing_else(
     _flip(path, at + 3)
     base = number - number % 2
     await _check(directory, [(base, base + 2)])
-    _flip(path, at + 3)  # whole again, yet what was told lost stays lost
+    _flip(path, at + 3)  # intact again, but a recorded loss stays
     await _check(directory, [(base, base + 2)])
 
 
@@ -121,7 +121,7 @@ async def test_damage_in_two_slices_loses_two_ranges(tmp_path: Path) -> None:
     await _check(directory, [(10, 12), (40, 42)])
 
 
-async def test_damage_in_the_tail_is_known_before_anybody_reads_it(tmp_path: Path) -> None:
+async def test_damage_in_the_tail_is_found_before_anybody_reads_it(tmp_path: Path) -> None:
     directory = await _write(tmp_path / "data", stop=False)
     path, at = _place_of(directory, VALUES[59])
     _flip(path, at)
@@ -143,7 +143,7 @@ async def test_one_damaged_copy_of_an_index_costs_nothing(tmp_path: Path) -> Non
     await _check(directory, [])
 
 
-async def test_two_damaged_copies_of_an_index_are_told_by_name(tmp_path: Path) -> None:
+async def test_two_damaged_copies_of_an_index_are_reported_by_file_name(tmp_path: Path) -> None:
     directory = await _write(tmp_path / "data", stop=True)
     path = min((directory / "wal").iterdir())
     data = path.read_bytes()
@@ -185,7 +185,7 @@ async def test_damage_to_a_topic_that_was_deleted_later_does_not_stop_the_start(
     assert (await scan(broker, "kept"))[0] == {0: b"kept"}
 
 
-async def test_damage_met_while_nothing_can_be_written_is_told_all_the_same(machine: Machine) -> None:
+async def test_damage_is_reported_even_while_nothing_can_be_written(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t")
     for number in range(40):
@@ -222,7 +222,7 @@ def _content(files: SimFiles, path: Path) -> bytes:
 async def test_no_single_bit_anywhere_makes_a_wrong_record_or_loses_more_than_one_slice(
     walk_seed: int, chaos: bool
 ) -> None:
-    """Every file of a killed broker, a bit at a time: right records, or a loss of one slice, or a refusal."""
+    """Every file of a killed broker, a bit at a time: correct records, or a loss of one slice, or a refusal."""
     machine = Machine()
     broker = await machine.open()
     await broker.create_topic("t")

@@ -1,4 +1,4 @@
-"""Digests that disagree: they are explained by section and key, and repaired from the log."""
+"""Digests that disagree: explained by section and key, and repaired from the log."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_checkpoint_with_a_digest_that_cannot_be_compared_opens_with_an_
     assert not caplog.records
 
 
-async def test_a_wrong_digest_in_the_log_is_passed_by_a_repair(
+async def test_a_repair_accepts_a_wrong_digest_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = BrokerOptions(tmp_path / "data")
@@ -131,7 +131,7 @@ async def test_a_wrong_digest_in_the_log_is_passed_by_a_repair(
     await _written(options)
 
 
-async def test_a_wrong_digest_in_a_shared_log_is_passed_by_a_repair(
+async def test_a_repair_accepts_a_wrong_digest_in_a_shared_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = (tmp_path / "bucket").as_uri()
@@ -163,7 +163,7 @@ async def test_a_repair_overwrites_no_backup(tmp_path: Path) -> None:
         await _repaired(options, tmp_path)
 
 
-async def test_a_repair_of_a_sound_log_changes_nothing_that_is_read(tmp_path: Path) -> None:
+async def test_a_repair_of_a_sound_log_changes_no_record(tmp_path: Path) -> None:
     options = BrokerOptions(tmp_path / "data", segment_bytes=64 * limits.KIB)
     await _written(options, 300)
     await _repaired(options, tmp_path / "backup")

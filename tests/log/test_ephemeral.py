@@ -35,7 +35,7 @@ async def test_records_of_an_ephemeral_topic_never_reach_the_disk(machine: Machi
 
 
 @pytest.mark.parametrize("how", ["clean", "kill", "power"])
-async def test_after_a_restart_records_are_gone_and_no_offset_comes_again(machine: Machine, how: str) -> None:
+async def test_after_a_restart_records_are_gone_and_no_offset_is_reused(machine: Machine, how: str) -> None:
     broker = await _opened(machine)
     used: set[int] = set()
     for _ in range(3):
@@ -55,7 +55,7 @@ async def test_after_a_restart_records_are_gone_and_no_offset_comes_again(machin
             await broker.read("t", 0)
 
 
-async def test_concurrent_appends_get_offsets_of_their_own(machine: Machine) -> None:
+async def test_concurrent_appends_get_distinct_offsets(machine: Machine) -> None:
     broker = await _opened(machine)
     tasks = [broker.append_values("t", [b"%d" % number, b"+"]) for number in range(200)]
     bases = [one.base_offset for one in await asyncio.gather(*tasks)]
@@ -64,7 +64,7 @@ async def test_concurrent_appends_get_offsets_of_their_own(machine: Machine) -> 
     assert [values[base] for base in bases] == [b"%d" % number for number in range(200)]
 
 
-async def test_the_oldest_give_way_past_the_bound_and_the_newest_always_stay(
+async def test_past_the_limit_the_oldest_records_are_evicted(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "EPHEMERAL_STREAM_BYTES_MAX", 4000)
@@ -97,7 +97,7 @@ async def test_a_long_poll_of_an_ephemeral_topic_is_woken(machine: Machine) -> N
         await reading
 
 
-async def test_a_trim_of_an_ephemeral_topic_frees_memory(machine: Machine) -> None:
+async def test_truncating_an_ephemeral_topic_frees_memory(machine: Machine) -> None:
     broker = await _opened(machine)
     for _ in range(10):
         await broker.append_values("t", [b"x"] * 3)
@@ -119,7 +119,7 @@ async def test_offsets_of_an_ephemeral_topic_are_found_by_time(machine: Machine)
     assert await broker.offset_at("t", TIME_MS + 5) == 10
 
 
-async def test_a_ceiling_that_cannot_be_written_refuses_the_append_and_nothing_is_used_up(
+async def test_an_append_is_refused_if_its_ceiling_cannot_be_written_and_uses_no_offset(
     machine: Machine,
 ) -> None:
     broker = await _opened(machine)
@@ -132,7 +132,7 @@ async def test_a_ceiling_that_cannot_be_written_refuses_the_append_and_nothing_i
     assert ceiling >= 1
 
 
-async def test_a_deleted_ephemeral_topic_is_gone_with_its_memory(machine: Machine) -> None:
+async def test_deleting_an_ephemeral_topic_frees_its_memory(machine: Machine) -> None:
     broker = await _opened(machine)
     await broker.append_values("t", [b"x"])
     stream = broker.topic("t").streams[0]

@@ -1,4 +1,4 @@
-"""The disk is full, or fails: what callers are told, what readers still get, and what a restart finds."""
+"""A full or failing disk: what callers get, what readers still get, and what a restart finds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedComm
 
 
 @pytest.mark.parametrize("durability", ["fsync", "disk"])
-async def test_a_full_disk_refuses_writes_shows_nothing_of_them_and_lets_reads_go_on(
-    machine: Machine, durability: str
-) -> None:
+async def test_a_full_disk_refuses_writes_and_serves_reads(machine: Machine, durability: str) -> None:
     broker, _ = await _opened(machine, durability=durability)
     await broker.append_values("t", [b"0"])
     await broker.log.sync()
@@ -44,7 +42,7 @@ async def test_a_full_disk_refuses_writes_shows_nothing_of_them_and_lets_reads_g
     assert await scan(await machine.open(), "t") == ({0: b"0", 1: b"1"}, [])
 
 
-async def test_everybody_in_a_group_that_did_not_fit_is_told(machine: Machine) -> None:
+async def test_every_caller_of_a_commit_group_that_did_not_fit_gets_an_error(machine: Machine) -> None:
     broker, port = await _opened(machine)
     port.append_gate.clear()
     tasks = [asyncio.ensure_future(broker.append_values("t", [b"x" * 50])) for _ in range(10)]
@@ -102,10 +100,10 @@ async def test_a_close_on_a_full_disk_says_so_and_the_next_start_finds_everythin
 
 
 @pytest.mark.parametrize("room", range(100, 3000, 200))
-async def test_a_disk_that_fills_up_during_a_close_does_not_spoil_the_next_start(
+async def test_the_next_start_works_after_the_disk_fills_up_during_a_close(
     machine: Machine, room: int
 ) -> None:
-    """Halt, seal and checkpoint each need room: any of them may be the one that finds none."""
+    """Halt, seal and checkpoint each need space: any of them may be the one that finds none."""
     broker, _ = await _opened(machine)
     for number in range(10):
         await broker.append_values("t", [b"%d" % number])
@@ -119,7 +117,7 @@ async def test_a_disk_that_fills_up_during_a_close_does_not_spoil_the_next_start
     assert len((await scan(broker, "t"))[0]) == 10
 
 
-async def test_offsets_seen_before_a_failed_fsync_are_not_given_out_again_on_the_same_boot(
+async def test_offsets_read_before_a_failed_fsync_are_not_reused_on_the_same_boot(
     machine: Machine,
 ) -> None:
     broker, _ = await _opened(machine, durability="disk")
@@ -168,7 +166,7 @@ async def test_a_failed_fsync_makes_the_broker_read_only_and_tells_everybody_who
     assert [record.value for record in await broker.read("t", 0)] == [b"0"]
 
 
-async def test_a_failed_fsync_is_never_tried_again(machine: Machine) -> None:
+async def test_a_failed_fsync_is_never_retried(machine: Machine) -> None:
     broker, port = await _opened(machine)
     machine.files.fail_next_fdatasync()
     with pytest.raises(ReadOnly):
@@ -217,7 +215,7 @@ async def test_an_unknown_failure_of_a_write_publishes_nothing_and_stops_writing
     assert [record.value for record in await broker.read("t", 0)] == [b"0"]
 
 
-async def test_whoever_waits_when_the_broker_closes_is_answered_or_refused(machine: Machine) -> None:
+async def test_callers_that_wait_when_the_broker_closes_are_answered_or_refused(machine: Machine) -> None:
     broker, port = await _opened(machine)
     port.append_gate.clear()
     tasks = [asyncio.ensure_future(broker.append_values("t", [b"%d" % number])) for number in range(5)]
@@ -249,7 +247,7 @@ async def test_a_start_that_fails_leaves_nothing_running(machine: Machine) -> No
     await machine.open()
 
 
-async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_room(machine: Machine) -> None:
+async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_space(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     await broker.append_values("t", [b"0"])
     await machine.kill()
@@ -267,13 +265,13 @@ async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_room
     assert await scan(await machine.open(), "t") == ({0: b"0", 1: b"1"}, [])
 
 
-async def test_a_start_on_a_full_disk_after_a_power_loss_gives_no_offset_out_twice(machine: Machine) -> None:
+async def test_a_start_on_a_full_disk_after_a_power_loss_reuses_no_offset(machine: Machine) -> None:
     broker, _ = await _opened(machine, durability="disk")
     await broker.append_values("t", [b"seen"])
     await machine.lose_power("lost")
     machine.files.no_space_after(0)
     broker = await machine.open()
-    await machine.kill()  # before there was room
+    await machine.kill()  # before there was space
     machine.files.space_returns()
     broker = await machine.open()
     assert (await broker.append_values("t", [b"later"])).base_offset > 0

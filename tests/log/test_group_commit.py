@@ -31,7 +31,7 @@ async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedComm
 
 @contextlib.asynccontextmanager
 async def _held_up(port: GatedCommitLog) -> AsyncIterator[None]:
-    """Nothing is written before all that is proposed within has been taken."""
+    """Hold back writes until everything proposed inside is queued."""
     port.append_gate.clear()
     yield
     await settle()
@@ -45,7 +45,7 @@ def _appends(broker: Broker, count: int, size: int = 10) -> list[asyncio.Task[Ap
     ]
 
 
-async def test_appends_that_come_while_a_group_is_written_share_the_next_commit(machine: Machine) -> None:
+async def test_appends_during_a_write_share_the_next_commit(machine: Machine) -> None:
     broker, port = await _opened(machine)
     async with _held_up(port):
         first = asyncio.ensure_future(broker.append_values("t", [b"first"]))
@@ -55,7 +55,7 @@ async def test_appends_that_come_while_a_group_is_written_share_the_next_commit(
     assert port.appends == [1, 50]
 
 
-async def test_a_lone_append_does_not_wait_for_company(machine: Machine) -> None:
+async def test_a_single_append_does_not_wait_for_others(machine: Machine) -> None:
     broker, port = await _opened(machine)
     for _ in range(3):
         await broker.append_values("t", [b"x"])
@@ -81,7 +81,7 @@ async def test_groups_are_bounded_in_bytes(machine: Machine, monkeypatch: pytest
     assert sum(port.appends) == 20
 
 
-async def test_a_slice_beyond_the_bound_of_a_group_goes_alone(
+async def test_a_slice_over_the_group_limit_is_committed_alone(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
@@ -97,7 +97,7 @@ async def test_a_slice_beyond_the_bound_of_a_group_goes_alone(
     assert port.appends == [2, 1, 2]
 
 
-async def test_callers_wait_when_too_much_is_pending_and_none_is_dropped(
+async def test_callers_wait_when_too_much_is_pending(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
@@ -111,14 +111,14 @@ async def test_callers_wait_when_too_much_is_pending_and_none_is_dropped(
     assert max(port.appends) <= 5
 
 
-async def test_a_newcomer_does_not_overtake_those_who_wait_for_room(
+async def test_a_new_caller_does_not_overtake_waiting_callers(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
     monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 1000)
     async with _held_up(port):
         tasks = _appends(broker, 12, size=400)
-    # One more caller at every turn of the loop: some come just when room was made for another.
+    # One more caller at every turn of the loop: some come just when space was freed for another.
     while not all(task.done() for task in tasks):
         tasks += _appends(broker, 1, size=400) if len(tasks) < 60 else []
         await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_a_newcomer_does_not_overtake_those_who_wait_for_room(
     assert [one.base_offset for one in appended] == list(range(len(tasks)))
 
 
-async def test_a_caller_cancelled_in_a_group_takes_nobody_along(machine: Machine) -> None:
+async def test_cancelling_one_caller_of_a_group_does_not_affect_the_others(machine: Machine) -> None:
     broker, port = await _opened(machine)
     async with _held_up(port):
         tasks = _appends(broker, 5)
@@ -138,7 +138,7 @@ async def test_a_caller_cancelled_in_a_group_takes_nobody_along(machine: Machine
     assert [record.offset for record in await broker.read("t", 0)] == [0, 1, 2, 3, 4]
 
 
-async def test_a_caller_cancelled_while_it_waits_for_room_writes_nothing_and_blocks_nobody(
+async def test_a_caller_cancelled_while_it_waits_writes_nothing_and_blocks_nobody(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
@@ -171,7 +171,7 @@ async def test_commands_and_appends_of_one_group_apply_in_the_order_they_came(ma
     assert port.appends == [1, 2]
 
 
-async def test_sync_returns_although_appends_never_pause(machine: Machine) -> None:
+async def test_sync_returns_during_continuous_appends(machine: Machine) -> None:
     broker, port = await _opened(machine, durability="disk")
     tasks = []
     syncing: asyncio.Task[None] | None = None
@@ -188,7 +188,7 @@ async def test_sync_returns_although_appends_never_pause(machine: Machine) -> No
     await asyncio.gather(*tasks)
 
 
-async def test_a_group_that_fits_no_entry_is_refused_and_writing_goes_on(
+async def test_a_group_too_large_for_an_entry_is_refused_and_writes_continue(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, _ = await _opened(machine)
@@ -202,7 +202,7 @@ async def test_a_group_that_fits_no_entry_is_refused_and_writing_goes_on(
 async def test_record_rows_count_towards_the_bound_of_a_group(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compressed batch is small and still brings a row a record: many of them must not fill one entry."""
+    """A small compressed batch still brings one row a record: many of them must not fill one entry."""
     broker, port = await _opened(machine, ttl_ms=1_000_000)
     monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 10_000)
     monkeypatch.setattr(limits, "ENTRY_BYTES_MAX", 40_000)
@@ -231,7 +231,7 @@ async def test_a_command_that_cannot_be_stored_fails_alone(machine: Machine, met
     assert broker.committed("g", "t") is None
 
 
-async def test_the_checksum_of_large_slices_is_put_together_from_theirs(
+async def test_the_payload_checksum_is_combined_from_the_checksums_of_large_slices(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CRC_JOINED_BYTES_MIN", 1000)

@@ -1,4 +1,4 @@
-"""Look-ups of many small extents: the same as one by one, and the tail cache gives all of their slices at once."""
+"""Look-ups of many small extents: the same as one by one, and the tail cache returns all their slices at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _one_by_one(ours: list[Extent], offset: int, max_bytes: int, end: int) -> li
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_many_small_extents_are_found_as_one_by_one(finished: bool) -> None:
+def test_many_small_extents_are_found_as_if_one_by_one(finished: bool) -> None:
     dice = random.Random(3)
     rows = [(dice.choice((1, 1, 2)), dice.randint(1, 3), dice.randint(1, 9)) for _ in range(4000)]
     index, ours = _index(rows, finished=finished)
@@ -65,7 +65,7 @@ def test_a_stream_that_an_object_does_not_hold_has_no_rows(kind: type) -> None:
     assert not len(extents.rows_from(5, 1, 10))
 
 
-def test_the_tail_gives_many_slices_or_none() -> None:
+def test_the_tail_returns_all_requested_slices_or_none() -> None:
     dice = random.Random(4)
     tail = TailCache(1 << 30)
     starts: list[int] = []
@@ -78,7 +78,7 @@ def test_the_tail_gives_many_slices_or_none() -> None:
             starts.append(start)
             kept[start] = slice
             start += len(slice)
-        start += dice.choice((0, 7))  # what stands between two commits
+        start += dice.choice((0, 7))  # bytes between two commits
     for _ in range(200):
         wanted = sorted(dice.sample(starts, dice.randint(1, 40)))
         assert tail.get_all(1, wanted) == [kept[at] for at in wanted]
@@ -90,7 +90,7 @@ def test_the_tail_gives_many_slices_or_none() -> None:
     assert tail.get_all(1, []) is None
 
 
-def test_slices_that_left_the_tail_are_not_given() -> None:
+def test_evicted_slices_are_not_returned() -> None:
     tail = TailCache(2000)
     for number in range(20):
         tail.put(1, number * 100, [bytearray(100)], 100)

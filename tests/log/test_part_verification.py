@@ -1,4 +1,4 @@
-"""A check of the directory looks at the files of parts as well."""
+"""A check of the directory also checks the files of parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.machine import DIRECTORY, Machine
 
 
 async def made(machine: Machine) -> list[Path]:
-    """A topic of three parts and what else makes the log give its own bytes up. Returns the parts' files."""
+    """A topic of three parts whose log bytes may be deleted. Returns the parts' files."""
     broker = await machine.open()
     await broker.create_topic("t")
     for number in range(30):
@@ -34,7 +34,7 @@ def check(machine: Machine, **how: bool) -> VerificationReport:
     return DirectoryCheck(DIRECTORY, files=machine.files, **how).run()
 
 
-async def test_records_that_only_parts_hold_are_not_missed_in_the_log(machine: Machine) -> None:
+async def test_records_that_only_parts_hold_are_not_reported_missing(machine: Machine) -> None:
     files = await made(machine)
     numbers = sorted(machine.files.listdir(DIRECTORY / "wal"))
     assert not numbers[0].startswith("00000000000000000001")
@@ -44,7 +44,7 @@ async def test_records_that_only_parts_hold_are_not_missed_in_the_log(machine: M
 
 
 @pytest.mark.parametrize("quick", [True, False])
-async def test_a_missing_file_is_named_with_what_it_held(machine: Machine, quick: bool) -> None:
+async def test_a_missing_file_is_reported_with_its_offsets(machine: Machine, quick: bool) -> None:
     files = await made(machine)
     machine.files.unlink(files[1])
     (problem,) = check(machine, quick=quick).problems
@@ -72,7 +72,7 @@ async def test_a_damaged_footer_is_found_by_a_quick_check_too(machine: Machine) 
     assert [(lost.start, lost.end) for lost in problem.lost] == [(0, 40)]
 
 
-async def test_a_file_below_the_start_is_nobodys_loss(machine: Machine) -> None:
+async def test_a_missing_file_below_the_start_is_not_a_loss(machine: Machine) -> None:
     files = await made(machine)
     broker = await machine.open()
     await broker.trim("t", 40)

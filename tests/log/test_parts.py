@@ -1,4 +1,4 @@
-"""Reading parts: what is kept in memory, and what happens to files under a reader's hands."""
+"""Reading parts: what is cached, and what happens when files change under a reader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_chunk_is_found_by_any_offset_in_it() -> None:
     assert cache.get((0, 0, 100, 2), 0) is None
 
 
-def test_the_cache_holds_no_more_than_it_may_and_lets_the_least_used_go() -> None:
+def test_the_cache_is_bounded_and_evicts_the_least_recently_used() -> None:
     cache = PartCache(5_000)
     for base in range(0, 100, 10):
         cache.put(KEY, chunk(base, base + 10))
@@ -42,7 +42,7 @@ def test_the_cache_holds_no_more_than_it_may_and_lets_the_least_used_go() -> Non
     assert cache.get(KEY, 10) is None
     cache.put(KEY, chunk(90, 100))
     assert cache.held_bytes <= 5_000
-    cache.put(KEY, chunk(100, 110, 99_000))  # one that is too large is kept alone
+    cache.put(KEY, chunk(100, 110, 99_000))  # a chunk over the limit is kept alone
     assert cache.get(KEY, 100) is not None
     assert cache.get(KEY, 95) is None
 
@@ -66,7 +66,9 @@ async def offsets(broker: Broker, start: int = 0) -> list[int]:
     return found
 
 
-async def test_small_chunks_make_up_the_whole(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_small_chunks_add_up_to_the_whole_part(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 2_000)
     monkeypatch.setattr(limits, "PART_CURSORS_BYTES", 1)
     broker, _ = await parts(machine)
@@ -78,7 +80,7 @@ async def test_small_chunks_make_up_the_whole(machine: Machine, monkeypatch: pyt
     assert reader._cache.held_bytes <= limits.PART_CACHE_BYTES
 
 
-async def test_whoever_reads_on_finds_the_next_chunks_in_memory(
+async def test_a_sequential_reader_finds_the_next_chunks_in_memory(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 2_000)
@@ -91,9 +93,9 @@ async def test_whoever_reads_on_finds_the_next_chunks_in_memory(
             waited += 1
             found = await broker.log.read(0, at, 10_000)
         at = found.next_offset
-        while under_way := list(broker.log._parts._ahead.values()):  # the client unpacks what it got
+        while under_way := list(broker.log._parts._ahead.values()):  # while the client decodes its batches
             await asyncio.wait(under_way)
-    assert waited == 1  # a single read is no reason to read ahead; the second one is
+    assert waited == 1  # a single read starts no read-ahead; the second one does
 
 
 async def test_a_file_that_is_replaced_and_deleted_under_a_reader_is_looked_up_again(
@@ -141,9 +143,7 @@ async def test_a_topic_deleted_under_a_reader_is_not_found(
         await broker.log.read(0, 0, 1_000)
 
 
-async def test_a_store_that_does_not_answer_is_no_loss(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreachable_store_is_not_a_loss(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, _ = await parts(machine)
     get_ranges = broker.objects.get_ranges
 
@@ -157,7 +157,7 @@ async def test_a_store_that_does_not_answer_is_no_loss(
     assert len(await offsets(broker)) == 400
 
 
-async def test_losses_on_record_are_met_where_they_are_and_nowhere_else(machine: Machine) -> None:
+async def test_recorded_losses_are_reported_where_they_are_and_nowhere_else(machine: Machine) -> None:
     from mainstem.ledger.commands import MarkLost
 
     broker = await machine.open()

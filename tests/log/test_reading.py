@@ -27,7 +27,7 @@ async def _opened(machine: Machine) -> tuple[Broker, GatedCommitLog]:
 
 
 async def _fill(broker: Broker, slices: int) -> Values:
-    """Slices of one to three records, of several batches each, with another topic's between them."""
+    """Slices of one to three records, of several batches each, interleaved with another topic."""
     written: Values = {}
     for number in range(slices):
         groups = [[b"%d.%d.%d" % (number, i, j) + b"." * 60 for j in range(2)] for i in range(1 + number % 3)]
@@ -49,7 +49,7 @@ async def _check_every_start(broker: Broker, written: Values) -> None:
         while at < end:
             fetched = await broker.fetch("t", at, max_bytes=700)
             headers = [header for batch in fetched.batches for header in walk(batch)]
-            assert headers[0].base_offset <= at < headers[0].next_offset  # no batch more than needed
+            assert headers[0].base_offset <= at < headers[0].next_offset  # no extra batch
             assert all(header.leader_epoch == 0 for header in headers)
             found.update(records_of(fetched.batches, at))
             assert fetched.next_offset == headers[-1].next_offset > at
@@ -58,14 +58,14 @@ async def _check_every_start(broker: Broker, written: Values) -> None:
     assert (await broker.fetch("t", end)).batches == ()
 
 
-async def test_every_offset_is_a_place_to_start_from_across_many_objects(machine: Machine) -> None:
+async def test_a_read_can_start_at_every_offset_across_many_objects(machine: Machine) -> None:
     broker, port = await _opened(machine)
     written = await _fill(broker, 40)
     assert len(port.objects()) > 3
     await _check_every_start(broker, written)
 
 
-async def test_every_offset_is_a_place_to_start_from_after_a_restart(machine: Machine) -> None:
+async def test_a_read_can_start_at_every_offset_after_a_restart(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     written = await _fill(broker, 40)
     await _check_every_start(await machine.restart(), written)
@@ -73,7 +73,7 @@ async def test_every_offset_is_a_place_to_start_from_after_a_restart(machine: Ma
     await _check_every_start(await machine.open(), written)
 
 
-async def test_what_was_just_written_is_read_from_memory(machine: Machine) -> None:
+async def test_new_records_are_read_from_memory(machine: Machine) -> None:
     broker, port = await _opened(machine)
     await broker.append_values("t", [b"x"])
     port.reads.clear()
@@ -81,7 +81,7 @@ async def test_what_was_just_written_is_read_from_memory(machine: Machine) -> No
     assert port.reads == []
 
 
-async def test_what_fell_out_of_the_tail_cache_is_read_from_the_file(machine: Machine) -> None:
+async def test_records_evicted_from_the_tail_cache_are_read_from_the_file(machine: Machine) -> None:
     broker, port = await _opened(machine)
     written = await _fill(broker, 40)
     port.reads.clear()
@@ -90,7 +90,7 @@ async def test_what_fell_out_of_the_tail_cache_is_read_from_the_file(machine: Ma
     assert len(port.reads) == 1
 
 
-async def test_indexes_of_old_objects_are_read_when_needed_and_few_are_kept(
+async def test_indexes_of_old_objects_are_read_on_demand_and_few_are_cached(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INDEX_MEMORY_BYTES", 1)
@@ -107,7 +107,7 @@ async def test_indexes_of_old_objects_are_read_when_needed_and_few_are_kept(
     assert port.index_reads == []
 
 
-async def test_max_bytes_bounds_a_read_but_never_to_nothing(machine: Machine) -> None:
+async def test_max_bytes_limits_a_read_to_at_least_one_batch(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     sizes = [len((await broker.fetch("t", await _append_one(broker))).batches[0]) for _ in range(6)]
     assert len(set(sizes)) == 1
@@ -122,7 +122,7 @@ async def _append_one(broker: Broker) -> int:
     return (await broker.append_values("t", [b"0123456789"])).base_offset
 
 
-async def test_a_long_poll_is_woken_by_the_append_it_waits_for_and_by_no_other(machine: Machine) -> None:
+async def test_a_long_poll_is_woken_only_by_the_append_it_waits_for(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     reading = asyncio.ensure_future(broker.read("t", 0, max_wait_ms=60_000))
     await settle()
@@ -133,7 +133,7 @@ async def test_a_long_poll_is_woken_by_the_append_it_waits_for_and_by_no_other(m
     assert [record.value for record in await reading] == [b"yours"]
 
 
-async def test_a_long_poll_that_nobody_feeds_comes_back_empty(machine: Machine) -> None:
+async def test_a_long_poll_without_new_records_returns_empty(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     fetched = await broker.fetch("t", 0, max_wait_ms=1)
     assert (fetched.batches, fetched.next_offset) == ((), 0)
@@ -188,7 +188,7 @@ async def test_an_offset_outside_the_stream_is_refused_with_its_bounds(machine: 
     assert (refused.value.start, refused.value.end) == (0, 6)
 
 
-async def test_a_trim_inside_a_batch_hides_what_is_below_it(machine: Machine) -> None:
+async def test_truncation_inside_a_batch_hides_the_records_below(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     await broker.append_values("t", [b"%d" % number for number in range(10)])
     assert await broker.trim("t", 4) == 4
@@ -200,7 +200,7 @@ async def test_a_trim_inside_a_batch_hides_what_is_below_it(machine: Machine) ->
     assert [record.offset for record in await broker.read("t", 4)] == list(range(4, 10))
 
 
-async def test_a_trim_never_passes_the_end_nor_goes_back(machine: Machine) -> None:
+async def test_truncation_never_passes_the_end_or_moves_back(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     await broker.append_values("t", [b"x"] * 5)
     assert await broker.trim("t", 99) == 5
@@ -227,7 +227,7 @@ async def test_deleted_records_are_left_out_and_the_others_keep_their_bytes(cach
     await machine.close()
 
 
-async def test_a_read_of_nothing_but_deleted_records_still_gets_the_next_ones(machine: Machine) -> None:
+async def test_a_read_at_deleted_records_returns_the_next_live_ones(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     for number in range(8):
         await broker.append_values("t", [b"%d" % number])
@@ -237,7 +237,7 @@ async def test_a_read_of_nothing_but_deleted_records_still_gets_the_next_ones(ma
     assert await broker.read("t", 2, max_bytes=1) == []
 
 
-async def test_what_is_deleted_while_it_is_taken_does_not_hide_the_rest(machine: Machine) -> None:
+async def test_records_deleted_during_a_take_do_not_hide_the_others(machine: Machine) -> None:
     broker, port = await _opened(machine)
     for number in range(6):
         await broker.append_values("t", [b"%d" % number])
@@ -251,7 +251,7 @@ async def test_what_is_deleted_while_it_is_taken_does_not_hide_the_rest(machine:
     await deleting
 
 
-async def test_what_is_trimmed_while_it_is_taken_does_not_fail_the_rest(machine: Machine) -> None:
+async def test_records_truncated_during_a_take_do_not_fail_the_others(machine: Machine) -> None:
     broker, port = await _opened(machine)
     for number in range(6):
         await broker.append_values("t", [b"%d" % number])
@@ -264,7 +264,7 @@ async def test_what_is_trimmed_while_it_is_taken_does_not_fail_the_rest(machine:
     await trimming
 
 
-async def test_an_object_dropped_under_a_reader_is_out_of_range_and_nothing_worse(machine: Machine) -> None:
+async def test_a_read_from_a_deleted_object_is_out_of_range(machine: Machine) -> None:
     broker, port = await _opened(machine)
     written = await _fill(broker, 60)
     assert sum(object.sealed for object in port.objects()) > 4
@@ -297,7 +297,7 @@ async def test_offsets_are_found_by_time_across_objects(machine: Machine) -> Non
     assert await broker.offset_at("t", TIME_MS + 591) == 120
 
 
-async def test_offsets_are_found_by_time_when_times_run_back_and_forth(machine: Machine) -> None:
+async def test_offsets_are_found_by_time_when_times_are_out_of_order(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     times = [50, 10, 30, 90, 20, 20, 70, 5, 95, 40, 60, 100, 1]
     for at in range(0, len(times), 3):

@@ -1,4 +1,4 @@
-"""Several logs over one bucket: each applies what all of them commit, in one order."""
+"""Several brokers over one bucket: each applies the commits of all, in one order."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_brokers_that_write_at_once_agree_on_every_offset(cell: Brokers) -
     assert len({broker.log.ledger.digest() for broker in brokers}) == 1
 
 
-async def test_a_reader_that_waits_is_woken_by_another_brokers_append(cell: Brokers) -> None:
+async def test_a_waiting_reader_is_woken_by_another_brokers_append(cell: Brokers) -> None:
     one, two = await cell.join(1), await cell.join(2)
     await one.create_topic("t")
     await two.log.barrier()
@@ -85,10 +85,10 @@ async def test_a_broker_that_joins_later_finds_everything(cell: Brokers) -> None
 
 
 @pytest.mark.parametrize("trouble", [Unavailable("no answer"), Stale("too far behind")])
-async def test_what_is_in_the_log_is_not_said_to_be_missing(
+async def test_a_commit_in_the_log_is_not_reported_as_failed(
     cell: Brokers, monkeypatch: pytest.MonkeyPatch, trouble: Unavailable
 ) -> None:
-    """A commit may be written and what others wrote before it be out of reach: to repeat it would double it."""
+    """A commit may be written while earlier commits of others cannot be read yet: repeating it would duplicate it."""
     one = await cell.join(1)
     await one.create_topic("t")
 
@@ -104,7 +104,7 @@ async def test_what_is_in_the_log_is_not_said_to_be_missing(
     assert (await one.append_values("t", [b"next"])).base_offset == 1
 
 
-async def test_a_broker_that_was_replaced_writes_nothing_more(cell: Brokers) -> None:
+async def test_a_replaced_broker_writes_nothing_more(cell: Brokers) -> None:
     one = await cell.join(1)
     await one.create_topic("t")
     again = await cell.join(1)

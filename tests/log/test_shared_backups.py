@@ -1,4 +1,4 @@
-"""The log of several brokers is copied to another place while they write, and goes on there."""
+"""The log of several brokers is copied to another store while they write, and works there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPACK = RepackOptions(on=False, after_objects=2, least_bytes=0, bytes_per_s=0, 
 
 
 class Brokers(Cell):
-    """Two of them, over a folder, with small objects. The first keeps the log up."""
+    """Two brokers over a folder, with small objects. The first maintains the log."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(LocalObjectStore(folder), object_bytes=4096)  # type: ignore[arg-type]
@@ -49,12 +49,12 @@ class Brokers(Cell):
             await broker.append_values("t", [b"%d" % number + b"." * 300])
 
     async def scan(self) -> tuple[dict[int, bytes], list[tuple[int, int]]]:
-        """All there is, also of what another broker wrote."""
+        """All records, those of the other broker included."""
         await self.meet()
         return await scan(self.brokers[0], "t")
 
     async def tidy(self) -> None:
-        """Seal and checkpoint, and repack what is sealed."""
+        """Seal and checkpoint, and repack the sealed objects."""
         one = self.brokers[0].log
         await one.upkeep().round()
         assert one.repacker is not None
@@ -78,7 +78,7 @@ def unseen(total: int) -> Any:
     yield lambda done: None
 
 
-async def test_a_copy_is_all_of_one_moment_and_brokers_go_on_with_it(cell: Brokers, tmp_path: Path) -> None:
+async def test_a_copy_is_of_one_moment_and_brokers_can_open_it(cell: Brokers, tmp_path: Path) -> None:
     """With repacked files, sealed objects, and one that is still written to."""
     await cell.write(60)
     await cell.tidy()
@@ -106,10 +106,10 @@ async def test_a_copy_is_all_of_one_moment_and_brokers_go_on_with_it(cell: Broke
         assert (await broker.append_values("t", [b"more"])).base_offset == report.records
         await broker.close()
     again, _ = await cell.scan()
-    assert again == after  # the copies' own lives are theirs
+    assert again == after  # the two copies are independent from here on
 
 
-async def test_what_is_dropped_meanwhile_is_looked_for_where_it_went(
+async def test_objects_deleted_meanwhile_are_found_in_the_newer_state(
     cell: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cell.write(80)
@@ -122,7 +122,7 @@ async def test_what_is_dropped_meanwhile_is_looked_for_where_it_went(
         attempts += 1
         planned = {one.number for one, _ in plan.objects}
         while attempts == 1 and planned <= {one.number for one in cell.brokers[0].log._port.objects()}:
-            await cell.write(10)  # else no checkpoint lets go of what was there
+            await cell.write(10)  # else no checkpoint releases the old objects
             await cell.tidy()
         await run(migration, plan)
 
@@ -137,7 +137,7 @@ async def test_what_is_dropped_meanwhile_is_looked_for_where_it_went(
     await broker.close()
 
 
-async def test_what_the_store_has_lost_is_named_and_no_copy_is_made(cell: Brokers, tmp_path: Path) -> None:
+async def test_a_file_that_the_store_lost_is_named_and_no_copy_is_made(cell: Brokers, tmp_path: Path) -> None:
     await cell.write(40)
     await cell.brokers[0].log.upkeep().round()
     lost = min(path for path in (tmp_path / "bucket" / "log" / "objects").rglob("*") if path.is_file())
@@ -147,7 +147,7 @@ async def test_what_the_store_has_lost_is_named_and_no_copy_is_made(cell: Broker
         await back_up_shared(cell.place, copy, showing=unseen)
 
 
-def test_the_command_line_copies_a_shared_log_and_begins_none(tmp_path: Path) -> None:
+def test_the_command_line_copies_a_shared_log_and_creates_none(tmp_path: Path) -> None:
     nowhere, copy = (tmp_path / "nowhere").as_uri(), str(tmp_path / "copy")
     command = [sys.executable, "-m", "mainstem", "backup", copy, "--store", nowhere]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

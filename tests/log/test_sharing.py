@@ -1,4 +1,4 @@
-"""A broker's part in a shared log: epochs that end, uploads that overlap, records that wait for each other, upkeep."""
+"""A broker in a shared log: expired epochs, overlapping uploads, records that linger, and maintenance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LARGE = limits.BUCKET_INLINE_BYTES_MAX + 1
 
 
 class GatedStore(MemoryObjectStore):
-    """A store whose puts of payloads wait until they are let through."""
+    """A store whose payload puts wait until the test lets them through."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ async def test_an_expired_broker_is_refused_and_rejoins_with_a_new_epoch(cell: B
     assert await scan(one, "t") == ({0: b"back"}, [])
 
 
-async def test_while_a_broker_rejoins_others_are_told_to_try_again(cell: Brokers) -> None:
+async def test_writers_are_told_to_retry_while_their_broker_rejoins(cell: Brokers) -> None:
     one, two = await cell.join(1), await cell.join(2)
     await one.create_topic("t")
     assert await expire(one, two)
@@ -143,7 +143,7 @@ async def test_while_a_broker_rejoins_others_are_told_to_try_again(cell: Brokers
     assert (await two.append_values("t", [b"x"])).base_offset == 0
 
 
-async def test_a_writer_without_news_for_too_long_rejoins_before_it_writes(cell: Brokers) -> None:
+async def test_a_writer_that_lags_too_long_rejoins_before_it_writes(cell: Brokers) -> None:
     one = await cell.join(1)
     await one.create_topic("t")
     epoch = one.log.epoch
@@ -165,7 +165,7 @@ async def test_a_broker_whose_number_another_process_took_stops(cell: Brokers) -
     assert sharing(one).failed.is_set()
 
 
-async def test_uploads_overlap_and_are_committed_in_the_order_they_were_begun(cell: Brokers) -> None:
+async def test_uploads_overlap_and_are_committed_in_the_order_they_started(cell: Brokers) -> None:
     one = await cell.join(1)
     await one.create_topic("t", config=TopicConfig(max_message_bytes=16 * limits.MIB))
     cell.store.gate.clear()
@@ -178,7 +178,7 @@ async def test_uploads_overlap_and_are_committed_in_the_order_they_were_begun(ce
     assert [(await write).base_offset for write in writes] == list(range(len(writes)))
 
 
-async def test_records_wait_for_others_and_commands_do_not(cell: Brokers) -> None:
+async def test_records_linger_and_commands_do_not(cell: Brokers) -> None:
     one = await cell.join(1, linger_ms=60_000)
     await one.create_topic("t")
     first = asyncio.ensure_future(one.append_values("t", [b"a"]))
@@ -188,7 +188,7 @@ async def test_records_wait_for_others_and_commands_do_not(cell: Brokers) -> Non
     assert not first.done()
     await one.log.propose(CommitOffsets("g", ((0, 0, ""),)))
     assert [(await first).base_offset, (await second).base_offset] == [0, 1]
-    assert sum("/entries/" in key for key in cell.store.puts) == entries + 1  # all of it went in one commit
+    assert sum("/entries/" in key for key in cell.store.puts) == entries + 1  # all of it in one commit
 
 
 async def test_records_wait_no_longer_than_the_linger(cell: Brokers) -> None:
@@ -238,7 +238,7 @@ async def test_one_broker_seals_for_all_and_another_takes_over(cell: Brokers) ->
     await one.log.barrier()
     await keeping[one].round()
     assert cell.sealed(two) == cell.sealed(one)
-    assert min(cell.sealed(one)) > 1  # what nobody needs is gone, for both
+    assert min(cell.sealed(one)) > 1  # what nobody needs is deleted, for both
     for broker in (one, two):
         assert sorted((await scan(broker, "t"))[0]) == list(range(25, 60))
     three = await cell.join(3)
@@ -248,7 +248,7 @@ async def test_one_broker_seals_for_all_and_another_takes_over(cell: Brokers) ->
     assert two.log.ledger.digest() == three.log.ledger.digest()
 
 
-async def test_a_position_is_waited_for_and_not_for_ever(cell: Brokers) -> None:
+async def test_waiting_for_a_position_times_out(cell: Brokers) -> None:
     one, two = await cell.join(1), await cell.join(2)
     await one.create_topic("t")
     position = one.log.ledger.position
@@ -257,8 +257,8 @@ async def test_a_position_is_waited_for_and_not_for_ever(cell: Brokers) -> None:
     assert not await sharing(two).reached(position + 1_000, 0.01)
 
 
-async def test_what_the_store_has_lost_is_told_and_comes_back_with_it(cell: Brokers) -> None:
-    """A rule of the bucket deleted what it took for old, for one. Nobody wrote down that it is lost."""
+async def test_a_missing_object_is_reported_as_lost_and_restoring_it_ends_the_loss(cell: Brokers) -> None:
+    """As after a lifecycle rule of the bucket deleted an old object. The ledger does not record the loss."""
     one, two = await cell.join(1), await _without_memory(cell, 2)
     one.log.maintains = lambda: True
     await one.create_topic("t")
@@ -280,7 +280,7 @@ async def test_what_the_store_has_lost_is_told_and_comes_back_with_it(cell: Brok
     assert await scan(two, "t") == whole
 
 
-async def test_a_reader_whose_broker_lags_is_told_to_try_again_where_another_dropped_an_object(
+async def test_a_reader_of_a_lagging_broker_is_told_to_retry_where_another_deleted_an_object(
     cell: Brokers,
 ) -> None:
     one, two = await cell.join(1), await _without_memory(cell, 2)
@@ -291,7 +291,7 @@ async def test_a_reader_whose_broker_lags_is_told_to_try_again_where_another_dro
     await two.log.barrier()
     for broker in (one, two):
         await upkeep(broker).round()
-    await two.log._background.give_up_chores()  # it follows no more
+    await two.log._background.give_up_chores()  # it stops following
     await one.trim("t", 25)
     for number in range(30, 60):
         await one.append_values("t", [b"%d" % number * 200])
@@ -306,13 +306,13 @@ async def test_a_reader_whose_broker_lags_is_told_to_try_again_where_another_dro
 
 
 async def _without_memory(cell: Brokers, number: int) -> Broker:
-    """A broker that reads what it serves from the store."""
+    """A broker that reads from the store instead of memory."""
     options = LogOptions(broker=number, boot_id=f"process of {number}", shared=True, tail_cache_bytes=0)
     return await cell.add(options)
 
 
 async def test_many_small_commits_make_a_checkpoint_due(cell: Brokers) -> None:
-    """Each is a request to whoever starts: by their bytes alone, weeks of heartbeats would be replayed."""
+    """Each costs a starting broker a request: by size alone, weeks of heartbeats would be replayed."""
     keeping = upkeep(await cell.join(1))
     commits = limits.BUCKET_OBJECT_COMMITS_MAX
     objects = [LogObject(n + 1, n * commits, (n + 1) * commits, 0, sealed=True) for n in range(4)]
@@ -322,9 +322,7 @@ async def test_many_small_commits_make_a_checkpoint_due(cell: Brokers) -> None:
     assert keeping._boundary(0, limits.CHECKPOINT_EVERY_BYTES) is None
 
 
-async def test_what_nobody_needs_leaves_a_log_that_is_hardly_written_to(
-    cell: Brokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_garbage_is_deleted_from_a_quiet_log(cell: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_HURRIED_S", 0.0)
     one = await cell.add(LogOptions(broker=1, boot_id="process", shared=True))
     one.log.maintains = lambda: True
@@ -344,4 +342,4 @@ async def test_what_nobody_needs_leaves_a_log_that_is_hardly_written_to(
     for _ in range(4):
         await one.log.propose(Heartbeat(1, one.log.epoch))
         await keeping.round()
-    assert len(cell.checkpoints) == made  # nothing is in a hurry any more
+    assert len(cell.checkpoints) == made  # no checkpoint is due early any more

@@ -68,7 +68,7 @@ async def write(broker: Broker, first: int, count: int) -> None:
 
 
 async def settled(machine: TieredMachine) -> None:
-    """Until the disk holds what it shall."""
+    """Wait until the disk holds only what it should."""
     await until(lambda: len(local(machine)) <= machine.hot.retain_segments)
 
 
@@ -95,14 +95,14 @@ async def test_older_objects_are_read_from_the_store_and_the_disk_keeps_the_newe
     await write(broker, 150, 30)
     broker = await machine.restart()
     assert await values(broker) == list(range(180))
-    await write(broker, 180, 40)  # past a checkpoint of this life
+    await write(broker, 180, 40)  # past a checkpoint of this run
     await settled(machine)
     await machine.kill()
     assert await values(await machine.open()) == list(range(220))
     assert len(cold(machine)) > 4
 
 
-async def test_a_store_that_does_not_answer_fails_the_reads_of_what_is_there_alone(
+async def test_an_unreachable_store_fails_only_the_reads_of_cold_objects(
     machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "TIER_EVERY_S", 0.001)
@@ -117,24 +117,25 @@ async def test_a_store_that_does_not_answer_fails_the_reads_of_what_is_there_alo
         await broker.read("t", 0)
     assert (await broker.read("t", end - 1))[0].value == b"%06d" % 149 + b"." * 200
     await write(broker, 150, 60)
-    assert len(local(machine)) > machine.hot.retain_segments  # nowhere to go: the disk keeps all of it
-    broker = await machine.restart()  # what is on the disk is enough to start
+    # They cannot be uploaded: the disk keeps all of them.
+    assert len(local(machine)) > machine.hot.retain_segments
+    broker = await machine.restart()  # the files on disk are enough to start
     with pytest.raises(Unavailable):
         await broker.read("t", 0)
     machine.bucket.before = None
     assert machine.log is not None
     assert machine.log.tiering is not None
     await machine.log.tiering.round()
-    await write(broker, 210, 40)  # past a checkpoint of this life
+    await write(broker, 210, 40)  # past a checkpoint of this run
     await settled(machine)
     assert await values(broker) == list(range(250))
     assert min(cold(machine)) == start
 
 
-async def test_a_routed_topic_whose_bytes_are_away_is_not_there_for_now_and_not_lost(
+async def test_a_routed_topic_is_unavailable_and_not_lost_while_its_store_is_unreachable(
     machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy has no bytes of its own: it reads its source's."""
+    """A copy has no bytes of its own: it reads those of its source."""
     monkeypatch.setattr(limits, "TIER_EVERY_S", 0.001)
     broker = await machine.open()
     await broker.create_topic("t")
@@ -154,7 +155,7 @@ async def test_a_routed_topic_whose_bytes_are_away_is_not_there_for_now_and_not_
     end = broker.partition("copy").end
     assert end == 150
     assert (await broker.read("copy", end - 1))[0].value == b"%06d" % 149 + b"." * 200
-    await write(broker, 150, 1)  # the source goes on, and so does what follows it
+    await write(broker, 150, 1)  # the source continues, and so do its copies
     await broker.routing.drain("copy")
     assert broker.partition("copy").end == 151
     machine.bucket.before = None
@@ -163,7 +164,7 @@ async def test_a_routed_topic_whose_bytes_are_away_is_not_there_for_now_and_not_
     assert [int(found[offset][:6]) for offset in sorted(found)] == list(range(151))
 
 
-async def test_reads_of_the_store_are_bounded_and_those_of_the_disk_are_not_among_them(
+async def test_reads_of_the_store_are_bounded_and_do_not_delay_reads_of_the_disk(
     machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await filled(machine)
@@ -173,7 +174,7 @@ async def test_reads_of_the_store_are_bounded_and_those_of_the_disk_are_not_amon
     assert await broker.read("t", 149)
 
 
-async def test_an_object_that_the_store_lost_is_a_loss_of_its_own_records(machine: TieredMachine) -> None:
+async def test_an_object_that_the_store_lost_loses_only_its_own_records(machine: TieredMachine) -> None:
     broker = await filled(machine)
     lost = cold(machine)[2]
     (key,) = [key for key in await keys(machine.bucket) if f"/{lost:020d}-" in key]
@@ -190,14 +191,14 @@ async def test_an_object_that_the_store_lost_is_a_loss_of_its_own_records(machin
     assert await values(broker) == list(range(150))
 
 
-async def test_what_nothing_needs_leaves_the_store_after_a_while(machine: TieredMachine) -> None:
+async def test_garbage_is_deleted_from_the_store_after_a_grace_period(machine: TieredMachine) -> None:
     broker = await filled(machine)
     assert machine.log is not None
     assert machine.log.tiering is not None
     gone = cold(machine)[:3]
 
     def leaving(machine: TieredMachine) -> list[int]:
-        """Of the older half: a newer one may hold only what the log noted about the others, which nobody needs."""
+        """Of the older half: a newer object may hold only records about the others, which nobody needs."""
         assert machine.log is not None
         return [tier.object for tier in machine.log.ledger.tiers.leaving() if tier.object < 10]
 
@@ -214,7 +215,7 @@ async def test_what_nothing_needs_leaves_the_store_after_a_while(machine: Tiered
     machine.clock.advance(limits.TIER_GRACE_MS)
     assert machine.log is not None
     assert machine.log.tiering is not None
-    with machine.log.store_copies.one():  # by a backup, which names them
+    with machine.log.store_copies.one():  # as a backup does that names them
         await machine.log.tiering.round()
         assert leaving(machine) == gone
     await machine.log.tiering.round()
@@ -224,7 +225,7 @@ async def test_what_nothing_needs_leaves_the_store_after_a_while(machine: Tiered
     assert min(cold(machine)) > gone[-1]
 
 
-async def test_notes_that_were_lost_or_damaged_are_made_again_from_the_store(machine: TieredMachine) -> None:
+async def test_lost_and_damaged_notes_are_restored_from_the_store(machine: TieredMachine) -> None:
     await filled(machine)
     numbers = cold(machine)
     await machine.close()
@@ -242,7 +243,7 @@ async def test_another_store_than_before_is_refused(machine: TieredMachine) -> N
     await filled(machine)
     await machine.close()
     right, machine.bucket = machine.bucket, MemoryObjectStore()
-    with pytest.raises(InvalidConfig, match="name the same one"):
+    with pytest.raises(InvalidConfig, match="name the store that holds them"):
         await machine.open()
     machine.bucket = right
     await machine.close()
@@ -253,12 +254,14 @@ async def test_a_store_of_another_log_is_refused(machine: TieredMachine) -> None
     await filled(machine)
     other = TieredMachine()
     other.bucket = machine.bucket
-    with pytest.raises(InvalidConfig, match="a prefix of its own"):
+    with pytest.raises(InvalidConfig, match="its own prefix"):
         await other.open()
     await other.kill()
 
 
-async def test_what_the_store_lacks_is_put_again_before_the_disk_lets_go(machine: TieredMachine) -> None:
+async def test_an_object_missing_in_the_store_is_uploaded_again_before_the_disk_drops_it(
+    machine: TieredMachine,
+) -> None:
     machine.hot = HotRetention(retain_bytes=0, retain_segments=100)
     broker = await machine.open()
     await broker.create_topic("t")
@@ -269,16 +272,16 @@ async def test_what_the_store_lacks_is_put_again_before_the_disk_lets_go(machine
     assert len([one for one in tiers(machine) if machine.log.ledger.tiers.stored(one.object)]) > 5
     assert not cold(machine)
     await machine.close()
-    machine.bucket = MemoryObjectStore()  # as after a restore to where the old one is not
+    machine.bucket = MemoryObjectStore()  # as after a restore without the old store
     machine.hot = HotRetention(retain_bytes=0, retain_segments=2)
     broker = await machine.open()
-    await write(broker, 100, 40)  # past checkpoints of this life
+    await write(broker, 100, 40)  # past checkpoints of this run
     await settled(machine)
     assert len(cold(machine)) > 5
     assert await values(broker) == list(range(140))
 
 
-async def test_what_is_repacked_leaves_the_store_as_a_file_of_the_log(
+async def test_repacked_objects_are_deleted_from_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "REPACK_EVERY_S", 0.01)
@@ -331,7 +334,7 @@ async def test_a_crash_at_any_call_loses_nothing_and_leaves_nothing_unknown(
 
 
 async def _crashes_after(monkeypatch: pytest.MonkeyPatch, calls: int, seed: int) -> bool:
-    """One life that ends after so many calls, and what is found then. False if it did not come to that."""
+    """One run that ends after `calls` calls, and a check of what it left. False if the run ended before."""
     step_instead_of_threads(monkeypatch, seed)
     machine, history = TieredMachine(HotRetention(0, 1)), History()
     machine.files.crash_after(calls)
@@ -346,7 +349,7 @@ async def _crashes_after(monkeypatch: pytest.MonkeyPatch, calls: int, seed: int)
     await machine.crash(policy, seed)
     broker = await machine.open()
     await history.check(broker, all_written_survived=policy == "kept")
-    assert crashed or cold(machine)  # a whole life does what this is about
+    assert crashed or cold(machine)  # a complete run must have tiered something
     known = {f"/{tier.object:020d}-{tier.token.hex()}/" for tier in tiers(machine)}
     for key in [key for key in await keys(machine.bucket) if key.startswith(TIERS)]:
         assert key.endswith("/owner") or any(part in key for part in known), key

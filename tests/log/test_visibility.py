@@ -1,4 +1,4 @@
-"""What readers may see, when, and which offsets a crash may never give out again."""
+"""What readers may see, when, and which offsets a crash may never reuse."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ async def test_a_reader_at_the_end_is_woken_by_the_sync_and_not_by_the_write(mac
 
 
 @pytest.mark.parametrize("durability", RELAXED)
-async def test_a_relaxed_append_is_acked_and_seen_while_the_sync_is_still_running(
+async def test_a_relaxed_append_is_acked_and_visible_while_the_sync_runs(
     machine: Machine, durability: Durability
 ) -> None:
     broker, port = await _opened(machine, durability)
-    await broker.append_values("t", [b"first"])  # this one waits for the ceiling
+    await broker.append_values("t", [b"first"])  # the first append waits for the ceiling
     await _hold_syncs(broker, port)
     appended = await asyncio.wait_for(broker.append_values("t", [b"second"]), 30)
     assert appended.base_offset == 1
@@ -83,7 +83,7 @@ async def test_a_relaxed_append_is_acked_and_seen_while_the_sync_is_still_runnin
     port.sync_gate.set()
 
 
-async def test_writing_goes_on_while_a_sync_runs(machine: Machine) -> None:
+async def test_writes_continue_while_a_sync_runs(machine: Machine) -> None:
     broker, port = await _opened(machine, "fsync")
     await _hold_syncs(broker, port)
     first = _start(broker, b"1")
@@ -101,7 +101,7 @@ async def test_a_sync_that_began_before_a_write_does_not_ack_it(machine: Machine
     port.one_sync_at_a_time = True
     syncs = port.syncs
     first = _start(broker, b"1")
-    await until(lambda: port.syncs == syncs + 1)  # it covers the first and nothing after it
+    await until(lambda: port.syncs == syncs + 1)  # it covers the first append and nothing after it
     second = _start(broker, b"2")
     await until(lambda: broker.log.ledger.streams.end[0] == 2)
     port.sync_gate.set()
@@ -114,7 +114,7 @@ async def test_a_sync_that_began_before_a_write_does_not_ack_it(machine: Machine
 
 
 async def test_offsets_follow_the_log_whatever_the_class(machine: Machine) -> None:
-    """An fsync stream and a relaxed one in one group: acks differ in time, the order of the log does not."""
+    """An fsync stream and a relaxed one in one group: acks differ in time, the log's order does not."""
     broker, port = await _opened(machine, "fsync")
     await broker.create_topic("relaxed", config=TopicConfig(durability="disk"))
     await broker.append_values("relaxed", [b"0"])
@@ -252,7 +252,7 @@ async def test_a_topic_made_stricter_is_synced_before_it_acks_again(machine: Mac
     assert await scan(broker, "t") == ({0: b"0", 1: b"1"}, [])
 
 
-async def test_a_topic_made_laxer_and_lost_does_not_reuse_what_was_read(machine: Machine) -> None:
+async def test_a_topic_made_laxer_does_not_reuse_read_offsets_after_a_loss(machine: Machine) -> None:
     broker, port = await _opened(machine, "fsync")
     await broker.append_values("t", [b"0"])
     await broker.alter_topic("t", TopicConfig(durability="disk"))

@@ -1,4 +1,4 @@
-"""Backups: of a running broker, whose files are linked, so that nothing drops them, and copied from there; and of a
+"""Backups of a running broker, which hard-links its files so that they are not deleted and copies the links; and of a
 data directory that no server has open."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mainstem.ports.objectstore.port import ObjectStore
 _LINKS = ".backup"
 
 Showing = Callable[[int], AbstractContextManager[Progress]]
-"""How progress is shown, told how many bytes there are."""
+"""Shows progress, given the total number of bytes."""
 
 
 class Backups:
@@ -53,16 +53,16 @@ class Backups:
         self._running = False
 
     async def run(self, url: str) -> BackupReport:
-        """Copy all the log holds as of now to a store. One at a time.
+        """Copy all that the log holds now to a store. One backup at a time.
 
         Raises InvalidConfig, Throttled, ObjectMissing, StoreRefused, StoreUnreachable; InvalidInput in a cluster."""
         store = open_store(url)
         if self._running:
-            raise Throttled("backups", 1, "a backup is under way: wait until it is done")
+            raise Throttled("backups", 1, "a backup is running: wait until it ends")
         self._running = True
         links = self._directory / _LINKS
         try:
-            await asyncio.to_thread(shutil.rmtree, links, True)  # of one that was cut off
+            await asyncio.to_thread(shutil.rmtree, links, True)  # of an interrupted backup
             with self._log.store_copies.one():
                 position, contents = await self._contents(links)
                 return await write_backup(
@@ -80,7 +80,7 @@ class Backups:
         log, ledger = LogId(self._log.identity), self._log.ledger
         position, linked = await self._log.link_files(links)
         files = [LocalFile(PurePosixPath(path), length) for path, length in linked]
-        # What the log refers to by now was written before: linked after it, nothing is missed.
+        # Files are written before the log refers to them: linking them after the log's files misses none.
         files += await asyncio.to_thread(_link_objects, self._directory, links)
         contents = file_contents(links, files, log, ledger.tiers)
         if self._log.tiering is not None and self._log.objects is not None:
@@ -91,22 +91,22 @@ class Backups:
 async def _stored_elsewhere(
     store: ObjectStore, log: LogId, ledger: Ledger, here: Sequence[LocalFile]
 ) -> list[BackupContent]:
-    """What a log has in its object store and not in these files. Raises ObjectMissing if it lacks what is needed."""
+    """What a log has only in its object store. Raises ObjectMissing if the store lacks a file that the log needs."""
     paths = {file.path for file in here}
-    # Tables first: what they leave behind when they move on is swept by jobs, which do not ask.
+    # Tables first: the sweep deletes old files of tables without regard to backups.
     found = await stored_contents(store, f"{FOLDER}/", may_go=True)
     for prefix in (REPACKED, PARTS):
         found += await stored_contents(store, prefix)
     if lost := _referenced_files(ledger) - {content.path for content in found} - paths:
         raise ObjectMissing(
-            f"the object store has lost {min(lost)} ({len(lost)} in all), so a backup would not be whole"
+            f"the object store has lost {min(lost)} ({len(lost)} in all), so the backup would be incomplete"
         )
     found += cold_contents(store, log, _cold(ledger, here))
     return [content for content in found if content.path not in paths]
 
 
 def _referenced_files(ledger: Ledger) -> set[PurePosixPath]:
-    """Files of the object store that readers are sent to."""
+    """Files of the object store that readers use."""
     keys = {file.key for one in ledger.repacked.rounds for file in one.files}
     generations = ledger.generations
     for stream in generations.streams():
@@ -115,14 +115,14 @@ def _referenced_files(ledger: Ledger) -> set[PurePosixPath]:
 
 
 def _cold(ledger: Ledger, here: Sequence[LocalFile]) -> list[Tier]:
-    """Files of the log that the object store has and the disk has not."""
+    """Files of the log that are in the object store and not on disk."""
     names = {file.path.name for file in here if file.path.parts[0] == WAL}
     tiers = [tier for tier in ledger.tiers if ledger.tiers.stored(tier.object) == tier]
     return [tier for tier in tiers if file_name(tier.object) not in names]
 
 
 def _link_objects(directory: Path, links: Path) -> list[LocalFile]:
-    """The files of the local object store, which never change once they are there."""
+    """Link the files of the local object store, which never change."""
     linked: list[LocalFile] = []
     for path in sorted((directory / OBJECTS).rglob("*")):
         inside = path.relative_to(directory)
@@ -133,14 +133,14 @@ def _link_objects(directory: Path, links: Path) -> list[LocalFile]:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(path, target)
-        except FileNotFoundError:  # half-written, or garbage that went just now
+        except FileNotFoundError:  # a temporary file, or garbage deleted just now
             continue
         linked.append(LocalFile(PurePosixPath(inside), target.stat().st_size))
     return linked
 
 
 async def back_up_directory(directory: Path, to: str, *, objects: str, showing: Showing) -> BackupReport:
-    """Copy a data directory that no server has open. `objects`: the store that older files of its log are in.
+    """Copy a data directory that no server has open. `objects`: the store with older files of its log.
 
     Raises DirectoryUnusable, ObjectMissing, InvalidConfig, LogDamaged, StoreRefused, StoreUnreachable."""
     with block_owner(directory) as still:
@@ -157,7 +157,7 @@ async def back_up_directory(directory: Path, to: str, *, objects: str, showing: 
             contents += await _stored_elsewhere(open_store(objects), log, ledger, files)
         elif _cold(ledger, files) or _referenced_files(ledger) - {file.path for file in files}:
             raise DirectoryUnusable(
-                "older files of the log are in an object store alone: name it with --objects"
+                "older files of the log are only in an object store: name it with --objects"
             )
         with showing(sum(content.bytes for content in contents)) as progress:
             return await write_backup(

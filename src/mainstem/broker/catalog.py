@@ -1,7 +1,7 @@
-"""The catalog of tables: what Iceberg clients read and change over REST.
+"""The catalog of tables, which Iceberg clients read and change over REST.
 
-A change is made in three steps: new metadata from the old, written to the object store under a name of its own, then
-one command to the ledger, which decides. What loses leaves a file that nobody names, for the sweep to find.
+A change has three steps: make new metadata from the old, write it to the object store under a unique name, and propose
+one command to the ledger, which decides. A change that loses leaves an unreferenced file, which the sweep deletes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _events = events.named("tables")
 FOLDER = "tables"  # keys of all tables' own objects start with it
 
 ID_DIGITS = 16  # of a table's id, in the name of its folder
-TOPIC_SUFFIX = ".topic"  # of a folder that belongs to a topic's table: nobody else's to keep
+TOPIC_SUFFIX = ".topic"  # of the folder of a topic's table: only the server writes there
 
 _TOPIC_FOLDER = re.compile(rf"-([0-9a-f]{{{ID_DIGITS}}}){re.escape(TOPIC_SUFFIX)}/")
 _VERSION = re.compile(r"/metadata/(\d{1,12})-[0-9a-f-]{36}\.metadata\.json$")
@@ -66,13 +66,13 @@ class LoadedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """One table's part in a commit."""
+    """The change of one table in a commit."""
 
     name: TableName
     asked: TableUpdates
-    expected: str = ""  # location of the metadata it is made for; none: whatever is current
-    parts: tuple[PartChange, ...] = ()  # what a topic's table shows from then on
-    owner: bool = False  # it may change all of a topic's table, where others may only set properties
+    expected: str = ""  # location of the metadata that the change was made for; empty: the current one
+    parts: tuple[PartChange, ...] = ()  # what a topic's table publishes
+    owner: bool = False  # may change everything of a topic's table; others may only set properties
 
 
 class Catalog:
@@ -81,7 +81,7 @@ class Catalog:
         self._random = random
         self._store = store
         self.store_url = _location_of(store_url)
-        self._parsed: OrderedDict[str, Any] = OrderedDict()  # location → metadata, the newest last
+        self._parsed: OrderedDict[str, Any] = OrderedDict()  # location → metadata, most recently used last
 
     # Namespaces
 
@@ -106,10 +106,10 @@ class Catalog:
     async def change_properties(
         self, namespace: str, updates: dict[str, str], removals: Sequence[str]
     ) -> tuple[list[str], list[str], list[str]]:
-        """Names that were updated, removed, and those that were to be removed and not there."""
+        """Returns the names that were updated, removed, and missing although they should be removed."""
         present = self.properties(namespace)
         if set(updates) & set(removals):
-            raise InvalidInput("a property is to be set and removed at once")
+            raise InvalidInput("a property cannot be both set and removed")
         command = PutNamespaceProperties(namespace, tuple(sorted(updates.items())), tuple(removals))
         await self._log.propose(command)
         removed = [name for name in removals if name in present]
@@ -138,11 +138,11 @@ class Catalog:
                 return LoadedTable(location, await self._store.get(self.key_of(location)))
             except NotFound:
                 if self.table(name).location == location:
-                    raise  # else it moved on, and its old metadata was swept since
-        raise TableChanged(f"table {name[1]!r} changes faster than it can be read: ask again")
+                    raise  # else the table changed, and its old metadata was swept
+        raise TableChanged(f"table {name[1]!r} changes faster than it can be read: try again")
 
     async def create(self, namespace: str, body: dict[str, Any]) -> LoadedTable:
-        """A user's own table, of the body of a create request; only made up if it is to be staged."""
+        """Create a user's own table from the body of a create request. A staged table is not stored or committed."""
         table_name = _text(body, "name")
         if self._log.ledger.tables.get(namespace, table_name) is not None:
             raise TableExists(namespace, table_name)
@@ -158,12 +158,12 @@ class Catalog:
     async def create_with(
         self, namespace: str, name: str, table_id: bytes, topic_id: bytes, kind: Any, metadata: Any
     ) -> None:
-        """A topic's table, with metadata made for it. Raises TableExists."""
+        """Create a topic's table, with metadata made for it. Raises TableExists."""
         loaded = await self._written(metadata, metadata.location, 0)
         await self._log.propose(CreateTable(namespace, name, table_id, loaded.location, topic_id, kind))
 
     async def register(self, namespace: str, body: dict[str, Any]) -> LoadedTable:
-        """Take in a table whose metadata is in the store. Raises TableExists, InvalidInput."""
+        """Register a table whose metadata is in the store. Raises TableExists, InvalidInput."""
         location = _text(body, "metadata-location")
         try:
             data = await self._store.get(self._own_key(location))
@@ -176,14 +176,14 @@ class Catalog:
         return LoadedTable(location, data)
 
     async def drop(self, name: TableName, *, purge: bool = False) -> None:
-        """A user's own table. Raises TableNotFound."""
+        """Drop a user's own table. Raises TableNotFound."""
         table = self.table(name)
         if table.topic_id:
-            raise InvalidInput(f"table {table.name!r} shows a topic: turn it off at the topic")
+            raise InvalidInput(f"table {table.name!r} is the table of a topic: disable it at the topic")
         await self.drop_any(table, purge=purge)
 
     async def drop_any(self, table: Table, *, purge: bool) -> None:
-        """`purge`: its objects are deleted too, as far as they lie in its own folder."""
+        """`purge`: delete its objects too, those in its own folder."""
         folder = None
         if purge:
             loaded = await self.load((table.namespace, table.name))
@@ -193,7 +193,7 @@ class Catalog:
             await self.delete_folder(folder)
 
     async def delete_folder(self, location: str) -> None:
-        """Objects of a table that was dropped. None are if another table's metadata lies there."""
+        """Delete the objects of a dropped table, unless another table's metadata is in the folder."""
         prefix = f"{self._own_key(location)}/"
         if any(self.key_of(table.location).startswith(prefix) for table in self._log.ledger.tables):
             return
@@ -211,10 +211,10 @@ class Catalog:
         return (await self.commit_all([change]))[0]
 
     async def commit_all(self, changes: Sequence[TableChange]) -> list[LoadedTable]:
-        """All of the changes, or none. Raises TableChanged, TableNotFound, InvalidInput."""
+        """Commit all of the changes, or none. Raises TableChanged, TableNotFound, InvalidInput."""
         if not 1 <= len(changes) <= limits.TABLES_PER_COMMIT_MAX:
             raise InvalidInput(
-                f"a commit changes 1 to {limits.TABLES_PER_COMMIT_MAX} tables, not {len(changes)}"
+                f"a commit may change 1 to {limits.TABLES_PER_COMMIT_MAX} tables, not {len(changes)}"
             )
         for _ in range(limits.TABLE_COMMIT_TRIES):
             if len(changes) == 1 and self._creates(changes[0]):
@@ -223,18 +223,18 @@ class Catalog:
             try:
                 await self._log.propose(CommitTables(tuple(commit for commit, _ in prepared)))
             except TableChanged:
-                # Another commit came first. The requirements say whether this one still makes sense.
+                # Another commit came first. The requirements decide whether this one is still valid.
                 if any(change.expected for change in changes):
                     raise
                 continue
             return [loaded for _, loaded in prepared]
-        raise TableChanged("other commits came first every time: try again")
+        raise TableChanged("other commits came first each time: try again")
 
     async def _prepare(self, change: TableChange) -> tuple[TableCommit, LoadedTable]:
         table = self.table(change.name)
         before = table.location
         if change.expected and change.expected != before:
-            raise TableChanged(f"table {table.name!r} was changed by another commit: load it again")
+            raise TableChanged(f"another commit changed table {table.name!r}: load it again")
         if table.topic_id and not change.owner:
             table_metadata.check_harmless(change.asked)
         if change.asked.updates:
@@ -260,7 +260,7 @@ class Catalog:
         return any(each.get("type") == "assert-create" for each in change.asked.requirements)
 
     async def _commit_creation(self, change: TableChange) -> LoadedTable:
-        """The end of a staged creation: the table exists from here on."""
+        """Commit a staged creation: the table exists from here on."""
         namespace, name = change.name
         if self._log.ledger.tables.get(namespace, name) is not None:
             raise TableExists(namespace, name)
@@ -268,7 +268,7 @@ class Catalog:
         after = await asyncio.to_thread(table_metadata.changed, None, None, change.asked)
         folder = self._own_folder(after.metadata.location)
         if folder is None:
-            raise InvalidInput("a table that is created needs a location")
+            raise InvalidInput("a new table needs a location")
         loaded = await self._written(after.metadata, folder, 0)
         await self._log.propose(
             CreateTable(namespace, name, after.metadata.table_uuid.bytes, loaded.location)
@@ -278,7 +278,7 @@ class Catalog:
     # Metadata
 
     async def metadata_at(self, location: str) -> Any:
-        """As PyIceberg has it, to be read only."""
+        """PyIceberg's metadata; do not modify it."""
         found = self._parsed.get(location)
         if found is None:
             data = await self._store.get(self.key_of(location))
@@ -292,7 +292,7 @@ class Catalog:
         try:
             metadata = await self.metadata_at(location)
         except NotFound:
-            raise TableChanged("the table moved on while it was read: load it again") from None
+            raise TableChanged("the table changed while it was read: load it again") from None
         return await asyncio.to_thread(
             table_metadata.changed, metadata, location, change.asked, trusted=change.owner
         )
@@ -311,20 +311,20 @@ class Catalog:
         while len(self._parsed) > limits.TABLE_METADATA_KEPT:
             self._parsed.popitem(last=False)
 
-    # Coming from elsewhere
+    # Relocation
 
     async def relocate_tables(self) -> None:
-        """Have tables name files where they are, in a store that was another place when they were written.
+        """Rewrite the file locations of tables whose store had another URL when they were written.
 
-        One that cannot be brought here stays as it is, and says so when it is asked for."""
+        A table that cannot be relocated stays as it is, and fails when it is used."""
         for table in list(self._log.ledger.tables):
             if not table.location.startswith(f"{self.store_url}/"):
                 try:
                     await self._relocate_table(table)
                 except TableChanged:
-                    continue  # another broker was quicker
+                    continue  # another broker was first
                 except MainstemError as error:
-                    _events.warning("a table names another place", table=table.name, error=str(error))
+                    _events.warning("table not relocated", table=table.name, error=str(error))
 
     async def _relocate_table(self, table: Table) -> None:
         before = table.location
@@ -337,19 +337,19 @@ class Catalog:
         loaded = await self._written(metadata, metadata.location, _version(before) + 1)
         name = (table.namespace, table.name, table.table_id)
         await self._log.propose(CommitTables((TableCommit(*name, before, loaded.location),)))
-        _events.info("a table was brought here", table=table.name, snapshots=len(metadata.snapshots))
+        _events.info("table relocated", table=table.name, snapshots=len(metadata.snapshots))
 
     # Locations
 
     def folder_of(self, namespace: str, name: str, table_id: bytes, suffix: str = "") -> str:
-        """Where a table's own objects go. Its id is in it: a table of the same name later is another table."""
+        """The folder of a table's own objects. It includes the id: a later table of the same name is another table."""
         own = f"{sanitised(name)[:200]}-{table_id.hex()[:ID_DIGITS]}{suffix}"
         return f"{self.store_url}/{FOLDER}/{sanitised(namespace)[:200]}/{own}"
 
     async def sweep_topics(self, before_ms: int) -> int:
-        """Delete older objects of topics' tables that are gone. Returns how many.
+        """Delete old objects of topics' tables that no longer exist. Returns how many.
 
-        A topic takes its tables along in the ledger, at once; what they leave in the store is found here."""
+        Deleting a topic drops its tables in the ledger at once; this finds what they left in the store."""
         known = {table.table_id.hex()[:ID_DIGITS] for table in self._log.ledger.tables}
         deleted = 0
         async for found in self._store.list(f"{FOLDER}/"):
@@ -357,8 +357,8 @@ class Catalog:
             if named and named[1] not in known and found.modified_ms < before_ms:
                 try:
                     await self._store.delete(found.key)
-                except Exception as error:  # noqa: BLE001 - the files of other tables go all the same
-                    _events.warning("a file cannot be deleted", key=found.key, error=described(error))
+                except Exception as error:  # noqa: BLE001 - continue with the files of other tables
+                    _events.warning("file not deleted", key=found.key, error=described(error))
                 else:
                     deleted += 1
         return deleted
@@ -367,15 +367,15 @@ class Catalog:
         return location.removeprefix(f"{self.store_url}/")
 
     def _own_key(self, location: str) -> str:
-        """Raises InvalidInput unless it lies with the other tables in the store: clients must not name our files."""
+        """Raises InvalidInput unless it is in the folder of all tables: clients must not name the server's files."""
         prefix = f"{self.store_url}/{FOLDER}/"
-        if len(location) > limits.TABLE_LOCATION_CHARS_MAX // 2:  # leaves room for the names of files in it
-            raise InvalidInput(f"a location has up to {limits.TABLE_LOCATION_CHARS_MAX // 2} characters")
+        if len(location) > limits.TABLE_LOCATION_CHARS_MAX // 2:  # leaves space for the names of files in it
+            raise InvalidInput(f"a location may have up to {limits.TABLE_LOCATION_CHARS_MAX // 2} characters")
         key = location.removeprefix(f"{self.store_url}/").rstrip("/")
         parts = key.split("/")
         if not location.startswith(prefix) or any(not part or part.startswith(".") for part in parts):
             raise InvalidInput(
-                f"location {location[:512]!r} does not lie under {prefix}, where this server keeps tables"
+                f"location {location[:512]!r} is not below {prefix}, where this server keeps tables"
             )
         return key
 
@@ -383,13 +383,13 @@ class Catalog:
         if location is None:
             return None
         if not isinstance(location, str):
-            raise InvalidInput("a location is text")
+            raise InvalidInput("a location must be a string")
         self._own_key(location)
         return location.rstrip("/")
 
 
 async def found_in(store: ObjectStore, location: str) -> tuple[str, bytes]:
-    """The key that metadata has in a store, which may be another place than its location says, and its content.
+    """The key and the content of metadata in a store whose URL may differ from the one in its location.
 
     Raises NotFound."""
     at = location.find(f"/{FOLDER}/")
@@ -398,16 +398,16 @@ async def found_in(store: ObjectStore, location: str) -> tuple[str, bytes]:
             return location[at + 1 :], await store.get(location[at + 1 :])
         except NotFound:
             at = location.find(f"/{FOLDER}/", at + 1)
-    raise NotFound(f"there is no metadata of {location!r} here")
+    raise NotFound(f"the metadata {location!r} is not in this store")
 
 
 def sanitised(name: str) -> str:
-    """A name that every engine takes: letters, digits and underscores."""
+    """A name that every engine accepts: letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def _location_of(store_url: str) -> str:
-    """A store's URL as clients of tables write locations: without options, and paths of files as they are."""
+    """A store's URL as table locations have it: without options, file paths not percent-encoded."""
     parts = urlsplit(store_url)
     if parts.scheme == "file":
         return f"file://{unquote(parts.path).rstrip('/')}"

@@ -1,4 +1,4 @@
-"""The lake as the broker sees it: plans for its jobs, what they publish, and how far all of it is."""
+"""The lake in the broker: plans of its tasks, publication of parts, and progress."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ class PartitionProgress(msgspec.Struct, frozen=True):
     partition: int
     stream: int
     start: int
-    end: int  # the stable end: what may be materialised
+    end: int  # the stable end: up to here records may be materialised
     materialised_to: int
     lag_records: int  # offsets between the two
     parts: int
     files: int
     file_bytes: int
     records: int  # in the files
-    stale_parts: int  # with deleted records in their files
-    generations: list[int]  # that the parts are of, each once
-    published_to: int | None = None  # how far the topic's table is; None: it has none
+    stale_parts: int  # parts whose files hold deleted records
+    generations: list[int]  # of the parts, each once
+    published_to: int | None = None  # end offset in the topic's table; None: there is no table
 
 
 class TopicProgress(msgspec.Struct, frozen=True):
     topic: str
     topic_id: str  # hex
-    wanted: bool  # whether its records are to be made into parts
+    wanted: bool  # whether its records are materialised
     partitions: list[PartitionProgress]
     lag_records: int
     file_bytes: int
-    problem: str = ""  # why a driver gets no further with it
+    problem: str = ""  # why a driver makes no progress
 
 
 class TopicLag(NamedTuple):
     topic: str
-    records: int  # that are in no Parquet file yet
-    table_records: int | None  # that the topic's table does not show yet; None: it has none
+    records: int  # not in a Parquet file yet
+    table_records: int | None  # not in the topic's table yet; None: there is no table
 
 
 class LeasedTask(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class LakeStatus(msgspec.Struct, frozen=True):
     tasks: list[LeasedTask]
     garbage: int  # files that were replaced and not deleted yet
     now_ms: int
-    drivers: list[ReceivedDriverReport] = []  # who does the work, as they say themselves
+    drivers: list[ReceivedDriverReport] = []  # as the drivers report themselves
 
 
 class Lake:
@@ -87,17 +87,17 @@ class Lake:
         self.rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """Tasks that are due, each stream's under a lease. Raises InvalidInput."""
+        """Lease the tasks that are due, one lease a stream. Raises InvalidInput."""
         return await self._planning.plan(request)
 
     async def sources(self, topic: Topic, partition: int, start: int, end: int) -> Sources:
-        """Where the committed records of [start, end) are, or of the first of them.
+        """Where the committed records of [start, end), or of a prefix of it, are.
 
         Raises PartitionNotFound, OffsetOutOfRange, NotFound."""
         return await self._record_locator.readable(stream_of(topic, partition), start, end)
 
     async def publish(self, publication: Publication) -> int:
-        """Serve the range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""
+        """Serve a range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""
         await self._check_files(publication)
         self._check_tables(publication)
         swapped: PartsSwapped = await self._log.propose(
@@ -106,31 +106,31 @@ class Lake:
         return swapped.frontier
 
     async def extend(self, stream: int, token: int, lease_ms: int) -> int:
-        """Keep a stream's tasks for so long from now on. Returns until when. Raises StalePlan."""
+        """Extend the lease of a stream's tasks to `lease_ms` from now. Returns the deadline. Raises StalePlan."""
         leased: TaskLeased = await self._log.propose(ExtendTask(task_of(stream), token, lease_ms))
         return leased.deadline_ms
 
     async def release(self, stream: int, token: int) -> None:
-        """Give a stream's tasks back. Does nothing if the lease is over."""
+        """Release a stream's tasks. Does nothing if the lease has expired."""
         await self._log.propose(ReleaseTask(task_of(stream), token))
 
     async def collect(self) -> Collected:
-        """Delete what nothing needs any more, in the log and among the files."""
+        """Delete garbage, in the log and among the part files."""
         files = await self._garbage.collect()
         return Collected(await self._log.collect(), files)
 
     async def _check_files(self, publication: Publication) -> None:
-        """The files must be there before the ledger says that they serve records."""
+        """Check that the store has the files before the ledger serves records from them."""
         owner = self._log.ledger.topics.of_stream(publication.stream)
         files = [file for part in publication.parts for file in part.files]
         if owner is None or not files:
             return
         if len(files) > limits.SWAP_FILES_MAX:
-            raise InvalidInput(f"a swap brings 1 to {limits.SWAP_FILES_MAX} parts and files")
+            raise InvalidInput(f"a publication may have 1 to {limits.SWAP_FILES_MAX} parts and files")
         folder = prefix_of(owner, publication.stream)
         if not all(file.key.startswith(folder) for file in files):
-            raise InvalidInput(f"the keys of this stream's files start with {folder!r}")
-        # Files of one publication are named alike, so few others are listed with them.
+            raise InvalidInput(f"the keys of this stream's files must start with {folder!r}")
+        # The keys of one publication share a long prefix, so the listing has few other files.
         named = _shared_start([file.key for file in files])
         stored = {found.key: found.size_bytes async for found in self.store.list(named)}
         for file in files:
@@ -140,20 +140,20 @@ class Lake:
                 )
 
     def _check_tables(self, publication: Publication) -> None:
-        """Parts are not joined where a table ends by now: its next snapshot would both replace and append. Whoever
-        plans again leaves the two sides apart. Raises StalePlan."""
+        """Reject parts that were merged across the published end of a table: its next snapshot would both replace and
+        append. A new plan keeps the two sides apart. Raises StalePlan."""
         owner = self._log.ledger.topics.of_stream(publication.stream)
         if owner is None:
             return
         shown_to = self._log.ledger.tables.shown_to(owner.topic_id, publication.stream)
         if shown_to & {end for _, end, _ in publication.sources[:-1]}:
-            raise StalePlan(f"a table of topic {owner.name!r} took up some of these parts meanwhile")
+            raise StalePlan(f"a table of topic {owner.name!r} published some of these parts meanwhile")
 
     # Status
 
     def status(self) -> LakeStatus:
         ledger = self._log.ledger
-        # Most topics of a large server have nothing to show: they cost no more than this look.
+        # Most topics of a large server have no parts, so this check must be cheap.
         parts = ledger.generations.parts
         topics = [
             self.progress(topic)
@@ -169,7 +169,7 @@ class Lake:
         )
 
     def lags(self) -> list[TopicLag]:
-        """How far behind every topic is that is made into files."""
+        """The lag of every topic that is materialised."""
         ledger = self._log.ledger
         found = []
         for topic in ledger.topics:
@@ -190,7 +190,7 @@ class Lake:
         return found
 
     def progress(self, topic: Topic) -> TopicProgress:
-        """How far one topic is."""
+        """The progress of one topic."""
         partitions = [self._partition(number, stream) for number, stream in enumerate(topic.streams)]
         return TopicProgress(
             topic.name,
@@ -229,7 +229,7 @@ class Lake:
 
 
 def _shared_start(keys: list[str]) -> str:
-    """What all the keys begin with: the first and the last in order differ the soonest."""
+    """The common prefix of the keys: that of the first and the last in order."""
     first, last = min(keys), max(keys)
     same = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
     return first[:same]

@@ -1,7 +1,7 @@
-"""Deleting part files that nothing refers to.
+"""Delete part files that nothing refers to.
 
-The order is the same for all: the ledger first says that a file serves nothing, then the file is deleted, then the
-ledger forgets it. A crash in between leaves work to do again, never a part without its file.
+The order is always the same: the ledger first retires a file, then the file is deleted, then the ledger forgets it. A
+crash in between leaves work to repeat, never a part without its file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LakeGarbage:
         self._retired_ms: dict[str, int] = {}  # when this process first saw a file as garbage
 
     async def collect(self) -> int:
-        """Delete what may go by now. Returns how many files went."""
+        """Delete the files that may be deleted now. Returns how many."""
         await self._end_leases()
         await self._retire()
         if self._log.store_copies:
@@ -43,7 +43,7 @@ class LakeGarbage:
         return await self._delete_garbage() + await self._delete_orphans()
 
     async def _end_leases(self) -> None:
-        """A lease that ran out no longer protects what its holder wrote, and nobody can publish that then."""
+        """Release expired leases: their files are not protected any more, and cannot be published any more."""
         now = self._clock.now_ms()
         for lease in list(self._log.ledger.tasks):
             if lease.deadline_ms + limits.LAKE_LEASE_SLACK_MS <= now:
@@ -66,7 +66,7 @@ class LakeGarbage:
             and not ledger.tables.protects(one.topic_id, one.position)
         ]
         if due:
-            await self._log.sync()  # what the ledger says must be what it says after a crash
+            await self._log.sync()  # the ledger's state must survive a crash
         failing: set[str] = set()
         deleted = tried = 0
         while tried < len(due) and not self._log.store_copies:
@@ -83,20 +83,20 @@ class LakeGarbage:
         return deleted
 
     async def _deleted(self, key: str, failing: set[str]) -> bool:
-        """Delete a file. After a failure, skip the other files of its topic and go on with the other topics."""
+        """Delete a file. After a failure, skip the other files of its topic and continue with the other topics."""
         folder = key.removeprefix(PARTS).partition("/")[0]
         if folder in failing:
             return False
         try:
             await self._store.delete(key)
-        except Exception as error:  # noqa: BLE001 - it is this topic's problem
+        except Exception as error:  # noqa: BLE001 - only this topic fails
             failing.add(folder)
-            _events.warning("a file cannot be deleted", key=key, error=described(error))
+            _events.warning("file not deleted", key=key, error=described(error))
             return False
         return True
 
     async def _delete_orphans(self) -> int:
-        """Files of jobs that ended before they published them."""
+        """Delete files of tasks that ended before they published them."""
         failing: set[str] = set()
         deleted = 0
         before_ms = self._clock.now_ms() - limits.LAKE_ORPHAN_GRACE_MS

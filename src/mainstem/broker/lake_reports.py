@@ -1,4 +1,4 @@
-"""What drivers of the lake say about themselves, kept while they are heard of."""
+"""The reports of the lake's drivers, kept while the drivers keep reporting."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from mainstem.ledger.reports import LAKE_DRIVER
 from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
 
-if TYPE_CHECKING:  # drivers import this module for its structs, and need no log for that
+if TYPE_CHECKING:  # drivers import this module for its structs, and do not need the log
     from mainstem.log.log import Log
 
 
 class TopicFailure(msgspec.Struct, frozen=True):
-    """A topic that a driver gets no further with."""
+    """A topic with which a driver makes no progress."""
 
     topic: str
     error: str
-    failures: int  # one after another
+    failures: int  # consecutive
     at_ms: int
 
 
 class DriverReport(msgspec.Struct, frozen=True):
-    """How a driver is doing. Totals count from its start."""
+    """The status of a driver. Totals count from its start."""
 
-    holder: str  # its name, as in the leases it takes
+    holder: str  # its name, as in its leases
     state: str  # starting, idle, working, waiting for a broker, stopping
     rounds: int = 0
     running: int = 0  # tasks
     tasks: int = 0  # done
     failed: int = 0
     records: int = 0
-    bytes: int = 0  # of the files made
-    seconds: float = 0.0  # that workers spent
-    failing: tuple[TopicFailure, ...] = ()  # the first of them, if they are many
-    tables_error: str = ""  # why the last round published no table at all
+    bytes: int = 0  # of the files written
+    seconds: float = 0.0  # spent by workers
+    failing: tuple[TopicFailure, ...] = ()  # the first of them, if there are many
+    tables_error: str = ""  # why the last round published no table
 
 
 class ReceivedDriverReport(msgspec.Struct, frozen=True):
@@ -52,22 +52,22 @@ class LakeReports:
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._clock = clock
-        self._told = ReportStore(LAKE_DRIVER, DriverReport, log, clock)
+        self._reports = ReportStore(LAKE_DRIVER, DriverReport, log, clock)
 
     async def hear(self, report: DriverReport) -> None:
-        await self._told.hear(report.holder, report)
+        await self._reports.hear(report.holder, report)
 
     def drivers(self) -> list[ReceivedDriverReport]:
-        """Those heard of lately."""
+        """The drivers that reported recently."""
         since = self._clock.now_ms() - limits.LAKE_DRIVER_SILENT_MS
-        return [ReceivedDriverReport(*heard) for heard in self._told.heard(since).values()]
+        return [ReceivedDriverReport(*heard) for heard in self._reports.heard(since).values()]
 
     def problems(self) -> dict[str, str]:
-        """What keeps topics from becoming files and tables, by topic."""
+        """Why topics are not materialised or published, by topic."""
         return {failure.topic: failure.error for heard in self.drivers() for failure in heard.report.failing}
 
     def published(self) -> Iterator[Metric]:
-        """As metrics."""
+        """The reports as metrics."""
         reports = [heard.report for heard in self.drivers()]
 
         def of_each(name: str, kind: str, help: str, values: list[float]) -> Metric:

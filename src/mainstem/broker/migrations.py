@@ -1,4 +1,4 @@
-"""Moving the log of a data directory to where several brokers share it."""
+"""Migration of a data directory's log to a log that several brokers share."""
 
 from __future__ import annotations
 
@@ -41,18 +41,17 @@ from mainstem.ports.host import boot_id
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, check_key
 
-RESERVED = ("log/", MIGRATION_KEY)  # what keys of users' files must not begin with in the new place
+RESERVED = ("log/", MIGRATION_KEY)  # prefixes that users' files must not have in the new store
 
 Showing = Callable[[int], AbstractContextManager[Progress]]
-"""How progress is shown, told how many bytes there are."""
+"""Shows progress, given the total number of bytes."""
 
 
 async def migrate(
     directory: Path, place: SharedPlace, *, objects: str, showing: Showing, dry_run: bool
 ) -> MigrationReport:
-    """Copy what the log holds. The directory stays as it is, a clean stop aside. Returns what was, or would be, copied.
-
-    One that was cut off is gone on with by another of the same log.
+    """Copy what the log holds. The directory stays as it is, except for a clean stop. Returns what was, or would be,
+    copied. Running it again for the same log resumes an interrupted migration.
 
     Raises DirectoryUnusable, DirectoryLocked, InvalidInput, LogDamaged, Unavailable, StoreRefused."""
     if not (directory / FORMAT).is_file():
@@ -80,7 +79,7 @@ async def migrate(
 
 
 async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
-    """What sealed files and notes say, changing nothing: what was written last is not in it."""
+    """Plan from sealed files and notes without changing anything: the newest commits are not included."""
     files = OsFiles()
     with block_owner(directory) as still:
         if not still:
@@ -99,8 +98,8 @@ async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
 
 
 async def files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[PlannedFile]:
-    """Metadata and manifests, and rows of tables that are no topic's. The first broker of the new log has them name
-    files where they are then. Raises InvalidInput for a table with which it could not."""
+    """Metadata and manifests of tables, and data files of tables that belong to no topic. The first broker of the new
+    log relocates the tables. Raises InvalidInput for a table that cannot be relocated."""
     if not plan.tables:
         return []
     found = {one.key: PlannedFile(*_object_fields(one)) async for one in store.list(f"{FOLDER}/")}
@@ -109,7 +108,7 @@ async def files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[Plann
         if table.topic_id:
             continue
         for key in sorted(await _rows(table, store) - known):
-            # Elsewhere in the store: an engine was told to add a file that it did not write itself.
+            # Elsewhere in the store: an engine added a file that it did not write itself.
             async for one in store.list(key):
                 if one.key == key:
                     found[key] = PlannedFile(*_object_fields(one))
@@ -121,29 +120,29 @@ def _object_fields(stored: StoredObject) -> tuple[str, int, int]:
 
 
 async def _rows(table: Table, store: ObjectStore) -> set[str]:
-    """Keys of the files that a table has its rows in, learned by doing what the first broker of the new log will."""
+    """Keys of a table's data files, found by a trial run of the relocation by the new log's first broker."""
     try:
         key, content = await found_in(store, table.location)
         table_metadata.check_available()
         from mainstem.broker.table_relocation import Relocation
 
         old = table.location.removesuffix(key)
-        rehearsed = Relocation(_ReadOnlyStore(store), old, old, "rehearsed")
-        await rehearsed.run(content)
-        keys = {name.removeprefix(old) for name in rehearsed.named if name.startswith(old)}
+        trial = Relocation(_ReadOnlyStore(store), old, old, "trial")
+        await trial.run(content)
+        keys = {name.removeprefix(old) for name in trial.named if name.startswith(old)}
         for key in keys:
             check_key(key)
             if key.startswith(RESERVED):
-                raise InvalidInput(f"it names {key[:512]!r}, where the log itself goes")
+                raise InvalidInput(f"it refers to {key[:512]!r}, which is reserved for the log")
     except (InvalidInput, NotFound) as error:
         raise InvalidInput(
-            f"table {table.namespace}.{table.name} cannot go: {error}: have an engine rewrite it, or drop it"
+            f"table {table.namespace}.{table.name} cannot migrate: {error}: have an engine rewrite it, or drop it"
         ) from error
     return keys
 
 
 class _ReadOnlyStore:
-    """A store to which nothing is written."""
+    """A store that ignores writes."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.get = store.get
@@ -156,7 +155,7 @@ class _ReadOnlyStore:
 
 
 class _UnopenedLog:
-    """The objects of a directory that nobody has open."""
+    """The objects of a directory that no process has open."""
 
     def __init__(self, files: OsFiles, directory: Path, reader: LogReader) -> None:
         self._reader = reader
@@ -184,7 +183,7 @@ class _UnopenedLog:
 async def _planned(
     directory: Path, cold: ObjectStore | None, store: ObjectStore
 ) -> tuple[LocalCommitLog, MigrationPlan]:
-    """The log, taken so that no server can, and ended cleanly if the last server did not."""
+    """Lock the log, and stop it cleanly if the last server did not."""
     port = await _open(directory, cold)
     try:
         recovered = await recover(port)
@@ -196,7 +195,7 @@ async def _planned(
             recovered = await recover(port)
         if elsewhere := absent_tiers(port, recovered.ledger):
             raise DirectoryUnusable(
-                f"{len(elsewhere)} older files of the log are in an object store alone: name it with --objects"
+                f"{len(elsewhere)} older files of the log are only in an object store: name it with --objects"
             )
         plan = await asyncio.to_thread(plan_migration, port, recovered.ledger)
         plan.files += await files_of_tables(plan, store)
@@ -207,7 +206,7 @@ async def _planned(
 
 
 def _unsettled(port: LocalCommitLog, recovered: RecoveredLog) -> int | None:
-    """Which broker did not say goodbye, or has to once more; None: every object is sealed, and all is known."""
+    """The broker that must stop cleanly first; None: every object is sealed, and no damage is unrecorded."""
     members = list(recovered.ledger.brokers)
     left = [member.broker for member in members if not member.halted]
     if left:
@@ -223,7 +222,7 @@ async def _open(directory: Path, cold: ObjectStore | None) -> LocalCommitLog:
 
 
 async def check_arrival(plan: MigrationPlan, place: SharedPlace, target: ObjectStore) -> None:
-    """That the log in its new place is what was planned. Raises LogDamaged."""
+    """Check the new log against the plan. Raises LogDamaged."""
     port = await open_shared(place, broker=None)
     try:
         await verify_migration(plan, port, target)

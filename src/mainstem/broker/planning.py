@@ -1,4 +1,4 @@
-"""Planning: what there is to do for the lake, given out a stream at a time under a lease.
+"""Planning: find the lake's due tasks and lease them, one stream at a time.
 
 The tasks of one stream share a lease and its token, and are published in the order of the plan.
 """
@@ -37,7 +37,7 @@ _KINDS: tuple[TaskKind, ...] = ("materialise", "rewrite", "merge", "compact")
 
 @dataclass(frozen=True, slots=True)
 class _LeasedWork:
-    """What one lease is for: consecutive or separate ranges of one stream, in order."""
+    """The work of one lease: consecutive or separate ranges of one stream, in order."""
 
     kind: TaskKind
     sources: tuple[Sources, ...]
@@ -54,11 +54,10 @@ class LakePlanner:
         self._clock = clock
         self._random = random
         self._all_topics = all_topics
-        self._last_kind: dict[int, TaskKind] = {}  # by stream: the kinds take turns
-        self._waiting: dict[
-            int, tuple[int, int]
-        ] = {}  # stream → (frontier, since when records wait behind it)
-        self._next = ""  # the topic to begin with, so that none is left out for long
+        self._last_kind: dict[int, TaskKind] = {}  # by stream: the kinds alternate
+        # Stream → (frontier, since when records wait after it).
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._next = ""  # the topic to start with, so that every topic gets its turn
         self._problems: dict[int, str] = {}  # by stream: why there is no plan for it
 
     @property
@@ -66,14 +65,14 @@ class LakePlanner:
         return self._log.ledger.generations
 
     def wanted(self, topic: Topic) -> bool:
-        """Whether the topic's records are to be made into parts."""
+        """Whether the topic's records are materialised."""
         config = topic.config
         if config.type != "log" or config.durability == "ephemeral":
             return False
         return self._all_topics or config.table or "compact" in config.cleanup_policy
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """Give out what is due. Raises InvalidInput."""
+        """Lease the tasks that are due. Raises InvalidInput."""
         _check(request)
         bound = min(request.tasks_max, limits.LAKE_TASKS_PER_PLAN_MAX)
         tasks: list[Task] = []
@@ -89,10 +88,10 @@ class LakePlanner:
                 except LimitReached:
                     return self._plan(tasks, request)
                 except (Unavailable, BrokerFenced):
-                    raise  # it is the same for every topic
-                except Exception as error:  # noqa: BLE001 - it is this partition's problem: the others go on
+                    raise  # the same for every topic
+                except Exception as error:  # noqa: BLE001 - only this partition fails: the others continue
                     self._problems[stream] = described(error)
-                    _events.warning("no plan for a partition", topic=topic.name, error=self._problems[stream])
+                    _events.warning("planning failed", topic=topic.name, error=self._problems[stream])
                 else:
                     self._problems.pop(stream, None)
         self._next = ""
@@ -102,7 +101,7 @@ class LakePlanner:
         return Plan(tuple(tasks), self._clock.now_ms(), self._current_problems(request.topics))
 
     def _current_problems(self, names: tuple[str, ...]) -> dict[str, str]:
-        """By topic; those of streams that are gone are forgotten."""
+        """By topic. Forgets those of deleted streams."""
         found: dict[str, str] = {}
         for stream, error in list(self._problems.items()):
             topic = self._log.ledger.topics.of_stream(stream)
@@ -131,7 +130,7 @@ class LakePlanner:
                 )
             )
         except TaskHeld:
-            return []  # somebody else was quicker
+            return []  # another holder was first
         current = self._log.ledger.topics.by_id(topic.topic_id)
         if current is None or not self._still_due(stream, work):
             await self._log.propose(ReleaseTask(task_of(stream), token))
@@ -167,7 +166,7 @@ class LakePlanner:
         return lease is not None and self._clock.now_ms() < lease.deadline_ms
 
     def _still_due(self, stream: int, work: _LeasedWork) -> bool:
-        """Whether the ranges looked up before the lease was taken are served as they were then."""
+        """Whether the ranges are still served as they were before the lease was taken."""
         for sources in work.sources[:1] if work.kind == "materialise" else work.sources:
             parts = self._generations.parts(stream, sources.base, sources.end)
             if tuple(parts) != sources.parts:
@@ -229,7 +228,7 @@ class LakePlanner:
         shown_to = self._log.ledger.tables.shown_to(topic.topic_id, stream)
         for part in self._generations.parts(stream, self._log.ledger.streams.start(stream)):
             small = part.bytes < limits.LAKE_SMALL_PART_BYTES
-            # What a table shows is not joined to what it is yet to show: one snapshot would both replace and append.
+            # Do not merge published and unpublished parts: one snapshot would both replace and append.
             if small and size + part.bytes <= limits.LAKE_TASK_BYTES and part.base not in shown_to:
                 run.append(part)
                 size += part.bytes
@@ -266,7 +265,7 @@ class LakePlanner:
         )
 
     def _up_to_shown(self, topic: Topic, stream: int) -> Sequence[Part]:
-        """The parts that every table shows; all of them if one shows none yet. The others wait for their turn."""
+        """The parts that every table has published; all parts if a table has published none. The others wait."""
         parts = self._generations.parts(stream)
         inside = [
             end
@@ -279,11 +278,11 @@ class LakePlanner:
 def _check(request: PlanRequest) -> None:
     if not limits.LEASE_MS_MIN <= request.lease_ms <= limits.LEASE_MS_MAX:
         raise InvalidInput(
-            f"lease_ms takes {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}, not {request.lease_ms}"
+            f"lease_ms must be {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}, not {request.lease_ms}"
         )
     if request.tasks_max < 1 or len(request.holder) > limits.TASK_NAME_CHARS_MAX:
         raise InvalidInput(
-            f"a plan is for one task at least, and its holder has up to {limits.TASK_NAME_CHARS_MAX} letters"
+            f"tasks_max must be at least 1, and the holder may have up to {limits.TASK_NAME_CHARS_MAX} characters"
         )
 
 

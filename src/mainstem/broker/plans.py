@@ -1,4 +1,4 @@
-"""What a broker and the jobs of the lake say to each other: where records are, what to do with them, what was done."""
+"""Messages between a broker and the lake's tasks: where records are, what to do with them, and what was done."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ from mainstem.ledger.parts import Part
 
 
 class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Bytes of an object of the log, as one object of the store has them."""
+    """A byte range of an object of the log, and where the store has it."""
 
     start: int  # in the object of the log
     length: int
     key: str  # below the URL of the store
-    at: int  # where they begin there
+    at: int  # position in the object of the store
 
 
 class WalExtents(msgspec.Struct, frozen=True):
     """Slices of one stream in one object of the log, in offset order."""
 
-    url: str  # of the object, file:///…; with `pieces` of the store that has them, without what is secret in it
+    url: str  # of the object, file:///…; with `pieces`, of the store that has them, without secrets
     rows: bytes  # EXTENT rows (log/extents.py)
-    shift: int = 0  # added to every base: the slices are copies of another stream's
-    timestamp_ms: int | None = None  # of every record, in place of its own
-    first: int = 0  # only records at offsets of [first, last), shifted, are meant
+    shift: int = 0  # added to every base: the slices belong to the original of an alias
+    timestamp_ms: int | None = None  # of every record, instead of its own
+    first: int = 0  # only records in [first, last), after the shift, count
     last: int = 1 << 62
     pieces: tuple[StoredPiece, ...] = ()  # by rising start: where the store has the object's bytes
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Where the records of [base, end) of a stream are. What none of these names is not there."""
+    """Where the records of [base, end) of a stream are. Offsets in none of these have no record."""
 
     base: int
     end: int
     wal: tuple[WalExtents, ...] = ()
     parts: tuple[Part, ...] = ()
-    store: str = ""  # URL that the keys of the parts' files are under, without what is secret in it
-    leave_out: tuple[
-        tuple[int, int], ...
-    ] = ()  # deleted, aborted, markers: not to be shown even where stored
+    store: str = ""  # URL above the keys of the parts' files, without secrets
+    leave_out: tuple[tuple[int, int], ...] = ()  # deleted, aborted, markers: to be skipped even where stored
     lost: tuple[tuple[int, int, str], ...] = ()  # offsets whose records are lost, and why
     unreachable: tuple[tuple[int, int], ...] = ()  # only the broker has these: read its batches
 
@@ -49,32 +47,32 @@ TaskKind = Literal["materialise", "rewrite", "merge", "compact"]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """Make new parts for a range of a stream. Held by a lease until `deadline_ms`."""
+    """Write new parts for a range of a stream. Leased until `deadline_ms`."""
 
     kind: TaskKind
     topic: str
     topic_id: bytes
     partition: int
     stream: int
-    token: int  # proves that the lease is ours
+    token: int  # proves the lease
     deadline_ms: int  # on the broker's clock
-    generation: int  # that the new parts have
+    generation: int  # of the new parts
     sources: Sources
     prefix: str  # keys of the new files start with it
-    log_append_time: bool = False  # what the topic's timestamps are
-    schema: str = ""  # JSON of the table's declared columns; none: raw columns only
-    compact_before_ms: int = 0  # of a compaction: records younger than this stay
-    tombstones_before_ms: int = 0  # of a compaction: tombstones older than this go
+    log_append_time: bool = False  # the topic's timestamp type
+    schema: str = ""  # JSON of the table's declared columns; empty: raw columns only
+    compact_before_ms: int = 0  # of a compaction: newer records stay
+    tombstones_before_ms: int = 0  # of a compaction: older tombstones are deleted
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    holder: str  # who asks, for people
-    topics: tuple[str, ...] = ()  # only these; none: all that are due
+    holder: str  # name of the requester, for people
+    topics: tuple[str, ...] = ()  # only these; empty: all that are due
     kinds: tuple[TaskKind, ...] = ("materialise", "rewrite", "merge", "compact")
     tasks_max: int = 16
     lease_ms: int = 300_000
-    least_records: int = 1  # of a range that is worth a part by itself
-    wait_for_bytes: int = 0  # leave a range smaller than this alone until it is `wait_for_ms` old
+    least_records: int = 1  # the smallest range to materialise
+    wait_for_bytes: int = 0  # a smaller range waits until it is `wait_for_ms` old
     wait_for_ms: int = 0
 
 
@@ -85,12 +83,12 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """The parts a task made. Refused unless its sources are what serves the range at this moment."""
+    """The parts that a task wrote. Rejected unless its sources serve the range at this moment."""
 
     stream: int
     token: int
     sources: tuple[
         tuple[int, int, int], ...
-    ]  # (base, end, generation) of the parts it replaces; none: the log
+    ]  # (base, end, generation) of the parts it replaces; empty: the log
     parts: tuple[Part, ...]
-    removed_records: int = 0  # that a compaction let go, for people: the ledger counts by itself
+    removed_records: int = 0  # deleted by a compaction, for people: the ledger counts them itself

@@ -1,4 +1,4 @@
-"""Repair of a log whose digests disagree: back the checkpoints up, then write them again from the log."""
+"""Repair a log whose digests disagree: back up the checkpoints, then rewrite them from the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    backup: str  # where the checkpoints are as they were
+    backup: str  # where the old checkpoints are
     position: int  # of the newest checkpoint now
     divergence: Divergence  # what was found
 
@@ -38,7 +38,7 @@ async def repair_log(options: BrokerOptions, clock: Clock, random: Random, backu
         found = await rewrite_checkpoints(options.data_dir)
     finally:
         lock.release()
-    # A clean stop leaves a checkpoint at the end of the log, so that no start meets the digests before it.
+    # A clean stop leaves a checkpoint at the end of the log, so no later start compares the digests before it.
     log, _ = await open_log(replace(options, trusts_log=True), clock, random)
     found.log = found.log or [LogDigest(*row) for row in log.ledger.mismatches]
     await log.close()

@@ -1,10 +1,10 @@
-"""Backups of a log that brokers share: a copy in another place, as of one moment, that brokers open as it is.
+"""Backups of a log that brokers share: a copy in another store, as of one moment, that brokers can open directly.
 
-Nobody is asked for it and nobody is held up: the state is made from the newest checkpoint and the commits since, what
-it names is copied, and the state is put last. Brokers may drop what they no longer need meanwhile; then the copy goes
-on from what is needed by then, and what it has stays.
+A backup needs no broker and delays none: it rebuilds the state from the newest checkpoint and the commits since, copies
+the files that the state refers to, and writes the state last. Brokers may delete files meanwhile; then the backup
+starts over with the new state and keeps what it has copied.
 
-To bring a backup back is to make one of it: the other way round.
+To restore a backup, copy it the same way in the other direction.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 
-_ATTEMPTS_MAX = 5  # each goes on where the one before came to something that was dropped
+_ATTEMPTS_MAX = 5  # each continues where the previous one met a deleted file
 
 
 async def back_up_shared(source: SharedPlace, to: SharedPlace, *, showing: Showing) -> MigrationReport:
-    """Copy the log to an empty place. One that was cut off is gone on with by another of the same log.
+    """Copy the log to an empty store. Running it again for the same log resumes an interrupted copy.
 
     Raises DirectoryUnusable if there is no log, InvalidInput if the place is not empty, LogDamaged, ObjectMissing,
     StoreRefused, Unavailable."""
@@ -46,9 +46,9 @@ async def back_up_shared(source: SharedPlace, to: SharedPlace, *, showing: Showi
         except FileNotFoundError as error:
             if attempts == _ATTEMPTS_MAX:
                 raise Unavailable(
-                    f"brokers drop objects faster than they are copied: run it again: {error}"
+                    f"brokers delete objects faster than they are copied: run the backup again: {error}"
                 ) from error
-        except LogDamaged:  # a file was replaced; or it is damage, which stays
+        except LogDamaged:  # a file was replaced, or is damaged: damage fails every attempt
             if attempts == _ATTEMPTS_MAX:
                 raise
         attempts += 1
@@ -57,7 +57,7 @@ async def back_up_shared(source: SharedPlace, to: SharedPlace, *, showing: Showi
 
 
 async def _check_there(source: SharedPlace, store: ObjectStore) -> None:
-    """Else to open it would begin one."""
+    """Check that there is a log: opening the place would create one."""
     importer = await open_importer(source, store)
     try:
         await importer.check_free()
@@ -92,7 +92,7 @@ async def _copied(
 
 
 class _LogObjects:
-    """The objects of a log at the moment that its state is of, those that are not sealed by then among them."""
+    """The objects of a log at the moment of its state, unsealed ones included."""
 
     def __init__(self, port: SharedCommitLog, recovered: RecoveredLog) -> None:
         recovered.index.finish()

@@ -1,4 +1,4 @@
-"""Columns that a topic's table has beside the raw ones: declared by users, numbered for good, only ever added to."""
+"""Typed columns of a topic's table: declared by users, with permanent ids; columns are only ever added."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mainstem.values import did_you_mean
 
 ColumnType = Literal["boolean", "int", "long", "float", "double", "string", "json", "date", "timestamp"]
 
-# Beyond the raw columns' numbers, and beyond those of partition fields, which some engines list beside columns.
+# Above the ids of the raw columns, and above those of partition fields, which some engines list beside columns.
 FIRST_COLUMN_ID = 10_001
 
 _TYPES: tuple[str, ...] = get_args(ColumnType)
-_WIDER = {("int", "long"), ("float", "double")}  # what Iceberg lets a column become
+_WIDER = {("int", "long"), ("float", "double")}  # the type promotions that Iceberg allows
 _JSON_SCHEMA_TYPES: dict[object, ColumnType] = {
     "integer": "long",
     "number": "double",
@@ -28,7 +28,7 @@ _JSON_SCHEMA_FORMATS: dict[object, ColumnType] = {"date-time": "timestamp", "dat
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A typed column, and where in the JSON of a value its own value is."""
+    """A typed column, and the path of its value in the JSON of a record's value."""
 
     id: int
     name: str
@@ -44,7 +44,7 @@ _columns = msgspec.json.Decoder(list[Column])
 
 
 def decode_columns(text: str) -> list[Column]:
-    """Of a declaration as the ledger holds it."""
+    """The columns of a declaration in the ledger."""
     return _columns.decode(text) if text else []
 
 
@@ -53,24 +53,26 @@ def encode_columns(columns: Sequence[Column]) -> str:
 
 
 def declared(schema: object, present: Sequence[Column]) -> list[Column]:
-    """The columns after a user's declaration: those present, and new ones at the end.
+    """The columns after a user's declaration: the present ones, then new ones.
 
-    Raises InvalidConfig for what is no declaration, TableIncompatible for one that takes away what is there."""
+    Raises InvalidConfig for a malformed declaration, TableIncompatible for one that removes or changes a column."""
     if isinstance(schema, dict):
         wanted = _of_json_schema(schema)
     elif isinstance(schema, list):
         wanted = [_of_item(item) for item in schema]
     else:
-        raise InvalidConfig("a table's schema is a list of columns, or a JSON Schema of an object")
+        raise InvalidConfig("a table's schema must be a list of columns, or a JSON Schema of an object")
     if len(wanted) > limits.TABLE_COLUMNS_MAX:
-        raise InvalidConfig(f"a table has up to {limits.TABLE_COLUMNS_MAX} typed columns, not {len(wanted)}")
+        raise InvalidConfig(
+            f"a table may have up to {limits.TABLE_COLUMNS_MAX} typed columns, not {len(wanted)}"
+        )
     _check_names(wanted)
     return _merged(wanted, present)
 
 
 def _of_item(item: object) -> Column:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-        raise InvalidConfig('a column is given as {"name": …, "type": …}, and maybe "path": "$.key.key"')
+        raise InvalidConfig('a column must be {"name": …, "type": …}, optionally with "path": "$.key.key"')
     unknown = set(item) - {"name", "type", "path"}
     if unknown:
         raise InvalidConfig(
@@ -80,7 +82,7 @@ def _of_item(item: object) -> Column:
     if kind not in _TYPES:
         near = did_you_mean(kind, _TYPES) if isinstance(kind, str) else ""
         raise InvalidConfig(
-            f"column {item['name'][:64]!r} has a type that is none of {', '.join(_TYPES)}{near}"
+            f"the type of column {item['name'][:64]!r} must be one of {', '.join(_TYPES)}{near}"
         )
     return Column(0, item["name"], kind, _path(item["name"], item.get("path")))
 
@@ -89,17 +91,15 @@ def _path(name: str, path: object) -> str:
     if path is None:
         if "." in name:
             raise InvalidConfig(
-                f'column {name[:64]!r} has a dot in its name: say where it is, as "path": "$.key"'
+                f'column {name[:64]!r} has a dot in its name: give its path, as "path": "$.key"'
             )
         return f"$.{name}"
     keys = path[2:].split(".") if isinstance(path, str) and path.startswith("$.") else []
     if not keys or not all(keys) or any("[" in key for key in keys):
-        raise InvalidConfig(
-            f"the path of column {name[:64]!r} is no path of keys: write it as $.key or $.key.key"
-        )
+        raise InvalidConfig(f"the path of column {name[:64]!r} is invalid: write it as $.key or $.key.key")
     if len(keys) > limits.TABLE_COLUMN_DEPTH_MAX:
         raise InvalidConfig(
-            f"the path of column {name[:64]!r} is over {limits.TABLE_COLUMN_DEPTH_MAX} keys deep"
+            f"the path of column {name[:64]!r} has more than {limits.TABLE_COLUMN_DEPTH_MAX} keys"
         )
     return "$." + ".".join(keys)
 
@@ -107,7 +107,7 @@ def _path(name: str, path: object) -> str:
 def _of_json_schema(schema: dict[Any, Any]) -> list[Column]:
     properties = schema.get("properties")
     if schema.get("type", "object") != "object" or not isinstance(properties, dict):
-        raise InvalidConfig('a JSON Schema for a table is that of an object, with "properties"')
+        raise InvalidConfig('a JSON Schema for a table must describe an object, with "properties"')
     return [
         Column(0, str(name), _json_schema_type(about), _path(str(name), None))
         for name, about in properties.items()
@@ -115,11 +115,11 @@ def _of_json_schema(schema: dict[Any, Any]) -> list[Column]:
 
 
 def _json_schema_type(about: object) -> ColumnType:
-    """What cannot be one type of column stays JSON, as text."""
+    """A property without a single column type is stored as JSON text."""
     if not isinstance(about, dict):
         return "json"
     kinds = about.get("type")
-    if isinstance(kinds, list):  # as ["integer", "null"]: every column takes null
+    if isinstance(kinds, list):  # such as ["integer", "null"]: every column accepts null
         rest = [kind for kind in kinds if kind != "null"]
         kinds = rest[0] if len(rest) == 1 else None
     if kinds == "string" and isinstance(about.get("format"), str):
@@ -133,10 +133,10 @@ def _check_names(columns: Sequence[Column]) -> None:
         name = column.name
         if not 1 <= len(name) <= limits.NAME_CHARS_MAX or not name.isprintable() or name.startswith("_"):
             raise InvalidConfig(
-                f"{name[:64]!r} is no name of a column: use 1 to {limits.NAME_CHARS_MAX} printable characters, "
-                "the first of them no underscore, which begins the names of raw columns"
+                f"{name[:64]!r} is not a valid column name: use 1 to {limits.NAME_CHARS_MAX} printable characters; "
+                "names of raw columns begin with an underscore, others must not"
             )
-        if name.lower() in seen:  # many engines do not tell case
+        if name.lower() in seen:  # many engines ignore case
             raise InvalidConfig(f"column {name[:64]!r} is declared twice")
         seen.add(name.lower())
 
@@ -147,12 +147,10 @@ def _merged(wanted: Sequence[Column], present: Sequence[Column]) -> list[Column]
     for column in present:
         again = new.pop(column.name, None)
         if again is None:
-            raise TableIncompatible(
-                f"column {column.name!r} is there already and cannot be taken away: declare it too"
-            )
+            raise TableIncompatible(f"column {column.name!r} exists and cannot be removed: declare it too")
         if again.path != column.path:
             raise TableIncompatible(
-                f"column {column.name!r} holds {column.path} and cannot change to {again.path}"
+                f"column {column.name!r} has the path {column.path}, which cannot change to {again.path}"
             )
         if again.type != column.type and (column.type, again.type) not in _WIDER:
             raise TableIncompatible(
@@ -163,7 +161,7 @@ def _merged(wanted: Sequence[Column], present: Sequence[Column]) -> list[Column]
     taken = {column.name.lower() for column in present}
     for column in new.values():
         if column.name.lower() in taken:
-            raise TableIncompatible(f"column {column.name!r} differs from one that is there by case alone")
+            raise TableIncompatible(f"column {column.name!r} differs from an existing one only in case")
         merged.append(msgspec.structs.replace(column, id=next_id))
         next_id += 1
     return merged

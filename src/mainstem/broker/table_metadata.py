@@ -1,7 +1,7 @@
-"""Metadata of Iceberg tables: made, changed and written as JSON by PyIceberg's own rules. No I/O.
+"""Metadata of Iceberg tables, created, changed and serialised with PyIceberg. No I/O.
 
 PyIceberg is imported where it is used: a server without tables never loads it. These functions take milliseconds
-and are called on threads.
+and run on threads.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
 
-# What the owner of a topic's table decides; everything else about its properties is the user's.
+# Properties that the server sets on a topic's table; users may set all others.
 OWN_PROPERTIES = ("gc.", "mainstem.", "write.", "commit.", "history.", "format-version", "schema.")
 
 PARTITION_FIELD_ID = 1000
 TIMESTAMP_FIELD_ID = 3  # in both kinds of table
 
-# What PyIceberg raises at input that makes no sense, beside errors of its own.
+# What PyIceberg raises for invalid input, besides its own errors.
 _SENSELESS = (
     ValueError,
     TypeError,
@@ -39,18 +39,18 @@ _SENSELESS = (
     RecursionError,
 )
 
-_KEPT_METADATA = "10"  # older metadata files, named by the newest; each commit writes one
+_KEPT_METADATA = "10"  # older metadata files that the newest one lists; each commit writes one
 
 
 class TableUpdates(msgspec.Struct, frozen=True):
-    """What a client asks to change about a table, if its requirements hold."""
+    """The changes that a client requests, if its requirements hold."""
 
     requirements: list[dict[str, Any]] = []
     updates: list[dict[str, Any]] = []
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """Metadata after a change, and what it says about snapshots."""
+    """Metadata after a change, and which snapshots the change added and removed."""
 
     metadata: Any  # pyiceberg's TableMetadata
     added_snapshots: tuple[int, ...]
@@ -62,12 +62,12 @@ def check_available() -> None:
     """Raises Unavailable unless PyIceberg is installed."""
     if find_spec("pyiceberg") is None:
         raise Unavailable(
-            "tables need more packages: pip install 'mainstem[spark]', and start the server again"
+            "tables need more packages: run pip install 'mainstem[spark]' and restart the server"
         )
 
 
 def parsed(data: bytes) -> TableMetadata:
-    """Raises InvalidInput for what is no metadata of a table."""
+    """Raises InvalidInput if the data is not table metadata."""
     check_available()
     from pydantic import ValidationError
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
@@ -76,7 +76,7 @@ def parsed(data: bytes) -> TableMetadata:
     try:
         return TableMetadataUtil.parse_raw(data.decode())
     except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
-        raise InvalidInput(f"this is no metadata of an Iceberg table: {_first_line(wrong)}") from None
+        raise InvalidInput(f"this is not the metadata of an Iceberg table: {_first_line(wrong)}") from None
 
 
 def written(metadata: TableMetadata) -> bytes:
@@ -84,7 +84,7 @@ def written(metadata: TableMetadata) -> bytes:
 
 
 def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetadata:
-    """Metadata of a user's new table, of the body of a create request. Columns are numbered anew."""
+    """Metadata of a user's new table, from the body of a create request. Assigns new column ids."""
     check_available()
     from pydantic import ValidationError
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
@@ -104,15 +104,15 @@ def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetada
             uuid.UUID(bytes=table_id),
         )
     except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
-        raise InvalidInput(f"this is no table that can be made: {_first_line(wrong)}") from None
+        raise InvalidInput(f"the table cannot be created: {_first_line(wrong)}") from None
 
 
 def changed(
     metadata: TableMetadata | None, location: str | None, asked: TableUpdates, *, trusted: bool = False
 ) -> Changed:
-    """The metadata after the updates. None: the table does not exist yet. What is trusted is not read again.
+    """The metadata after the updates. `metadata` None: the table does not exist yet. `trusted`: skip the validation.
 
-    Raises TableChanged where a requirement does not hold, InvalidInput where an update makes no sense."""
+    Raises TableChanged if a requirement does not hold, InvalidInput if an update is invalid."""
     check_available()
     from pydantic import TypeAdapter, ValidationError
     from pyiceberg.exceptions import CommitFailedException
@@ -132,7 +132,7 @@ def changed(
         updates = TypeAdapter(tuple[TableUpdate, ...]).validate_python(asked.updates)
         for requirement in requirements:
             requirement.validate(metadata)
-        # Not validated yet: the updates bring what a table must have.
+        # Not validated yet: the updates add the required fields.
         base = metadata or TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
         result = update_table_metadata(base, updates, metadata is None, location)
         if not trusted:
@@ -140,20 +140,20 @@ def changed(
     except CommitFailedException as wrong:
         raise TableChanged(_first_line(wrong)) from None
     except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
-        raise InvalidInput(f"these updates cannot be made: {_first_line(wrong)}") from None
+        raise InvalidInput(f"the updates cannot be applied: {_first_line(wrong)}") from None
     except NotImplementedError as wrong:
-        raise InvalidInput(f"an update that is not supported: {_first_line(wrong)}") from None
+        raise InvalidInput(f"an update is not supported: {_first_line(wrong)}") from None
     added = [each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate)]
     removed = [id for each in updates if isinstance(each, RemoveSnapshotsUpdate) for id in each.snapshot_ids]
     if any(not 0 <= id < 1 << 63 for id in added):
-        raise InvalidInput("the id of a snapshot is a positive number of 63 bits")
+        raise InvalidInput("a snapshot id must be a positive number of 63 bits")
     return Changed(result, tuple(added), tuple(removed))
 
 
 def of_topic(
     kind: TableKind, columns: Sequence[Column], table_id: bytes, location: str, topic: str
 ) -> TableMetadata:
-    """Metadata of a topic's table before its first snapshot. The columns have the numbers of the Parquet files."""
+    """Metadata of a topic's table before its first snapshot. Column ids are those of the Parquet files."""
     check_available()
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.table.metadata import TableMetadataV2
@@ -177,7 +177,7 @@ def of_topic(
             "sort-orders": [UNSORTED_SORT_ORDER],
             "default-sort-order-id": UNSORTED_SORT_ORDER.order_id,
             "properties": {
-                "gc.enabled": "false",  # the bytes are the log's: engines must not delete them
+                "gc.enabled": "false",  # the log owns the files: engines must not delete them
                 "mainstem.topic": topic,
                 "write.metadata.previous-versions-max": _KEPT_METADATA,
             },
@@ -186,7 +186,7 @@ def of_topic(
 
 
 def widening(metadata: TableMetadata, columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Updates that give a topic's table the declared columns; none if it has them."""
+    """Updates that add the declared columns to a topic's table; none if it has them."""
     present = metadata.schema()
     wanted = schema_of("records", columns, 1 + max(schema.schema_id for schema in metadata.schemas))
     if wanted.fields == present.fields:
@@ -262,7 +262,7 @@ def _typed(column: Column) -> Any:
 
 
 def check_harmless(asked: TableUpdates) -> None:
-    """A user may set properties of a topic's table, and nothing else. Raises InvalidInput."""
+    """Raises InvalidInput for anything but setting properties: users may not change a topic's table otherwise."""
     for update in asked.updates:
         match update:
             case {"action": "set-properties", "updates": dict(named)}:
@@ -271,12 +271,12 @@ def check_harmless(asked: TableUpdates) -> None:
                 names = [str(name) for name in named]
             case _:
                 raise InvalidInput(
-                    "the table shows a topic: write to the topic, and the table follows; only properties "
-                    "may be set here"
+                    "this is the table of a topic: write to the topic instead; only properties may be set "
+                    "here"
                 )
         for name in names:
             if name.startswith(OWN_PROPERTIES):
-                raise InvalidInput(f"property {name!r} of a topic's table is the server's to decide")
+                raise InvalidInput(f"property {name!r} of a topic's table is set by the server")
 
 
 def _first_line(error: Exception) -> str:

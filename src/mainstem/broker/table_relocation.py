@@ -1,10 +1,10 @@
-"""Bringing a table home: its metadata, of every snapshot, written anew with the places where its files are by now.
+"""Relocation of a table: rewrite the metadata of all its snapshots with the present locations of its files.
 
-Iceberg names files by where they are, so a store that was copied, restored or moved has tables that name the old place.
-Keys are the same in both places. What is written has names of its own: until the ledger takes the new metadata the old
-one stands, and what nobody names afterwards is swept like all that a table leaves behind.
+Iceberg refers to files by location, so the tables of a copied, restored or moved store refer to the old one. Keys are
+the same in both. New files get unique names: the old metadata stays valid until the ledger accepts the new one, and
+the sweep deletes what nothing refers to afterwards, as for every table.
 
-Imported when it is needed: PyIceberg is large, and may not be there.
+Import this module only where it is needed: PyIceberg is large, and may not be installed.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from mainstem.broker import table_metadata
 from mainstem.errors import InvalidInput
 from mainstem.ports.objectstore.port import ObjectStore
 
-_FORMAT_MAX = 2  # of what PyIceberg writes manifests
-_FILE_PATH = 1  # of a data file, among its fields
-_MANIFEST_PATH, _MANIFEST_LENGTH = 0, 1  # of a manifest, likewise
+_FORMAT_MAX = 2  # the manifests that PyIceberg writes
+_FILE_PATH = 1  # index of the field in a data file
+_MANIFEST_PATH, _MANIFEST_LENGTH = 0, 1  # indexes of the fields in a manifest
 _COMPRESSION: Any = "gzip"
 
 
 class Relocation:
-    """Of one table, from locations that begin with `old` to such that begin with `new`, each ending in a slash."""
+    """Relocates one table: replaces the prefix `old` of locations with `new`. Both end in a slash."""
 
     def __init__(self, store: ObjectStore, old: str, new: str, prefix: str) -> None:
         self._store = store
         self._old = old
         self._new = new
-        self._prefix = prefix  # of the names of files that are written
+        self._prefix = prefix  # of the names of new files
         self._manifests: dict[str, ManifestFile] = {}  # by old location: most are in many snapshots
-        self.named: set[str] = set()  # old locations of the files of rows, once it was run
+        self.named: set[str] = set()  # old locations of the data files, after `run`
 
     async def run(self, content: bytes) -> TableMetadata:
-        """New metadata from the old one's JSON. Raises InvalidInput, NotFound."""
+        """New metadata from the JSON of the old. Raises InvalidInput, NotFound."""
         metadata = await asyncio.to_thread(table_metadata.parsed, content)
         if metadata.format_version > _FORMAT_MAX:
-            raise InvalidInput(f"a table of format {metadata.format_version} cannot be brought here")
+            raise InvalidInput(f"a table of format version {metadata.format_version} cannot be relocated")
         raw = msgspec.json.decode(content)
         for snapshot in raw.get("snapshots", ()):
             await self._relist(metadata, snapshot)
         return await asyncio.to_thread(table_metadata.parsed, msgspec.json.encode(self._moved(raw)))
 
     def _moved(self, value: Any) -> Any:
-        """With every location that it holds."""
+        """The value with every location in it relocated."""
         if isinstance(value, str):
             return self._place(value)
         if isinstance(value, list):
@@ -67,7 +67,7 @@ class Relocation:
         return value
 
     def _place(self, location: str) -> str:
-        """Where a file is by now."""
+        """The present location of a file."""
         inside = location.removeprefix(self._old)
         return location if inside == location else self._new + inside
 
@@ -76,15 +76,15 @@ class Relocation:
         return self._place(location)
 
     def _target(self, location: str) -> str:
-        """Where what stands for a file of the table's own is written."""
+        """Where to write the replacement of one of the table's own files."""
         folder, _, name = self._place(location).rpartition("/")
         return f"{folder}/{self._prefix}-{name}"
 
     async def _relist(self, metadata: TableMetadata, snapshot: dict[str, Any]) -> None:
-        """Write the manifests of a snapshot, as far as they are not written yet, and its list of them."""
+        """Write the manifests of a snapshot that are not written yet, and its manifest list."""
         location = snapshot.get("manifest-list")
         if not isinstance(location, str):
-            raise InvalidInput("a table with snapshots of the first format cannot be brought here")
+            raise InvalidInput("a table with snapshots without a manifest list cannot be relocated")
         source = _MemoryFile(location, await self._get(location))
         manifests = [
             await self._rewrite(metadata, manifest)
@@ -119,9 +119,9 @@ def _rewritten(
     target: _MemoryFile,
     place: Callable[[str], str],
 ) -> None:
-    """The same entries, whose files are where `place` says."""
+    """Write the same entries with the file locations that `place` returns."""
     if manifest.content != ManifestContent.DATA:
-        raise InvalidInput("a table with files of deleted rows cannot be brought here")
+        raise InvalidInput("a table with delete files cannot be relocated")
     spec = metadata.specs()[manifest.partition_spec_id]
     written_by = manifest.added_snapshot_id or 0
     with write_manifest(2, spec, metadata.schema(), target, written_by, _COMPRESSION) as writer:
@@ -146,7 +146,7 @@ def _manifest_list(snapshot: dict[str, Any], manifests: list[ManifestFile]) -> _
 
 
 class _MemoryFile(InputFile, OutputFile):
-    """A file of PyIceberg's, in memory."""
+    """An in-memory file for PyIceberg."""
 
     def __init__(self, location: str, content: bytes = b"") -> None:
         super().__init__(location)
@@ -169,7 +169,7 @@ class _MemoryFile(InputFile, OutputFile):
 
 
 class _MemoryOutput(io.BytesIO):
-    """Bytes that become a file's content when it is closed."""
+    """A buffer that becomes a file's content on close."""
 
     def __init__(self, file: _MemoryFile) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class _MemoryOutput(io.BytesIO):
 
 
 class _SingleFileIO(FileIO):
-    """One file, whatever is asked for."""
+    """Returns one file for every location."""
 
     def __init__(self, file: _MemoryFile) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a broker and the publisher of tables say to each other."""
+"""Messages between a broker and the publisher of tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.ledger.table_commands import PartChange, PartName, TableKind
 
 
 class PendingChange(msgspec.Struct, frozen=True):
-    """Of one partition: parts that the table shows give way to others. See `PartChange`."""
+    """Of one partition: parts that replace others in the table. See `PartChange`."""
 
     stream: int
     partition: int
@@ -20,7 +20,7 @@ class PendingChange(msgspec.Struct, frozen=True):
 
 
 class TableWork(msgspec.Struct, frozen=True):
-    """A topic's table, and what is left to do until it shows what serves the topic."""
+    """A topic's table, and what is left to publish."""
 
     namespace: str
     name: str
@@ -28,23 +28,23 @@ class TableWork(msgspec.Struct, frozen=True):
     topic: str
     table_id: bytes
     location: str  # of its metadata
-    store: str  # URL that the keys of files are under, as the locations in the metadata are written
-    store_url: str  # the same, as the store is opened, without what is secret in it
+    store: str  # URL above the keys of files, as in the locations of the metadata
+    store_url: str  # the same as the store is opened, without secrets
     columns: str  # JSON of the declared columns
-    offsets: dict[int, int]  # partition → one past the last offset it shows
-    changes: tuple[PendingChange, ...] = ()  # in the order they are to be made; maybe not all
-    expire: bool = False  # it is time to see whether snapshots are too old
-    more: bool = False  # there are more changes than these
-    delta: str = ""  # URL of a Delta table that gets the records as well
+    offsets: dict[int, int]  # partition → the offset after the last published one
+    changes: tuple[PendingChange, ...] = ()  # in the order to publish; may be incomplete
+    expire: bool = False  # check now whether snapshots are too old
+    more: bool = False  # whether there are more changes
+    delta: str = ""  # URL of a Delta table that gets the records too
 
 
 class TableWorkPage(msgspec.Struct, frozen=True):
     tables: tuple[TableWork, ...]
-    problems: dict[str, str] = {}  # topic → why it has no table though it should
+    problems: dict[str, str] = {}  # topic → why it has no table although it should
 
 
 class TableCommitRequest(msgspec.Struct, frozen=True):
-    """A publisher's commit: refused unless the metadata is still the one it was made for."""
+    """A publisher's commit; rejected if the metadata has changed since."""
 
     namespace: str
     name: str

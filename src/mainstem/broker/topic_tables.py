@@ -1,7 +1,8 @@
-"""Topics as tables: the switch, the declared columns, and what is left to publish.
+"""Topics as tables: the table setting, the declared columns, and what is left to publish.
 
-Whether a topic is a table is a setting of the topic, whichever door set it. `settle` makes the catalog follow: it
-creates, widens and drops tables. It runs when a table is switched through HTTP, and before every round of publishing.
+Whether a topic has a table is a setting of the topic, whichever door sets it. `settle` makes the catalog match: it
+creates, widens and drops tables. It runs when a table is enabled or disabled through HTTP, and before every round of
+publishing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class TablePartition(msgspec.Struct, frozen=True):
 class TableStatus(msgspec.Struct, frozen=True):
     enabled: bool
     topic: str
-    table: str = ""  # namespace.name; none: there is no table yet
+    table: str = ""  # namespace.name; empty: there is no table yet
     location: str = ""
     columns: list[Column] = []
     delta: str = ""
@@ -63,20 +64,24 @@ class TableStatus(msgspec.Struct, frozen=True):
     file_bytes: int = 0
     errors: int = 0  # records whose values do not fit the declared columns
     errors_table: str = ""
-    problem: str = ""  # why there is no table though it is switched on, or why it is not what it should be
+    problem: str = (
+        ""  # why there is no table although it is enabled, or why it differs from the topic's settings
+    )
 
 
 class TopicTables:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._settling = asyncio.Lock()
-        self._settled: tuple[int, int] | None = None  # what topics and declarations were when all was well
+        self._settled: tuple[int, int] | None = (
+            None  # digests of topics and declarations after the last full settle
+        )
         self._swept_ms = broker.clock.now_ms()
-        self._expiry_ms: dict[bytes, int] = {}  # table id → when it is looked at next for old snapshots
-        self._widened: dict[bytes, str] = {}  # table id → columns that it was seen to have
-        self._problems: dict[bytes, str] = {}  # topic id → why its tables are not what the topic says
+        self._expiry_ms: dict[bytes, int] = {}  # table id → when to check it next for old snapshots
+        self._widened: dict[bytes, str] = {}  # table id → columns that the table has
+        self._problems: dict[bytes, str] = {}  # topic id → why its tables differ from the topic's settings
 
-    # The switch
+    # Enable and disable
 
     async def put(self, name: str, *, enabled: bool, schema: object, delta: str | None) -> TableStatus:
         """Raises TopicNotFound, InvalidConfig, TableIncompatible, TableExists."""
@@ -100,30 +105,30 @@ class TopicTables:
             columns = encode_columns(declared(schema, decode_columns(present.columns)))
         if delta is not None and len(delta) > limits.TABLE_LOCATION_CHARS_MAX:
             raise InvalidConfig(
-                f"the URL of a Delta table has up to {limits.TABLE_LOCATION_CHARS_MAX} characters"
+                f"the URL of a Delta table may have up to {limits.TABLE_LOCATION_CHARS_MAX} characters"
             )
         if len(columns) > limits.TABLE_DECLARATION_CHARS_MAX:
             raise InvalidConfig(
-                f"the declaration takes {len(columns)} characters, over {limits.TABLE_DECLARATION_CHARS_MAX}"
+                f"the declaration has {len(columns)} characters, over the limit of {limits.TABLE_DECLARATION_CHARS_MAX}"
             )
         wanted = (columns, present.delta if delta is None else delta)
         if wanted != (present.columns, present.delta):
             await self._broker.log.propose(DeclareTable(topic.topic_id, present.revision, *wanted))
 
     def _check_name(self, topic: Topic) -> None:
-        """Raises TableExists where another table has the name already."""
+        """Raises TableExists if another table has the name."""
         for kind in ("records", "errors"):
             name = table_name(topic.name, kind)
             taken = self._broker.log.ledger.tables.get(topic.namespace, name)
             if taken is not None and taken.topic_id != topic.topic_id:
                 error = TableExists(topic.namespace, name)
-                error.add_note(f"topic {topic.name!r} would be shown under that name")
+                error.add_note(f"the table of topic {topic.name!r} would have that name")
                 raise error
 
-    # Following the switch
+    # Settle
 
     async def settle(self) -> dict[str, str]:
-        """Make the tables what the topics say. Returns why a topic has no table though it should, by topic."""
+        """Create, widen and drop tables to match the topics. Returns, by topic, why a table could not be settled."""
         problems: dict[str, str] = {}
         found: dict[bytes, str] = {}
         ledger = self._broker.log.ledger
@@ -134,9 +139,9 @@ class TopicTables:
             for topic in self._broker.streams.topics():
                 try:
                     await self._settle(topic)
-                except Exception as error:  # noqa: BLE001 - it is this topic's problem: the others go on
+                except Exception as error:  # noqa: BLE001 - only this topic fails: the others continue
                     if self._broker.streams.get_by_id(topic.topic_id) is None:
-                        continue  # it was deleted meanwhile
+                        continue  # deleted meanwhile
                     problems[topic.name] = found[topic.topic_id] = described(error)
             self._settled = None if problems else state
             self._problems = found
@@ -169,7 +174,7 @@ class TopicTables:
         await catalog.create_with(topic.namespace, name, table_id, topic.topic_id, kind, metadata)
 
     async def _widen(self, table: Table, columns: list[Column]) -> None:
-        """Give a table the columns that were declared since it was made."""
+        """Add the columns to a table that were declared since it was created."""
         text = encode_columns(columns)
         if self._widened.get(table.table_id) == text:
             return
@@ -184,7 +189,7 @@ class TopicTables:
     # Publishing
 
     async def works(self) -> TableWorkPage:
-        """Every topic's tables, and what is left to publish of each."""
+        """Every topic's tables, and what is left to publish to each."""
         problems = await self.settle()
         now = self._broker.clock.now_ms()
         if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
@@ -197,17 +202,17 @@ class TopicTables:
                 continue
             try:
                 found.append(self._work(topic, table))
-            except Exception as error:  # noqa: BLE001 - it is this topic's problem: the others go on
+            except Exception as error:  # noqa: BLE001 - only this topic fails: the others continue
                 problems[topic.name] = self._problems[topic.topic_id] = described(error)
                 self._settled = None
         return TableWorkPage(tuple(found), problems)
 
     async def _sweep(self, before_ms: int) -> None:
-        """Delete what dropped tables left in the store. A failure does not stop publishing."""
+        """Delete files of dropped tables from the store. A failure does not stop publishing."""
         try:
             await self._broker.catalog.sweep_topics(before_ms)
-        except Exception as error:  # noqa: BLE001 - it is done again later
-            _events.warning("dropped tables are not swept", error=described(error))
+        except Exception as error:  # noqa: BLE001 - the next sweep tries again
+            _events.warning("table sweep failed", error=described(error))
 
     def _work(self, topic: Topic, table: Table) -> TableWork:
         declaration = self._broker.log.ledger.tables.declaration(topic.topic_id)
@@ -216,7 +221,7 @@ class TopicTables:
         more = False
         for partition, stream in enumerate(topic.streams):
             for old, new in table.stream(stream).pending(self._broker.log.ledger.generations.parts(stream)):
-                # Parts that are new may come in several steps; those that replace others come together.
+                # New parts may be published in several steps; parts that replace others are published together.
                 taken = new if old else new[: max(0, room)]
                 more = more or len(taken) < len(new)
                 if taken or old:
@@ -240,7 +245,7 @@ class TopicTables:
         )
 
     def _expiry_due(self, table: Table) -> bool:
-        """Now and then: a table that stands still has snapshots that grow old, too."""
+        """From time to time: the snapshots of a table without new records grow old too."""
         now = self._broker.clock.now_ms()
         if len(table.snapshots) < 2 or now < self._expiry_ms.get(table.table_id, 0):
             return False
@@ -248,7 +253,7 @@ class TopicTables:
         return True
 
     async def commit(self, request: TableCommitRequest) -> str:
-        """Returns where the metadata is now. Raises TableChanged, TableNotFound, InvalidInput."""
+        """Returns the location of the new metadata. Raises TableChanged, TableNotFound, InvalidInput."""
         table = self._broker.catalog.table((request.namespace, request.name))
         if not table.topic_id:
             raise TableNotFound(request.namespace, request.name)
@@ -323,7 +328,7 @@ class TopicTables:
         return int(snapshot.summary.additional_properties.get("total-records", 0))
 
     async def _current(self, table: Table) -> Any:
-        """The metadata of the table, whichever is current when it is read."""
+        """The table's current metadata at the time of the read."""
         for _ in range(limits.TABLE_COMMIT_TRIES):
             location = table.location
             try:
@@ -331,17 +336,19 @@ class TopicTables:
             except NotFound:
                 if table.location == location:
                     raise
-        raise TableChanged(f"table {table.name!r} changes faster than it can be read: ask again")
+        raise TableChanged(f"table {table.name!r} changes faster than it can be read: try again")
 
 
 def table_name(topic: str, kind: TableKind | str = "records") -> str:
-    """What the table of a topic is called."""
+    """The name of a topic's table."""
     return sanitised(topic) + (ERRORS_SUFFIX if kind == "errors" else "")
 
 
 def check_can_be_table(topic: Topic) -> None:
     """Raises TableIncompatible."""
     if topic.config.type != "log":
-        raise TableIncompatible(f"topic {topic.name!r} is a queue: its jobs come and go, and make no table")
+        raise TableIncompatible(
+            f"topic {topic.name!r} is a queue: queues cannot be tables, because jobs are deleted"
+        )
     if topic.config.durability == "ephemeral":
         raise TableIncompatible(f"topic {topic.name!r} is ephemeral: its records are in memory only")

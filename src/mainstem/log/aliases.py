@@ -1,8 +1,8 @@
-"""Reading copies: the bytes of another stream, under the offsets and the time of this one.
+"""Reading aliases: the bytes of another stream, with the offsets and the time of this stream.
 
-A copy's batches are stored once, where they were written. Served here they get their offsets, one time for all of
-their records (LogAppendTime), no producer and no transaction: those were the original's. Of a batch that was copied in
-part only, the records that were are encoded anew.
+The batches of a copy are stored once, where they were written. A read stamps them with the copy's offsets, one time for
+all records (LogAppendTime), no producer and no transaction: those belong to the original. Of a batch that was copied
+only in part, the copied records are encoded again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mainstem.records.header import CODEC_MASK, LOG_APPEND_TIME, BatchHeader, se
 
 
 class CopySource(NamedTuple):
-    """An extent of the original, and which part of it a run of copies needs."""
+    """An extent of the original stream, and the alias run that needs it."""
 
     run: AliasRun
     extent: Extent
 
     @property
     def first(self) -> int:
-        """The first copy of this extent."""
+        """The first offset of the copy in this extent."""
         return self.run.base + max(0, self.extent.base - self.run.origin_base)
 
     @property
@@ -37,7 +37,7 @@ class CopySource(NamedTuple):
 
 
 class CopyBytesMissing(Exception):
-    """No object has the bytes of the copies [first, end)."""
+    """No object has the bytes of the copied offsets [first, end)."""
 
     def __init__(self, first: int, end: int) -> None:
         super().__init__(first, end)
@@ -48,8 +48,8 @@ class CopyBytesMissing(Exception):
 def sources(
     index: ExtentIndex, aliases: Aliases, stream: int, offset: int, max_bytes: int, end: int
 ) -> list[CopySource]:
-    """Which extents hold the copies from `offset` on, where there is one: as many as follow one another in
-    one object, at least one whatever its size. Raises NotLoaded, BytesGone."""
+    """The extents that hold the copied records from `offset` on: consecutive ones in one object, at least one whatever
+    its size; empty where there are no copies. Raises NotLoaded, CopyBytesMissing."""
     found: list[CopySource] = []
     total = 0
     for run in aliases.between(stream, offset, end):
@@ -72,7 +72,7 @@ def sources(
 
 
 def restamped(source: CopySource, slice: memoryview, leader_epoch: int) -> memoryview:
-    """The copies that an extent's slice holds, as batches of their own."""
+    """The copied records of an extent's slice, as batches of their own."""
     run = source.run
     first = run.origin_base + source.first - run.base
     last = run.origin_base + source.end - run.base
@@ -110,11 +110,11 @@ def _part(
     time_ms: int,
     leader_epoch: int,
 ) -> bytearray:
-    """The records in a range only, one batch for each stretch of neighbours: batches made here have no holes."""
+    """The records of a range, one batch for each run of adjacent offsets: these batches have no gaps."""
     records = [record for record in decode_records(batch, wanted[0]) if record.offset < wanted[1]]
     made = bytearray()
-    for _, stretch in groupby(enumerate(records), key=lambda pair: pair[1].offset - pair[0]):
-        kept = [record for _, record in stretch]
+    for _, adjacent in groupby(enumerate(records), key=lambda pair: pair[1].offset - pair[0]):
+        kept = [record for _, record in adjacent]
         part = build_batch(
             [record.value for record in kept],
             keys=[record.key for record in kept],

@@ -1,11 +1,11 @@
-"""Backups: a data directory as of one moment, copied to an object store, and back.
+"""Backups: copy a data directory as of one moment to an object store, and restore it.
 
-A backup is its manifest, `backups/<UTC time>.json`, put last: what has none was never finished and is of no use. The
-files it names are cut into chunks, `chunks/<log id>/<path>/<from>-<length>-<CRC32C>`, which later backups of the same
-log use again: a sealed file never changes, so a second backup copies only what is new.
+A backup is its manifest, `backups/<UTC time>.json`, written last: a backup without one is incomplete and unusable. Its
+files are split into chunks, `chunks/<log id>/<path>/<from>-<length>-<CRC32C>`, which later backups of the same log
+share: a sealed file never changes, so a second backup copies only what is new.
 
-A log that keeps older files in an object store is backed up whole: its files there are in the backup as if they were
-in the directory. They come back into the directory, or into an object store, from where readers are served then.
+A log with older files in an object store is backed up whole, as if those files were in the directory. Restore puts
+them into the directory, or into an object store that then serves readers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.files import File, Files, OsFiles, make_directories, write_all
 from mainstem.ports.objectstore.port import ObjectStore
 
-VERSION = 2  # 1: files of the directory alone
+VERSION = 2  # 1: only files of the directory
 MANIFESTS = "backups/"
 _CHUNKS = "chunks"
 
@@ -43,13 +43,13 @@ class BackedUpFile(msgspec.Struct, frozen=True):
     path: str
     bytes: int
     chunks: tuple[BackupChunk, ...]
-    tier: str = ""  # of a log file that the object store had: the folder it was in there
-    cold: bool = False  # the store alone had it
-    modified_ms: int = 0  # of a file of the object store
+    tier: str = ""  # of a log file that the object store had too: its folder there
+    cold: bool = False  # only the store had it
+    modified_ms: int = 0  # only of files of the object store
 
     @property
     def unchanging(self) -> tuple[str, int, str, int] | None:
-        """What tells its content from any other; None if only reading it does."""
+        """A key that identifies the content; None if the content must be read to identify it."""
         marked = self.tier or self.modified_ms
         return (self.path, self.bytes, self.tier, self.modified_ms) if marked else None
 
@@ -57,10 +57,10 @@ class BackedUpFile(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     version: int
     log: str  # the log's id, in hex
-    position: int  # the backup holds every commit before this
+    position: int  # the backup holds every commit before it
     made: str  # UTC, ISO 8601
     files: tuple[BackedUpFile, ...]
-    cold_objects: int = 0  # of version 1: files of the log that are in its object store and not in the backup
+    cold_objects: int = 0  # version 1: log files that were left in the object store
 
     @property
     def bytes(self) -> int:
@@ -72,8 +72,8 @@ class BackupReport(msgspec.Struct, frozen=True):
     position: int
     files: int
     bytes: int
-    copied_bytes: int  # the rest was there already
-    store_files: int = 0  # how many of the files the log's object store alone has
+    copied_bytes: int  # the other bytes were in earlier backups
+    store_files: int = 0  # files that only the log's object store has
 
 
 Progress = Callable[[int], None]  # bytes done
@@ -91,7 +91,7 @@ async def write_backup(
     now: datetime,
     progress: Progress = _silent,
 ) -> BackupReport:
-    """Copy contents as they stand, the manifest last. They may grow meanwhile, but must not go, unless they may."""
+    """Copy contents, the manifest last. Files may grow meanwhile; only contents with `may_go` may disappear."""
     writing = _BackupWriter(store, log.hex(), await read_manifests(store), progress)
     files = [file for content in contents if (file := await writing.add(content)) is not None]
     name = now.strftime("%Y%m%dT%H%M%S.%fZ")
@@ -103,7 +103,7 @@ async def write_backup(
 
 
 class _BackupWriter:
-    """A backup that is being made, among those that are there."""
+    """Writes one backup, and reuses the chunks of earlier ones."""
 
     def __init__(self, store: ObjectStore, log: str, before: Sequence[Manifest], progress: Progress) -> None:
         self._store = store
@@ -115,7 +115,7 @@ class _BackupWriter:
         self.copied_bytes = 0
 
     async def add(self, content: BackupContent) -> BackedUpFile | None:
-        """Copy what is not there yet. None if the content is gone, and may be. Raises ObjectMissing."""
+        """Copy the chunks that no backup has. None if the content is gone and `may_go`. Raises ObjectMissing."""
         facts = (str(content.path), content.bytes, (), content.tier, content.cold, content.modified_ms)
         file = BackedUpFile(*facts)
         known = self._unchanging.get(file.unchanging) if file.unchanging else None
@@ -131,7 +131,7 @@ class _BackupWriter:
                 if content.may_go:
                     return None
                 raise ObjectMissing(
-                    f"the object store has lost {content.path}, so a backup would not be whole: {error}"
+                    f"the object store has lost {content.path}, so the backup would be incomplete: {error}"
                 ) from error
             chunks.append(await self._put(content.path, at, data))
             self._progress(size)
@@ -147,7 +147,7 @@ class _BackupWriter:
 
 
 async def read_manifests(store: ObjectStore) -> list[Manifest]:
-    """Of every finished backup, oldest first. Raises BackupDamaged, NewerVersion."""
+    """The manifests of all complete backups, oldest first. Raises BackupDamaged, NewerVersion."""
     keys = [found.key async for found in store.list(MANIFESTS)]
     return [await _manifest(store, key) for key in sorted(keys)]
 
@@ -160,10 +160,10 @@ async def restore(
     objects: ObjectStore | None = None,
     progress: Progress = _silent,
 ) -> Manifest:
-    """Bring a backup back, the newest unless named, into a directory that is empty or not there.
+    """Restore a backup, the newest unless named, into a directory that is empty or does not exist.
 
-    With `objects`, what was in an object store goes there, which must have nothing of this log yet; else all of it
-    comes into the directory. Raises NotFound, BackupDamaged, NewerVersion, DirectoryUnusable."""
+    With `objects`, files from the object store go there; it must have nothing of this log yet. Without, all files go
+    into the directory. Raises NotFound, BackupDamaged, NewerVersion, DirectoryUnusable."""
     manifest = await find_manifest(store, name)
     await _BackupRestorer(store, manifest, directory, objects, progress).run()
     return manifest
@@ -175,7 +175,7 @@ async def find_manifest(store: ObjectStore, name: str | None = None) -> Manifest
         return await _manifest(store, f"{MANIFESTS}{name}.json")
     manifests = await read_manifests(store)
     if not manifests:
-        raise NotFound("there is no finished backup in this store")
+        raise NotFound("the store has no complete backup")
     return manifests[-1]
 
 
@@ -183,14 +183,14 @@ async def _manifest(store: ObjectStore, key: str) -> Manifest:
     try:
         manifest = msgspec.json.decode(await store.get(key), type=Manifest)
     except msgspec.DecodeError as error:
-        raise BackupDamaged(f"{key} is no manifest of a backup: {error}") from error
+        raise BackupDamaged(f"{key} is not a backup manifest: {error}") from error
     if manifest.version > VERSION:
-        raise NewerVersion(f"{key} is of version {manifest.version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"{key} has version {manifest.version}: upgrade Mainstem to read it")
     return manifest
 
 
 class _BackupRestorer:
-    """A backup on its way back."""
+    """Restores one backup."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _BackupRestorer:
         self._store = store
         self._manifest = manifest
         self._directory = directory
-        # Under another name until all is there: a restore that was cut off is not to be taken for the log.
+        # Under another name until complete: nobody may mistake an interrupted restore for the log.
         self._building = directory / ".restoring"
         self._objects = objects
         self._progress = progress
@@ -220,19 +220,19 @@ class _BackupRestorer:
         await asyncio.to_thread(_settle, self._files, self._building, self._directory)
 
     def _is_note(self, file: BackedUpFile) -> bool:
-        """Whether it stands for a log file that is in the backup itself."""
+        """Whether the file is a note of a log file that the backup itself holds."""
         return self._manifest.version > 1 and PurePosixPath(file.path).parts[0] == COLD
 
     async def _into_both(self, objects: ObjectStore) -> None:
         if self._manifest.cold_objects:
             raise DirectoryUnusable(
-                "this backup left files of the log in their object store: restore it without --objects, and serve "
-                "it with the store that it was made with"
+                "this backup does not include files that the log keeps in its object store: restore it without "
+                "--objects, and serve it with the store that it was made with"
             )
         owner = owner_key(LogId(bytes.fromhex(self._manifest.log)))
         async for found in objects.list(owner):
             raise DirectoryUnusable(
-                f"the object store has files of this log already ({found.key}): restore into a place of its own"
+                f"the object store has files of this log already ({found.key}): restore into another prefix"
             )
         for file in self._manifest.files:
             path = PurePosixPath(file.path)
@@ -246,7 +246,7 @@ class _BackupRestorer:
         await objects.put(owner, bytes.fromhex(self._manifest.log))
 
     async def _into_tier(self, objects: ObjectStore, file: BackedUpFile) -> None:
-        """In the parts that a log file has in a store."""
+        """Split into the parts that a log file has in a store."""
         parts, number, room = Parts(objects), 0, bytearray()
         async for data in self._chunks(file, silent=not file.cold):
             room += data
@@ -301,7 +301,7 @@ def _sync(files: Files, made: File, path: Path) -> None:
 
 
 def _settle(files: Files, building: Path, directory: Path) -> None:
-    """Give everything its name; FORMAT last, without which a directory is no log."""
+    """Rename everything into place; FORMAT last, because a directory without it is not a log."""
     for entry in sorted(building.iterdir(), key=lambda entry: entry.name == "FORMAT"):
         entry.rename(directory / entry.name)
     building.rmdir()

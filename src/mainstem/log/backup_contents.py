@@ -1,4 +1,4 @@
-"""What a backup copies: files of a data directory, and what the log has in an object store, each as it stands."""
+"""What a backup copies: files of a data directory, and the log's files in an object store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainstem.ports.commitlog.local.segments import number_of, segment_path
 from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
-OBJECTS = "objects"  # where a data directory has the files of the object store
+OBJECTS = "objects"  # folder of the object store's files in a data directory
 _NOT_KEPT = ("LOCK", "cache", ".backup", ".restoring", ".objects-moved")
 
 Read = Callable[[int, int], Awaitable[bytes]]
@@ -25,27 +25,27 @@ Read = Callable[[int, int], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class BackupContent:
-    """How much of a file belongs to the moment of a backup, and how to read it."""
+    """How much of a file belongs to a backup, and how to read it."""
 
-    path: PurePosixPath  # where it is, or would be, below the data directory
+    path: PurePosixPath  # below the data directory; where it would be, for a file of the store
     bytes: int
     read: Read
-    tier: str = ""  # of a log file that the object store has: the folder it is in there
-    cold: bool = False  # the store alone has it
-    modified_ms: int = 0  # of a file of the object store
-    may_go: bool = False  # nothing is lost should it be deleted before it was read
+    tier: str = ""  # of a log file that the object store has too: its folder there
+    cold: bool = False  # only the store has it
+    modified_ms: int = 0  # only of files of the object store
+    may_go: bool = False  # nothing is lost if it is deleted before it is read
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """The first bytes of a file, which may grow meanwhile."""
+    """The first bytes of a file that may grow meanwhile."""
 
     path: PurePosixPath  # below the folder
     bytes: int
 
 
 def file_contents(folder: Path, files: Iterable[LocalFile], log: LogId, tiers: Tiers) -> list[BackupContent]:
-    """Files of the disk; of those of the log, whether the object store has them too."""
+    """Files on disk; for log files, also where the object store has them."""
     found = []
     for file in files:
         number = number_of(file.path.name) if file.path.parts[0] == WAL else None
@@ -69,7 +69,7 @@ def _read(path: Path, at: int, length: int) -> bytes:
 
 
 def cold_contents(store: ObjectStore, log: LogId, tiers: Sequence[Tier]) -> list[BackupContent]:
-    """Log files that are in the object store alone, as the files that they were."""
+    """Log files that only the object store has, at the paths they had on disk."""
     return [
         BackupContent(
             PurePosixPath(segment_path(Path(WAL), tier.object)),
@@ -92,7 +92,7 @@ def _of_parts(store: ObjectStore, folder: str) -> Read:
 
 
 async def stored_contents(store: ObjectStore, prefix: str, *, may_go: bool = False) -> list[BackupContent]:
-    """Every file of the object store whose key begins so."""
+    """Every file of the object store whose key starts with `prefix`."""
     return [
         BackupContent(
             PurePosixPath(OBJECTS, found.key),
@@ -115,12 +115,12 @@ def _of_object(store: ObjectStore, found: StoredObject) -> Read:
 
 def _whole(data: bytes, start: int, length: int, name: str) -> bytes:
     if len(data) != length:
-        raise BackupDamaged(f"{name} ends at byte {start + len(data)}, before what belongs to the backup")
+        raise BackupDamaged(f"{name} ends at byte {start + len(data)}, but the backup needs more of it")
     return data
 
 
 def files_of(directory: Path) -> list[LocalFile]:
-    """All there is in a data directory that no server has open."""
+    """All files of a data directory that no server has open."""
     found = []
     for path in sorted(directory.rglob("*")):
         inside = path.relative_to(directory)

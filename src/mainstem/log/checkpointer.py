@@ -1,9 +1,9 @@
 """The checkpoint child: `python -m mainstem.log.checkpointer DIRECTORY POSITION`.
 
-With `-` for the directory it reads from its input where a shared log stands.
+With `-` as the directory it reads the location of a shared log from stdin.
 
-Loads the last checkpoint, replays the finished objects up to POSITION and stores the state. It only reads what
-takes no more commits, so the process that owns the directory goes on undisturbed.
+It loads the last checkpoint, replays the sealed objects up to POSITION and stores the state. It reads only sealed
+objects, so the process that owns the directory can keep writing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def checkpoint(directory: Path, position: int) -> None:
 
 
 async def checkpoint_shared(place: SharedPlace, position: int) -> None:
-    """The same for a log that several brokers share."""
+    """As `checkpoint`, for a log that several brokers share."""
     port = await open_shared(place, broker=None)
     try:
         await store_state(port, position)
@@ -52,7 +52,7 @@ async def store_state(log: Checkpointed, position: int, *, trust: bool = False) 
     async for _ in replay(log, ledger, until=position):
         pass
     if ledger.position != position:
-        raise StorageError(f"the log was replayed to {ledger.position}, not to {position}")
+        raise StorageError(f"replay ended at position {ledger.position}, not at position {position}")
     await log.save_checkpoint(Checkpoint(position, ledger.encode()))
 
 
@@ -61,8 +61,8 @@ def main() -> None:
     try:
         position = int(sys.argv[2])
         if sys.argv[1] == "-":
-            told = json.load(sys.stdin)
-            asyncio.run(checkpoint_shared(SharedPlace(told["store"], tuple(told["etcd"])), position))
+            place = json.load(sys.stdin)
+            asyncio.run(checkpoint_shared(SharedPlace(place["store"], tuple(place["etcd"])), position))
         else:
             asyncio.run(checkpoint(Path(sys.argv[1]), position))
     except MainstemError as error:

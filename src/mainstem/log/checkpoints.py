@@ -1,7 +1,7 @@
-"""Checkpoints: the ledger's state at the end of a log object, so that replay starts there and not at zero.
+"""Checkpoints: the ledger's state at the end of a log object, so that replay starts there and not at position 0.
 
-A checkpoint always stands at an object boundary: what came before is indexed by the sealed objects themselves,
-what comes after is replayed.
+A checkpoint is always at an object boundary: the indexes of the sealed objects cover what came before, and replay
+covers what comes after.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from mainstem.ports.commitlog.shared.open import SharedPlace
 
 class Checkpointer(Protocol):
     def reached(self, ledger: Ledger) -> None:
-        """The ledger stands at an object boundary and a checkpoint is wanted. Runs on the loop."""
+        """The ledger is at an object boundary and a checkpoint is due. Runs on the loop."""
         ...
 
     async def save(self) -> int:
-        """Store the checkpoint last asked for. Returns its position."""
+        """Store the checkpoint that `reached` requested last. Returns its position."""
         ...
 
 
 class InlineCheckpointer:
-    """Encodes the state on the spot: for small states, tests, and the end of a process."""
+    """Encodes the state on the loop: for small states, tests, and shutdown."""
 
     def __init__(self, port: CommitLog) -> None:
         self._port = port
@@ -41,15 +41,15 @@ class InlineCheckpointer:
 
     async def save(self) -> int:
         if self._checkpoint is None:
-            raise StorageError("a checkpoint is saved only after its state was captured")
+            raise StorageError("no state was captured for a checkpoint")
         await self._port.save_checkpoint(self._checkpoint)
         return self._checkpoint.position
 
 
 class ChildCheckpointer:
-    """Has another process load the last checkpoint, replay the finished objects and store the next one.
+    """Starts a process that loads the last checkpoint, replays the sealed objects and stores the next checkpoint.
 
-    The loop never pauses for it, however large the state is."""
+    The loop does not pause, however large the state is."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -65,33 +65,33 @@ class ChildCheckpointer:
 
 
 class SharedChildCheckpointer:
-    """The same for a log that several brokers share: the child opens it where it stands, only to read."""
+    """As `ChildCheckpointer`, for a log that several brokers share: the child opens it read-only."""
 
     def __init__(self, place: SharedPlace) -> None:
         self._place = place
 
     async def save_at(self, position: int) -> None:
-        """Store the state at an object boundary, which the ledger may have passed."""
-        # Not as arguments, which every process of the machine can see: the URL may hold a key.
+        """Store the state at an object boundary; the ledger may be past it."""
+        # Not as arguments, which every process on the machine can see: the URL may hold a key.
         place = json.dumps({"store": self._place.store, "etcd": self._place.etcd})
         await _run_child(place.encode(), "-", str(position))
 
 
-async def _run_child(told: bytes, *arguments: str) -> None:
-    # Not asyncio's: uvloop forks, so the loop stands still while the page tables of a large process are copied (20 ms
-    # for 400 MB). This one starts the child with vfork, in less than one.
+async def _run_child(stdin: bytes, *arguments: str) -> None:
+    # Not asyncio's subprocess: uvloop forks, and the loop stops while the page tables of a large process are copied
+    # (20 ms for 400 MB). Popen starts the child with vfork, in less than 1 ms.
     child = subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-m", "mainstem.log.checkpointer", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    talk = asyncio.ensure_future(asyncio.to_thread(child.communicate, told))
+    talk = asyncio.ensure_future(asyncio.to_thread(child.communicate, stdin))
     try:
-        _, said = await asyncio.shield(talk)
+        _, stderr = await asyncio.shield(talk)
     except asyncio.CancelledError:
         child.kill()
         await talk
         raise
     if child.returncode != 0:
-        raise StorageError(f"no checkpoint was made: {said.decode(errors='replace').strip()[-500:]}")
+        raise StorageError(f"the checkpoint process failed: {stderr.decode(errors='replace').strip()[-500:]}")

@@ -1,4 +1,4 @@
-"""Which bytes of the log nobody reads any more."""
+"""Which bytes of the log nobody can read any more."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mainstem.log.extents import Rows
 
 
 def all_dead(ledger: Ledger, spans: Rows) -> bool:
-    """Whether every one of these span rows is below the start of its stream or before its frontier, or of a stream that
-    is gone. Stops at the first that is not: most objects have one.
+    """Whether every span is below the start of its stream, before the stream's frontier, or of a deleted stream. Stops
+    at the first live span: most objects have one.
 
-    Alive all the same is what somebody makes parts of, and what copies in other streams are read from."""
+    A span is also live while a task materialises its stream, and while aliases in other streams refer to it."""
     streams, generations = ledger.streams, ledger.generations
     numbers = spans["stream"]
     floors = (streams.delete_floor, streams.evict_floor, streams.expiry_floor)

@@ -1,7 +1,7 @@
-"""Digests that disagree: what differs between a checkpoint and the log, and how the checkpoints are written again.
+"""Digests that disagree: compare checkpoints with the log, and rewrite checkpoints.
 
-The log is the truth: its bytes are checked by their own checksums, and a checkpoint only saves replaying it. Where the
-log no longer reaches back to before a checkpoint, the state in the checkpoint stands for it.
+The log is authoritative: checksums protect its bytes, and a checkpoint only saves replay. Where the log no longer has
+the commits before a checkpoint, the checkpoint's state is authoritative.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mainstem.ports.files import OsFiles
 
 
 class LogDigest(NamedTuple):
-    """A digest in the log that replay does not give."""
+    """A digest in the log that differs from the digest of the replayed state."""
 
     position: int
     recorded: int
@@ -35,14 +35,12 @@ class LogDigest(NamedTuple):
 
 @dataclass(slots=True)
 class CheckpointDivergence:
-    """One checkpoint beside the log."""
+    """One checkpoint, compared with the log."""
 
     position: int
-    recorded: int | None  # None: of a form that cannot be compared
-    stored: int  # digest of the state in it
-    replayed: (
-        int | None
-    )  # digest of the state that the log gives; None: the log does not reach back far enough
+    recorded: int | None  # None: in a form that cannot be compared
+    stored: int  # digest of the checkpoint's state
+    replayed: int | None  # digest of the replayed state; None: the log no longer has these commits
     differences: list[Difference] = field(default_factory=list)
 
     @property
@@ -52,7 +50,7 @@ class CheckpointDivergence:
 
 @dataclass(slots=True)
 class Divergence:
-    """All that disagrees in a directory."""
+    """Every digest of a directory that disagrees."""
 
     checkpoints: list[CheckpointDivergence] = field(default_factory=list)
     log: list[LogDigest] = field(default_factory=list)
@@ -64,7 +62,7 @@ class Divergence:
 
 
 async def explain(directory: Path) -> Divergence:
-    """Replay the sealed part of a log beside its checkpoints. Changes nothing."""
+    """Replay the sealed part of a log and compare it with the checkpoints. Changes nothing."""
     reader = open_reader(directory)
     try:
         found = Divergence()
@@ -76,7 +74,7 @@ async def explain(directory: Path) -> Divergence:
 
 
 async def rewrite_checkpoints(directory: Path) -> Divergence:
-    """Write each checkpoint again, with the state that the log gives and its digest. The caller owns the directory."""
+    """Rewrite each checkpoint with the replayed state and its digest. The caller owns the directory."""
     reader = open_reader(directory)
     stored = _checkpoints(directory)
     try:
@@ -96,13 +94,13 @@ def _checkpoints(directory: Path) -> LocalCheckpoints:
 async def _compared(
     reader: Followed, stored: LocalCheckpoints, end: int, found: Divergence
 ) -> AsyncIterator[tuple[CheckpointDivergence, Ledger]]:
-    """Each checkpoint that is whole, and the state that a start from it should have."""
+    """Each intact checkpoint, and the state that recovery from it should have."""
     ledger = Ledger()
     ledger.trusts_log = True
     for position in stored.positions():
         saved = await asyncio.to_thread(stored.read, position)
         if saved is None:
-            continue  # not whole: a start passes over it
+            continue  # damaged: recovery skips it
         _, recorded = checkpoint.unpack(saved.state)
         state = Ledger.decode(saved.state, trust=True)
         one = CheckpointDivergence(position, recorded, state.digest(), None)
@@ -118,7 +116,7 @@ async def _compared(
 
 
 async def _reached(reader: Followed, ledger: Ledger, position: int) -> bool:
-    """Replay up to `position`. False: files before it are gone, as they may be."""
+    """Replay up to `position`. False: older files were deleted, as retention may."""
     try:
         async for _ in replay(reader, ledger, until=position):
             pass

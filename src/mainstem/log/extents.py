@@ -83,7 +83,7 @@ class Extent(NamedTuple):
 
 
 class ObjectSpan(NamedTuple):
-    """What an object holds of a stream."""
+    """The part of a stream in an object."""
 
     base: int
     end: int
@@ -92,7 +92,7 @@ class ObjectSpan(NamedTuple):
 
 
 class OpenExtents:
-    """Extents of an object that still grows: rows in log order, and each stream's row numbers."""
+    """Extents of a growing object: rows in log order, and each stream's row numbers."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -169,12 +169,12 @@ class OpenExtents:
         return _within(self._rows[np.frombuffer(numbers, np.uint32).copy()], start, end)
 
     def lower(self, ends: npt.NDArray[np.int64]) -> None:
-        """Set the ends of streams, by stream, to where what is here of them begins."""
+        """Set the end of each stream, by stream number, to where it begins in this object."""
         rows = self._rows[: self._used][::-1]
-        ends[rows["stream"]] = rows["base"]  # of several rows of a stream the last one counts: its first
+        ends[rows["stream"]] = rows["base"]  # the last assignment to a stream wins: its first row
 
     def span(self, stream: int) -> None:
-        """It still grows."""
+        """None: the object still grows."""
 
     def sealed(self) -> SealedExtents:
         """The same extents, sorted, as they will be stored."""
@@ -187,7 +187,7 @@ class OpenExtents:
 
 
 class SealedExtents:
-    """Extents of an object that takes no more commits."""
+    """Extents of a complete object."""
 
     def __init__(self, number: int, spans: Rows, rows: Rows) -> None:
         self.number = number
@@ -249,7 +249,7 @@ class SealedExtents:
 
 
 def span_of(spans: Rows, stream: int) -> ObjectSpan | None:
-    """Of span rows, by stream: that of one of them."""
+    """The span of one stream, from span rows sorted by stream."""
     at = int(np.searchsorted(spans["stream"], stream))
     if at == len(spans) or spans["stream"][at] != stream:
         return None
@@ -264,7 +264,7 @@ def _within(rows: Rows, start: int, end: int) -> Rows:
 
 
 def extents_of(slices: Rows, outcome: AppendOutcome, starts: npt.NDArray[np.int64]) -> Rows:
-    """The extents of the slices that were taken, in log order. `starts`: where each slice begins in its object."""
+    """The extents of the accepted slices, in log order. `starts`: where each slice begins in its object."""
     accepted = outcome.code == 0
     rows = slices[accepted]
     extents = np.empty(len(rows), EXTENT)

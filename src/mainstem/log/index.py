@@ -1,12 +1,12 @@
 """The index over all objects: where the bytes of (stream, offset) are.
 
-Memory is bounded whatever the history. Of the log's own objects each keeps one span a stream, and those are few: older
-ones are repacked. Of repacked files nothing is kept but what the ledger says of them, that is, where each begins; the
-rest is in the files' own indexes. Whole indexes are kept of the growing object and of those used last, up to a size. A
-look-up that needs another one raises `NotLoaded`; the caller reads it off the loop, hands it to `load` and asks again.
+Memory is bounded whatever the history. Each of the log's own objects keeps one span a stream; these objects are few,
+since older ones are repacked. Of repacked files memory holds only what the ledger records: where each begins; the rest
+is in the files' own indexes. Whole indexes are kept of the growing object and of those used last, up to a size. A
+look-up that needs another index raises `NotLoaded`; the caller reads it off the loop, passes it to `load` and retries.
 
 In every repacked round each stream has an end, even where it has no bytes (see log/repack/layout.py), and the ends of a
-stream rise from round to round: so the first round that reaches past an offset is found by bisection.
+stream rise from round to round: bisection finds the first round that reaches past an offset.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class NotLoaded(Exception):
 
 
 class Unreadable(LogDamaged):
-    """Neither copy of a repacked file's index is whole, so nobody can tell where the records are in it.
+    """Both copies of a repacked file's index are damaged, so the records in it cannot be located.
 
-    `end`: where other files go on with the stream that was asked for."""
+    `end`: where other files continue the requested stream."""
 
     def __init__(self, number: int, key: str, end: int = _NO_BOUND) -> None:
         super().__init__(f"both indexes of the repacked file {key} are damaged: restore it from a backup")
@@ -51,7 +51,7 @@ class Unreadable(LogDamaged):
 
 
 class _StreamObjects:
-    """The finished objects of the log that hold a stream, in order, and where the stream begins and ends in each."""
+    """The complete objects of the log that hold a stream, in order, and where the stream begins and ends in each."""
 
     __slots__ = ("bases", "ends", "objects")
 
@@ -62,7 +62,7 @@ class _StreamObjects:
 
 
 class _Indexes:
-    """Whole indexes, those used last, up to a size in all; but so many whatever their size, since one look-up may need
+    """Recently used indexes, up to a total size, but never fewer than `at_least`: one look-up may need
     several."""
 
     __slots__ = ("_at_least", "_bytes", "_held", "_room")
@@ -99,19 +99,19 @@ class ExtentIndex:
     def __init__(self, repacked: RepackedObjects | None = None) -> None:
         self._repacked = repacked or RepackedObjects()
         self._open: OpenExtents | None = None
-        self._unsealed: dict[int, SealedExtents] = {}  # finished, but the object does not carry them yet
+        self._unsealed: dict[int, SealedExtents] = {}  # complete objects that do not carry their index yet
         self._loaded = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_OBJECTS_MIN)
         self._loaded_files = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_FILES_MIN)  # repacked
         self._spans: dict[int, Rows] = {}  # of the log's own objects
         self._of_stream: dict[int, _StreamObjects] = {}
-        self._stale: list[Rows] = []  # streams that may yet be noted as held by objects that were repacked
+        self._stale: list[Rows] = []  # streams whose `_of_stream` entry may still name repacked objects
         self._unreadable: set[int] = set()  # repacked files whose index was damaged when it was last read
-        self.changes = 0  # how often an object left: a search that spans several begins anew then
+        self.changes = 0  # how often an object was dropped: a search over several objects restarts then
 
     # Growing
 
     def open_object(self, number: int) -> OpenExtents:
-        """The extents of the object that commits go to now."""
+        """The extents of the object that takes commits now."""
         if self._open is None or self._open.number != number:
             invariant(self._open is None, "the previous object is finished before the next one opens")
             self._open = OpenExtents(number)
@@ -123,7 +123,7 @@ class ExtentIndex:
 
     @property
     def open_extents(self) -> int:
-        """How many the growing object has."""
+        """How many extents the growing object has."""
         return 0 if self._open is None else len(self._open)
 
     def finish(self) -> SealedExtents | None:
@@ -137,43 +137,43 @@ class ExtentIndex:
         return extents
 
     def unsealed_to(self, number: int) -> list[SealedExtents]:
-        """Finished objects up to this one that do not carry their index yet, in order."""
+        """Complete objects up to this one that do not carry their index yet, in order."""
         return [extents for extents in self._unsealed.values() if extents.number <= number]
 
     def unsealed(self) -> list[SealedExtents]:
-        """Every finished object that does not carry its index yet, in order."""
+        """All complete objects that do not carry their index yet, in order."""
         return list(self._unsealed.values())
 
     def sealed_numbers(self) -> list[int]:
-        """Every finished object that carries its index."""
+        """All complete objects that carry their index."""
         return [number for number in self._spans if number not in self._unsealed]
 
     def mark_sealed(self, number: int) -> None:
-        """The object carries its index now, so memory need not."""
+        """The object carries its index now: its extents may be evicted from memory."""
         extents = self._unsealed.pop(number, None)
-        if extents is not None:  # else others sealed and repacked it meanwhile
+        if extents is not None:  # else other brokers sealed and repacked it meanwhile
             self._remember(extents)
 
     def add_sealed(self, extents: SealedExtents) -> None:
-        """Take in an object found on disk."""
+        """Add an object that was found on disk."""
         self._register(extents)
         self._remember(extents)
 
     def load(self, extents: SealedExtents) -> None:
-        """Answer to `NotLoaded`, and to `Unreadable` if the file was restored."""
+        """Call after `NotLoaded`, or after `Unreadable` if the file was restored."""
         self._unreadable.discard(extents.number)
         self._remember(extents)
 
     def cannot_load(self, number: int) -> None:
-        """Answer to `NotLoaded`, of a repacked file whose index is damaged: look-ups go around it where they can."""
+        """Call after `NotLoaded` if a repacked file's index is damaged: look-ups avoid the file where they can."""
         self._unreadable.add(number)
 
     def unreadable(self, made: RepackRound) -> bool:
-        """Whether a file of the round is."""
+        """Whether the index of a file of the round is unreadable."""
         return not self._unreadable.isdisjoint(range(made.number, made.number + len(made.files)))
 
     def drop(self, number: int) -> None:
-        """Forget an object of the log that is deleted, or that others stand for."""
+        """Forget an object of the log that was deleted or replaced."""
         spans = self._spans.pop(number)
         self._unsealed.pop(number, None)
         self._loaded.drop(number)
@@ -186,21 +186,21 @@ class ExtentIndex:
                 del self._of_stream[stream]
 
     def follow_repack(self) -> None:
-        """Forget what the ledger says was repacked."""
+        """Forget the objects that the ledger says were repacked."""
         self.changes += 1
         frontier = self._repacked.frontier
         gone = [number for number in self._spans if number < frontier]
         for number in gone:
             self._unsealed.pop(number, None)
             self._loaded.drop(number)
-        # Their streams may be many: each is seen to when it is next looked up, or as further objects come.
+        # They may hold many streams: each is updated when it is next looked up, or as further objects come.
         self._stale += [self._spans.pop(number)["stream"].copy() for number in gone]
         for number in [number for number in self._loaded_files if not self.holds(number)]:
             self._loaded_files.drop(number)
         self._unreadable = {number for number in self._unreadable if self.holds(number)}
 
     def _sweep(self, count: int) -> None:
-        """Forget what was repacked, of so many streams or a few more."""
+        """Forget repacked objects, of at least `count` stale streams."""
         while self._stale and count > 0:
             some = self._stale.pop()
             if len(some) > count:
@@ -211,7 +211,7 @@ class ExtentIndex:
             count -= len(some)
 
     def _held(self, stream: int) -> _StreamObjects | None:
-        """The finished objects that hold a stream and that nothing else stands for."""
+        """The complete objects that hold a stream and were not repacked."""
         held, frontier = self._of_stream.get(stream), self._repacked.frontier
         if held is not None and held.objects[0] < frontier:
             count = bisect_left(held.objects, frontier)
@@ -233,7 +233,7 @@ class ExtentIndex:
             held.objects.append(extents.number)
             held.bases.append(base)
             held.ends.append(end)
-        self._sweep(len(spans))  # so there are never more of them than there were streams in objects
+        self._sweep(len(spans))  # keeps `_stale` bounded by the number of streams in objects
 
     def _remember(self, extents: SealedExtents) -> None:
         self._indexes(extents.number).put(extents)
@@ -242,22 +242,22 @@ class ExtentIndex:
         return self._loaded if number < FIRST_NUMBER else self._loaded_files
 
     def spans(self, number: int) -> Rows | None:
-        """One row a stream that an object holds; None if it grows and has too many extents to go through."""
+        """One row for each stream of an object; None if the object grows and has too many extents."""
         if self._open is not None and number == self._open.number:
             return self._open.spans() if len(self._open) <= limits.STORAGE_OPEN_EXTENTS_MAX else None
         return self._spans.get(number)
 
     def holds(self, number: int) -> bool:
-        """Whether readers may be sent to the object: it is known, and nothing else stands for it."""
+        """Whether readers may use the object: it is known, and nothing replaces it."""
         return number in self._spans or self._repacked.file(number) is not None
 
     def indexed(self, number: int) -> bool:
-        """Whether a finished object of the log was taken in, even if it was repacked since."""
+        """Whether a complete object of the log was added, even if it was repacked since."""
         return number in self._spans or number < self._repacked.frontier
 
     def begins_after(self, ends: npt.NDArray[np.int64], number: int) -> list[Rows]:
-        """Lower the ends of streams, by stream, to where what the growing object holds begins. Returns the spans of the
-        finished ones from `number` on, the last first, by which they are to be lowered further."""
+        """Lower the ends of streams, by stream, to where the growing object begins to hold them. Returns the spans of
+        the complete objects from `number` on, the last first; the caller lowers the ends by these too."""
         if self._open is not None:
             self._open.lower(ends)
         return [self._spans[later] for later in sorted(self._spans, reverse=True) if later >= number]
@@ -265,7 +265,7 @@ class ExtentIndex:
     # Looking up
 
     def find(self, stream: int, offset: int, max_bytes: int, end: int) -> list[Extent]:
-        """Consecutive extents of one object, from the one that holds `offset` (or the first after it).
+        """Consecutive extents of one object, from the one that covers `offset` or the first after it.
 
         At least one if there is any below `end`, whatever its size; none beyond `end`."""
         found: list[Extent] = []
@@ -288,14 +288,14 @@ class ExtentIndex:
         return found
 
     def extents_of(self, number: int) -> OpenExtents | SealedExtents:
-        """Raises NotLoaded, or FileNotFoundError if the object left meanwhile."""
+        """Raises NotLoaded, or FileNotFoundError if the object was dropped meanwhile."""
         if self._open is not None and number == self._open.number:
             return self._open
         extents = self._unsealed.get(number) or self._indexes(number).get(number)
         if extents is not None:
             return extents
         if not self.holds(number):
-            raise FileNotFoundError(f"object {number} was dropped, or others stand for it now")
+            raise FileNotFoundError(f"object {number} was deleted or replaced")
         if number in self._unreadable:
             raise self._damaged(number)
         raise NotLoaded(number)
@@ -311,7 +311,7 @@ class ExtentIndex:
             yield self._open.number
 
     def _begins(self, stream: int, held: _StreamObjects | None) -> int:
-        """Where what the log's own objects hold of a stream begins, so that repacked files hold the rest."""
+        """Where the log's own objects begin to hold a stream; repacked files hold what is before."""
         if held is not None:
             return held.bases[0]
         first = None if self._open is None else next(self._open.from_offset(stream, 0), None)
@@ -330,7 +330,7 @@ class ExtentIndex:
         span = self.extents_of(number).span(stream)
         return 0 if span is None else span.end
 
-    # Around files that cannot be read
+    # Unreadable files
 
     def _damaged(self, number: int, stream: int | None = None) -> Unreadable:
         file = self._repacked.file(number)
@@ -338,7 +338,7 @@ class ExtentIndex:
         return Unreadable(number, "" if file is None else file.key, end)
 
     def _share_end(self, number: int, stream: int) -> int:
-        """Up to which offset at the most a file has records of a stream: as the next one says."""
+        """The offset up to which a file may have records of a stream: where the next file begins."""
         rounds = self._repacked.rounds
         one = next(one for one in rounds if one.number <= number < one.number + len(one.files))
         following = one.files[number - one.number + 1 :][:1]
@@ -347,7 +347,7 @@ class ExtentIndex:
         return self._begins_behind(one, stream)
 
     def _begins_behind(self, made: RepackRound, stream: int) -> int:
-        """Where rounds after this one, or else the log's own objects, go on with a stream."""
+        """Where later rounds, or else the log's own objects, continue a stream."""
         for later in self._repacked.rounds[self._repacked.rounds.index(made) + 1 :]:
             number = later.covering(stream, 0)[0]
             span = None if number in self._unreadable else self.extents_of(number).span(stream)
@@ -356,7 +356,7 @@ class ExtentIndex:
         return self._begins(stream, self._held(stream))
 
     def span(self, number: int, stream: int) -> ObjectSpan | None:
-        """What an object that takes no more commits holds of a stream; None if nothing, or if it still grows."""
+        """What a complete object holds of a stream; None if nothing, or if the object still grows."""
         spans = self._spans.get(number)
         if spans is not None:
             return span_of(spans, stream)
@@ -377,8 +377,8 @@ class ExtentIndex:
     def last_within_bytes(
         self, number: int, stream: int, start: int, max_bytes: int
     ) -> tuple[int, int, bool]:
-        """How much of the end of what an object holds of a stream, from `start` on, fits: the lowest offset that does,
-        how many bytes, and whether that is all of it."""
+        """How much of the tail of a stream in an object, from `start` on, fits into `max_bytes`: the lowest offset that
+        fits, the number of bytes, and whether everything fits."""
         if not self.grows(number):
             span = self.span(number, stream)
             if span is None or (span.base >= start and span.bytes <= max_bytes):
@@ -403,7 +403,7 @@ class ExtentIndex:
 def _many(
     extents: OpenExtents | SealedExtents, stream: int, offset: int, max_bytes: int, end: int
 ) -> list[Extent]:
-    """Further extents from `offset` on that fit, of a stream that was written to a little at a time."""
+    """Further extents from `offset` on that fit, of a stream with many small extents."""
     found: list[Extent] = []
     while True:
         rows = extents.rows_from(stream, offset, _ROWS_AT_ONCE)

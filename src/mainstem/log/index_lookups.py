@@ -1,4 +1,4 @@
-"""Looking things up in the index, whose older parts are fetched when a look-up misses them."""
+"""Look-ups in the index, which load the indexes that are not in memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class IndexLookups:
         self._object_reads = object_reads
 
     async def find(self, stream: int, offset: int, max_bytes: int, end: int) -> list[Extent]:
-        """As `ExtentIndex.find`, loading what it misses."""
+        """As `ExtentIndex.find`, but loads missing indexes."""
         return await self.resolve(lambda: self._index.find(stream, offset, max_bytes, end))
 
     async def resolve(self, look_up: Callable[[], _T]) -> _T:
-        """Run a look-up, loading what it misses off the loop. Raises Unreadable."""
+        """Run a look-up; load missing indexes off the loop. Raises Unreadable."""
         while True:
             try:
                 return look_up()
@@ -41,7 +41,7 @@ class IndexLookups:
             except FileNotFoundError:
                 if self._index.holds(number):
                     raise
-                continue  # dropped meanwhile: the look-up goes another way now
+                continue  # dropped meanwhile: the look-up finds another object now
             except LogDamaged:
                 if number < FIRST_NUMBER:
                     raise

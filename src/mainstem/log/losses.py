@@ -1,4 +1,4 @@
-"""Losses: a reader that meets damaged bytes has what is lost of them noted, and gets what is whole around it."""
+"""Losses: a read of damaged bytes records the lost offsets in the ledger and returns the intact batches around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainstem.log.extents import Extent
 from mainstem.log.index import Unreadable
 from mainstem.log.index_lookups import IndexLookups
 
-# Why records are lost whose file may be restored: the ledger does not note them, and with the file they are back.
+# Reasons of losses that the ledger does not record: restoring the file brings the records back.
 UNREADABLE = "unreadable"
 MISSING = "missing"
 
@@ -34,11 +34,11 @@ class Losses:
         self._committer = committer
 
     async def mark(self, stream: int, offset: int, extent: Extent) -> None:
-        """Note that the extent's records are lost. Raises RecordsLost, for a read from `offset`, if that can't be."""
+        """Record that the extent's records are lost. Raises RecordsLost, for a read from `offset`, if that fails."""
         try:
             await self._committer.propose(MarkLost(stream, extent.base, extent.end))
         except Unavailable:
-            # Reads go on where writes do not: tell the reader, and remember it when it is met again.
+            # Reads work where writes do not: report the loss now, and record it on a later read.
             raise RecordsLost(max(offset, extent.base), extent.end, "damaged") from None
 
     def begin_at(self, stream: int, offset: int, end: int) -> bool:
@@ -47,14 +47,14 @@ class Losses:
         return loss is not None and loss[0] == end
 
     def all_dead(self, stream: int, offset: int, end: int) -> bool:
-        """Whether no record from `offset` to `end` is there or lost: all were deleted or aborted."""
+        """Whether every record from `offset` to `end` was deleted or aborted; none exists or is lost."""
         holes = self._ledger.streams.holes(stream)
         loss = holes.next_loss(offset)
         return not any(holes.live(offset, end)) and (loss is None or loss[0] >= end)
 
     async def read_before(self, stream: int, offset: int, end: int) -> ReadChunk:
-        """What no extent ends before `end` of: nothing, unless a loss begins there in the middle of one. That is so
-        where slices were joined, and one of them was found damaged where it was before."""
+        """Read up to `end` where no extent ends before it: nothing, unless a loss begins at `end` in the middle of an
+        extent. That happens where slices were joined, and one of them was damaged before."""
         if not self.begin_at(stream, offset, end):
             return ReadChunk((), end)
         extents = (await self._lookups.find(stream, offset, 1, limits.OFFSET_MAX))[:1]
@@ -64,7 +64,7 @@ class Losses:
             (batches,) = await self._bytes.load(extents)
         except ChecksumMismatch as damage:
             if damage.whole is None or offset >= damage.whole.first:
-                return ReadChunk((), end)  # so that is what was lost, and the rest of it was deleted before
+                return ReadChunk((), end)  # the damage is the known loss, and the rest was deleted before
             batches = damage.whole.before
         kept = [(end, extents[0].end), *self._deleted(stream, extents[0])]
         (before,) = await asyncio.to_thread(without, [batches], sorted(kept))
@@ -73,7 +73,7 @@ class Losses:
     async def read_around(
         self, stream: int, offset: int, extent: Extent, whole: SalvagedExtent
     ) -> ReadChunk | None:
-        """What is whole of a damaged extent at `offset`, once what is lost of it is known. None if that is lost."""
+        """The intact part of a damaged extent at `offset`, once the loss is recorded. None if `offset` is lost."""
         inside = whole.first <= offset < whole.end
         if any(self._ledger.streams.holes(stream).live(whole.first, whole.end)):
             lost = extent._replace(base=whole.first, offsets=whole.end - whole.first)
@@ -85,7 +85,7 @@ class Losses:
             if inside:
                 return None
         elif inside:
-            return ReadChunk((), whole.end)  # all of it was deleted before: pass it
+            return ReadChunk((), whole.end)  # every record of it was deleted before: skip it
         batches, end = (whole.before, whole.first) if offset < whole.first else (whole.after, extent.end)
         (left,) = await asyncio.to_thread(without, [batches], self._deleted(stream, extent))
         return ReadChunk(extents_chunk([left], offset, [extent]).batches, end)
@@ -95,10 +95,10 @@ class Losses:
 
 
 def missing(found: StoredBytesMissing, offset: int) -> RecordsLost:
-    """What a read from `offset` is told where the object store no longer has the bytes."""
+    """The error of a read from `offset` where the object store no longer has the bytes."""
     return RecordsLost(max(offset, found.extent.base), found.extent.end, MISSING)
 
 
 def unreadable(found: Unreadable, offset: int, end: int) -> RecordsLost:
-    """What a read from `offset` to `end` is told where nobody can tell what a file holds."""
+    """The error of a read from `offset` to `end` where the index of a file is unreadable."""
     return RecordsLost(offset, min(found.end, end), UNREADABLE)

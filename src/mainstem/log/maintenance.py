@@ -1,7 +1,7 @@
-"""Upkeep of a shared log: its finished objects are sealed, checkpointed and dropped by one broker for all of them.
+"""Maintenance of a shared log: one broker seals, checkpoints and deletes objects for all brokers.
 
-The others learn of it, and let go of what the seals hold. Whoever does it may change at any time, even in the middle:
-sealing an object twice stores the same bytes, and a checkpoint stands wherever it was made.
+The other brokers learn of it, and drop what sealed objects hold from memory. The maintaining broker may change at any
+time, even in the middle: sealing an object twice stores the same bytes, and a checkpoint is valid wherever it is made.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from mainstem.errors import Closed, MainstemError
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject, Overtaken, SharedCommitLog
 
-_log = events.named("upkeep")
+_log = events.named("maintenance")
 
 
 class LogMaintenance:
-    """Runs on every broker; `maintains` tells whether it is this one's turn to change anything."""
+    """Runs on every broker; `maintains` tells whether this broker may change anything now."""
 
     def __init__(
         self,
@@ -35,27 +35,27 @@ class LogMaintenance:
         self._index = index
         self._maintains = maintains
         self._save_at = save_at
-        self._collect = collect  # what no replay from these checkpoints needs
-        self._held_up = held_up  # whether objects wait for nothing but a checkpoint, to go
+        self._collect = collect  # deletes what no replay from these checkpoints needs
+        self._held_up = held_up  # whether objects could be deleted if there were a newer checkpoint
         self._every_bytes = checkpoint_every_bytes
         self._rounds = 0
         self._hurried_at = asyncio.get_running_loop().time()
 
     async def run(self) -> None:
-        """Until cancelled, or the log is closed."""
+        """Run until cancelled or the log is closed."""
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:
             await asyncio.sleep(limits.UPKEEP_EVERY_S)
             if not self._index.unsealed() and loop.time() - last < limits.UPKEEP_QUIET_S:
-                continue  # no object has ended: what else there may be to do has time, and each look is paid for
+                continue  # no object is complete: other work can wait, and each listing costs requests
             last = loop.time()
             try:
                 await self.round()
             except Closed:
                 return
             except (MainstemError, FileNotFoundError) as error:
-                _log.warning("upkeep failed", error=str(error))
+                _log.warning("maintenance failed", error=str(error))
 
     async def round(self) -> None:
         await self._port.refresh()
@@ -74,17 +74,17 @@ class LogMaintenance:
             kept = await self._port.checkpoints()
             self._hurried_at = asyncio.get_running_loop().time()
         elif hurried:
-            await self._port.roll()  # a checkpoint stands where an object ends
+            await self._port.roll()  # a checkpoint needs an object boundary
         await self._collect(kept)
 
     def _checkpoint_is_due_early(self) -> bool:
-        """Whether a checkpoint is worth its while although little was written: on a quiet log what retention took away
-        would be paid for until it is busy again."""
+        """Whether to make a checkpoint although little was written. A quiet log would otherwise keep paying for objects
+        that retention has released."""
         waited_s = asyncio.get_running_loop().time() - self._hurried_at
         return self._held_up() and waited_s >= limits.CHECKPOINT_HURRIED_S
 
     def _learn(self) -> None:
-        """Take in what others sealed and dropped."""
+        """Learn which objects other brokers sealed and deleted."""
         listed = {one.number: one for one in self._port.objects()}
         for extents in self._index.unsealed():
             known = listed.get(extents.number)
@@ -99,11 +99,11 @@ class LogMaintenance:
             try:
                 await self._port.seal(extents.number, await asyncio.to_thread(extents.encode))
             except Overtaken:
-                return  # somebody went on with it: the next round knows
+                return  # another broker appended to it: the next round sees that
             self._index.mark_sealed(extents.number)
 
     def _boundary(self, at: int, every_bytes: int) -> int | None:
-        """Where the checkpoint after that at `at` is due, if it is: where sealed objects that follow each other end."""
+        """Where the next checkpoint after position `at` is due: the end of contiguous sealed objects. None: not due."""
         size = 0
         for one in self._following_sealed():
             if one.first_position > at:
@@ -119,4 +119,4 @@ class LogMaintenance:
         return [one for one in self._port.objects() if one.sealed and self._index.indexed(one.number)]
 
 
-_ORPHANS_EVERY_ROUNDS = 360  # they are rare, and finding them takes a listing of everything
+_ORPHANS_EVERY_ROUNDS = 360  # orphans are rare, and finding them lists every object

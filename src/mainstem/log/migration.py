@@ -1,11 +1,11 @@
-"""Migration: the log of a data directory goes on as a log that several brokers share.
+"""Migration: turn the log of a data directory into a log that several brokers share.
 
-Nobody writes meanwhile. The objects that anybody may still read are copied, and so are the files that the state names;
-the state itself becomes the new log's first checkpoint. Offsets, groups, transactions, queues, routers and all else in
-the state stay what they are, and so does the log's id. What cannot come along is told before anything is copied.
+Nobody writes meanwhile. The migration copies the objects that can still be read and the files that the state names;
+the state itself becomes the new log's first checkpoint. Offsets, groups, transactions, queues, routers and the rest of
+the state do not change, nor does the log's id. What cannot migrate is reported before anything is copied.
 
-The first thing in the new place is a note of which log comes there, and it goes when the log is there. Whoever finds it
-goes on where a migration was cut off: what is there whole is not copied again.
+The migration first writes a note to the new place that says which log arrives there, and deletes it at the end. A run
+that finds the note resumes an interrupted migration: it does not copy again what is there complete.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Progress = Callable[[int], None]  # bytes done
 
 
 class PlannedFile(NamedTuple):
-    """A file of the object store that goes along."""
+    """A file of the object store that is copied."""
 
     key: str
     size_bytes: int
-    modified_ms: int = 0  # 0: what has this key never changes
+    modified_ms: int = 0  # 0: the content of this key never changes
 
 
 class ObjectListing(Protocol):
-    """Of a log: the objects there are."""
+    """The objects of a log."""
 
     def objects(self) -> list[LogObject]: ...
 
@@ -48,7 +48,7 @@ class ObjectListing(Protocol):
 
 
 class MigrationReport(msgspec.Struct, frozen=True):
-    """What was copied, or would be."""
+    """What was copied; of a dry run, what would be."""
 
     log: str  # the log's id, in hex
     position: int
@@ -58,21 +58,20 @@ class MigrationReport(msgspec.Struct, frozen=True):
     object_bytes: int
     files: int  # of parts and repacked objects
     file_bytes: int
-    tables: list[str] = []  # they go along, with their snapshots
-    state_digest: str = ""  # of the state as it was taken over, in hex
+    tables: list[str] = []  # copied with their snapshots
+    state_digest: str = ""  # of the migrated state, in hex
     dry_run: bool = False
 
 
 @dataclass(slots=True)
 class MigrationPlan:
-    """What goes, and what comes of the state."""
+    """What is copied, and the state that the new log starts with."""
 
     ledger: Ledger
-    objects: list[tuple[LogObject, bytes]] = field(
-        default_factory=list
-    )  # with the index; of its payload's size
+    # With the index. The size is that of the payload.
+    objects: list[tuple[LogObject, bytes]] = field(default_factory=list)
     files: list[PlannedFile] = field(default_factory=list)
-    retired: list[str] = field(default_factory=list)  # keys of files that only snapshots of tables name
+    retired: list[str] = field(default_factory=list)  # keys of files that only table snapshots name
     tables: list[str] = field(default_factory=list)
 
     @property
@@ -97,14 +96,14 @@ class MigrationPlan:
 
 
 def plan_migration(port: ObjectListing, ledger: Ledger) -> MigrationPlan:
-    """Blocks. `ledger` is the state at the end of the port; it becomes what the new log begins with.
+    """Blocks. `ledger` is the state at the end of the port; the new log starts with it.
 
-    Raises InvalidInput, naming what cannot go."""
+    Raises InvalidInput, which names what cannot migrate."""
     _check_movable(ledger)
     plan = MigrationPlan(ledger)
     for one in port.objects():
         if not one.sealed or one.number < ledger.repacked.frontier:
-            continue  # nothing was settled, or repacked files serve what it held
+            continue  # not sealed, so it holds no commit; or repacked files serve it
         index = port.read_index(one.number)
         extents = SealedExtents.decode(one.number, index)
         if not all_dead(ledger, extents.spans):
@@ -112,7 +111,7 @@ def plan_migration(port: ObjectListing, ledger: Ledger) -> MigrationPlan:
     plan.files = _files(ledger)
     plan.retired = _retired(ledger)
     plan.tables = [f"{table.namespace}.{table.name}" for table in ledger.tables]
-    ledger.tiers = Tiers()  # the new log keeps all of it in one place
+    ledger.tiers = Tiers()  # the new log has no tiers
     return plan
 
 
@@ -120,13 +119,13 @@ def _check_movable(ledger: Ledger) -> None:
     ephemeral = [topic.name for topic in ledger.topics if topic.config.durability == "ephemeral"]
     if ephemeral:
         raise InvalidInput(
-            f"topics that are in memory only cannot be shared, such as {ephemeral[0]!r}: "
+            f"ephemeral topics, such as {ephemeral[0]!r}, cannot be shared: "
             "delete them, or change their durability"
         )
 
 
 def _log_object(one: LogObject, extents: SealedExtents) -> LogObject:
-    """With the size of what is to be copied: up to where the last slice ends."""
+    """The object with the size to copy: up to the end of its last slice."""
     rows = extents.rows
     end = int((rows["start"].astype(np.int64) + rows["length"]).max()) if len(rows) else 0
     return LogObject(one.number, one.first_position, one.end_position, end, sealed=True)
@@ -141,24 +140,24 @@ def _files(ledger: Ledger) -> list[PlannedFile]:
 
 
 def _retired(ledger: Ledger) -> list[str]:
-    """Files that left the topics, and that a snapshot which is kept may name."""
+    """Files that topics no longer use, but that a kept snapshot may name."""
     garbage = ledger.generations.garbage()
     return [one.key for one in garbage if ledger.tables.protects(one.topic_id, one.position)]
 
 
 async def check_place(target: ObjectStore, identity: bytes) -> bool:
-    """Whether a migration of this log into the place was cut off. Raises InvalidInput if anything else is there."""
+    """Whether an interrupted migration of this log is in the store. Raises InvalidInput if anything else is there."""
     try:
         noted = await target.get(MIGRATION_KEY)
     except NotFound:
         async for found in target.list():
             raise InvalidInput(
-                f"the store is not empty, it holds {found.key!r}: name another place, or empty this one"
+                f"the store is not empty, it holds {found.key!r}: name an empty store or prefix"
             ) from None
         return False
     if noted.decode(errors="replace") != identity.hex():
         raise InvalidInput(
-            "the store holds part of another log, whose migration was cut off: name another place, or empty this one"
+            "the store holds an incomplete migration of another log: name an empty store or prefix"
         )
     return True
 
@@ -179,10 +178,10 @@ class Migration:
         self._importer = importer
         self._target = target
         self._progress = progress
-        self._there: dict[str, StoredObject] = {}  # by key: what was copied by a migration that was cut off
+        self._there: dict[str, StoredObject] = {}  # by key: what an interrupted migration copied
 
     async def run(self, plan: MigrationPlan) -> None:
-        """Copy, the state last. Raises LogDamaged where bytes are not what they were, and as `check_place`."""
+        """Copy everything, the state last. Raises LogDamaged if a file is damaged, and the errors of `check_place`."""
         last = max((one.number for one in self._port.objects()), default=0)
         whole: set[int] = set()
         if await check_place(self._target, self._port.identity):
@@ -222,12 +221,12 @@ class Migration:
         except NotFound as error:
             raise LogDamaged(f"a file that the log refers to is missing: {error}") from error
         if len(content) != size:
-            raise LogDamaged(f"the file {key!r} has {len(content)} bytes of {size}: restore it first")
+            raise LogDamaged(f"the file {key!r} has {len(content)} bytes instead of {size}: restore it first")
         await self._target.put(key, content)
         self._progress(size)
 
     async def _copy_retired(self, key: str) -> None:
-        """One that is gone was about to be forgotten."""
+        """Copy a retired file. If it is missing, it was about to be deleted anyway."""
         if key in self._there:
             return
         try:
@@ -237,20 +236,22 @@ class Migration:
 
 
 async def verify_migration(plan: MigrationPlan, port: SharedCommitLog, target: ObjectStore) -> None:
-    """That the new log gives back the state and has every object and file whole. Raises LogDamaged."""
+    """Check that the new log has the state, and every object and file complete. Raises LogDamaged."""
     stored = await asyncio.to_thread(port.load_checkpoint)
     if stored is None or stored.position != plan.ledger.position or port.end != stored.position:
-        raise LogDamaged("the new log does not begin where the old one ends: empty its place, and try again")
+        raise LogDamaged(
+            "the new log does not start where the old one ends: empty the store and migrate again"
+        )
     if Ledger.decode(stored.state).digest() != plan.ledger.digest():
-        raise LogDamaged("the new log gives back another state: empty its place, and try again")
+        raise LogDamaged("the new log has another state than the old one: empty the store and migrate again")
     there = {one.number: one.size_bytes for one in port.objects()}
     for one, index in plan.objects:
         same = there.get(one.number) == one.size_bytes
         if not same or await asyncio.to_thread(port.read_index, one.number) != index:
-            raise LogDamaged(f"object {one.number} did not arrive whole: empty the place, and try again")
+            raise LogDamaged(f"object {one.number} is incomplete: empty the store and migrate again")
         if one.size_bytes:
             await asyncio.to_thread(port.read, one.number, one.size_bytes - 1, 1)
     sizes = {found.key: found.size_bytes async for found in target.list()}
     for file in plan.files:
         if sizes.get(file.key) != file.size_bytes:
-            raise LogDamaged(f"the file {file.key!r} did not arrive whole: empty the place, and try again")
+            raise LogDamaged(f"the file {file.key!r} is incomplete: empty the store and migrate again")

@@ -1,4 +1,4 @@
-"""Finding offsets by time and by size, in parts, in the log's own bytes and among copies."""
+"""Search offsets by time and by size, in parts, in the log's own bytes and in aliases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class OffsetSearch:
-    """Of streams that the log holds; ephemeral ones are in memory, and looked through there."""
+    """Searches durable streams; ephemeral streams are searched in memory."""
 
     def __init__(
         self, ledger: Ledger, index: ExtentIndex, lookups: IndexLookups, reader: RecordReader
@@ -51,7 +51,7 @@ class OffsetSearch:
                 return found
 
     async def _first_at_or_after(self, stream: int, offset: int, time_ms: int) -> tuple[int | None, int]:
-        """The first record of `time_ms` or later in what one read from `offset` gives, and where to read on."""
+        """The first record of `time_ms` or later in one read from `offset`, and where to read next."""
         try:
             chunk = await self._reader.read(stream, offset, max_bytes=1, view=View.STORED)
         except RecordsLost as loss:
@@ -59,11 +59,11 @@ class OffsetSearch:
         except OffsetOutOfRange as moved:
             if moved.start <= offset:
                 raise
-            return None, moved.start  # trimmed meanwhile
+            return None, moved.start  # truncated meanwhile
         return first_at(chunk.batches, offset, time_ms), chunk.next_offset
 
     async def latest_time(self, stream: int) -> int | None:
-        """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
+        """The latest record time of the stream, to the precision of a slice; None if the stream is empty."""
         start, end = self._reader.bounds.of(stream)
         latest = part_search.latest_time(self._ledger.generations.parts(stream, start), start)
         start = self._ledger.generations.frontier(stream)
@@ -103,7 +103,7 @@ class OffsetSearch:
         return await self._lookups.resolve(lambda: list(self._index.objects_from(stream, offset)))
 
     async def _retry_search(self, search: Callable[[], Awaitable[_T]]) -> _T:
-        """Go through objects one by one; from the start again if some leave meanwhile."""
+        """Run a search over several objects; restart it if an object was dropped meanwhile."""
         while True:
             changes = self._index.changes
             try:
@@ -113,7 +113,7 @@ class OffsetSearch:
                     raise
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
-        """The offset below which time and size retention want the stream gone."""
+        """The offset below which time and size retention delete records."""
         start, end = self._reader.bounds.of(stream)
         floor = start
         if keep_after_ms is not None:
@@ -125,7 +125,7 @@ class OffsetSearch:
         return min(floor, end)
 
     async def _first_kept(self, stream: int, start: int, end: int, keep_after_ms: int) -> int:
-        """Where the first part or slice begins that holds a record of this time or later."""
+        """The base of the first part or slice with a record of this time or later."""
         kept = part_search.first_kept(self._ledger.generations.parts(stream, start), keep_after_ms)
         if kept is not None:
             return kept
@@ -136,7 +136,7 @@ class OffsetSearch:
         return logged if copy is None else min(logged, copy)
 
     async def _first_within_bytes(self, stream: int, start: int, keep_bytes: int) -> int:
-        """The lowest offset from which on the stream stores no more than `keep_bytes`."""
+        """The lowest offset from which on the stream stores at most `keep_bytes`."""
         frontier = self._ledger.generations.frontier(stream)
         logged, size = await self._retry_search(
             lambda: self._last_extents_within(stream, frontier, keep_bytes)
@@ -148,7 +148,7 @@ class OffsetSearch:
         return frontier if kept is None else max(start, kept)
 
     async def _last_extents_within(self, stream: int, start: int, max_bytes: int) -> tuple[int, int]:
-        """The lowest offset from which on the log's own bytes are no more than `max_bytes`, and how many they are."""
+        """The lowest offset from which on the log's own bytes are at most `max_bytes`, and how many they are."""
         kept, floor = 0, limits.OFFSET_MAX
         for number in reversed(await self._objects_from(stream, start)):
             low, size, all_of_it = await self._lookups.resolve(
@@ -161,8 +161,8 @@ class OffsetSearch:
         return start, kept
 
     def _average_floor(self, stream: int, start: int, end: int, keep_bytes: int) -> int:
-        """Where a stream begins to hold no more than `keep_bytes`, if all its records were of one size: copies
-        are stored elsewhere, so there is nothing of theirs to add up."""
+        """The offset from which on a stream holds at most `keep_bytes`, if all its records have the same size: aliases
+        are stored in other streams, so their sizes cannot be added up."""
         streams = self._ledger.streams
         size, records = int(streams.bytes[stream]), int(streams.records[stream])
         if size <= keep_bytes or not records:
@@ -174,7 +174,7 @@ def first_at(slices: Iterable[memoryview], offset: int, time_ms: int) -> int | N
     """The first record at or after `offset` whose time is `time_ms` or later."""
     for slice in slices:
         found = first_offset_at(slice, time_ms)
-        if found is not None and found < offset:  # trimmed; one after it may be late enough as well
+        if found is not None and found < offset:  # deleted; a later record may be late enough too
             late = (
                 record.offset for record in decode_records(slice, offset) if record.timestamp_ms >= time_ms
             )

@@ -1,4 +1,4 @@
-"""Batches made of a part's rows, kept for the next who reads there: bounded in bytes, least used out first."""
+"""Cache of batches encoded from a part's rows: bounded in bytes, least recently used out first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHUNK_OVERHEAD_BYTES = 512
 
 
 class PartChunk(NamedTuple):
-    """Everything of [base, end) that is left, as stamped batches."""
+    """The remaining records of [base, end), as stamped batches."""
 
     base: int
     end: int
@@ -31,14 +31,14 @@ class PartCache:
         self._bases: dict[PartKey, list[int]] = {}
 
     def get(self, key: PartKey, offset: int) -> PartChunk | None:
-        """The chunk that holds what is at `offset`."""
+        """The chunk that covers `offset`."""
         chunk = self.peek(key, offset)
         if chunk is not None:
             self._chunks.move_to_end((key, chunk.base))
         return chunk
 
     def peek(self, key: PartKey, offset: int) -> PartChunk | None:
-        """The same, by somebody who does not use it."""
+        """As `get`, without marking the chunk as used."""
         bases = self._bases.get(key)
         at = bisect_right(bases, offset) - 1 if bases else -1
         if bases is None or at < 0:

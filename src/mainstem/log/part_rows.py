@@ -1,4 +1,4 @@
-"""The rows of one part in offset order, whatever files they stand in and whichever of those can be read."""
+"""Rows of one part in offset order, merged from its files; damaged or missing files become losses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MISSING = "missing"
 DAMAGED = "damaged"
 
-_UNREAD = ("_partition",)  # a batch does not say which partition it is of
+_UNREAD = ("_partition",)  # batches do not carry the partition
 
 _NO_OFFSETS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -27,26 +27,26 @@ Open = Callable[[DataFile], RowFile]  # raises NotFound, LogDamaged
 
 
 class Rows(NamedTuple):
-    """All that is left of a part from where the rows before ended up to `reach`."""
+    """The remaining rows of a part, from the end of the previous rows up to `reach`."""
 
     table: pa.Table | None
     reach: int
 
 
 class _Source:
-    """One file that is being read, by the rows it gives next."""
+    """One open file, and the rows it yields next."""
 
     def __init__(self, file: DataFile, reading: RowFile, offset: int) -> None:
         self.file = file
         self.reading = reading
         at_a_time = max(1, limits.PART_CHUNK_BYTES // max(1, reading.row_bytes))
         self._batches: Iterator[pa.RecordBatch] = reading.rows(offset, unread=_UNREAD, at_a_time=at_a_time)
-        self._rows: pa.RecordBatch | None = None  # read and not taken
+        self._rows: pa.RecordBatch | None = None  # read, not taken yet
         self._offsets: npt.NDArray[np.int64] = _NO_OFFSETS
         self._taken_to = 0
 
     def fill(self) -> bool:
-        """Have rows at hand. False if there are no more."""
+        """Buffer rows. False if there are no more."""
         if not len(self._offsets):
             self._rows = next(self._batches, None)
             self._offsets = _NO_OFFSETS if self._rows is None else self._rows.column("_offset").to_numpy()
@@ -69,7 +69,7 @@ class _Source:
         return self._offsets[: int(self._offsets.searchsorted(limit))]
 
     def below(self, limit: int) -> pa.RecordBatch:
-        """Take the rows at hand whose offsets are below `limit`."""
+        """Take the buffered rows whose offsets are below `limit`."""
         rows = self._rows
         invariant(rows is not None, "rows are taken of a file that has some")
         cut = len(self.offsets_below(limit))
@@ -79,15 +79,15 @@ class _Source:
 
 
 class _UnreadableFile(NamedTuple):
-    """A file that cannot be read where the part is read now."""
+    """A file that cannot be read at the current offset."""
 
     file: DataFile
-    resumes: int  # from here on it may be read again
+    resumes: int  # from this offset on it may be readable
     what: str
 
 
 class PartRows:
-    """Reads a part from an offset on. Blocks: for a thread, and one at a time."""
+    """Reads a part from an offset on. Blocks: use it in a thread, one read at a time."""
 
     def __init__(self, part: Part, offset: int, open_file: Open) -> None:
         self.part = part
@@ -100,11 +100,11 @@ class PartRows:
 
     @property
     def held_bytes(self) -> int:
-        """About what it keeps in memory: the packed row group that each open file stands in."""
+        """Approximate memory use: the compressed row group that each open file is in."""
         return sum(source.reading.group_bytes for source in self._sources)
 
     def next(self, stop: int) -> Rows:
-        """The next rows below `stop`; none where there are none left. Raises RecordsLost where damage begins."""
+        """The next rows below `stop`, or none. Raises RecordsLost where damage begins."""
         limit = min(self._gather(), stop)
         if self._broken:
             limit = self._up_to_damage(limit)
@@ -118,7 +118,7 @@ class PartRows:
         self._close(list(self._sources))
 
     def _gather(self) -> int:
-        """Open what has to be read now. Returns the offset up to which the rows at hand are all there are."""
+        """Open the files that are due. Returns the offset up to which the buffered rows are complete."""
         self._retry_files()
         while True:
             for source in list(self._sources):
@@ -127,13 +127,13 @@ class PartRows:
             if not self._waiting or self._waiting[-1].base >= limit:
                 return limit
             first = min((source.first for source in self._sources), default=self.part.end)
-            # A file that begins among the rows at hand ends what can be taken of them; one before them is opened.
+            # Buffered rows can be taken up to where the next file begins; a file that begins before them is opened.
             if self._waiting[-1].base > max(first, self.at):
                 return self._waiting[-1].base
             self._open(self._waiting.pop())
 
     def _retry_files(self) -> None:
-        """Try files again behind their damage."""
+        """Try unreadable files again behind their damage."""
         passed = [one for one in self._broken if one.resumes <= self.at]
         self._broken = [one for one in self._broken if one.resumes > self.at]
         self._waiting += [one.file for one in passed if one.file.end > self.at]
@@ -164,12 +164,12 @@ class PartRows:
             self._close([source])
 
     def _up_to_damage(self, limit: int) -> int:
-        """Where to stop among the rows of sound files while others are broken. Raises RecordsLost."""
+        """Where to stop among the rows of intact files while others are unreadable. Raises RecordsLost."""
         damage = min(one.file.base for one in self._broken)
         limit = min(limit, *(one.resumes for one in self._broken))
         if self.at < damage:
             return min(limit, damage)
-        # Any gap may have held a record of a broken file, so rows count only as far as they are neighbours.
+        # Any gap may have held a record of an unreadable file, so only rows with adjacent offsets count.
         offsets = np.concatenate([_NO_OFFSETS, *(one.offsets_below(limit) for one in self._sources)])
         offsets.sort()
         reach = self.at + int(np.count_nonzero(offsets == self.at + np.arange(len(offsets))))

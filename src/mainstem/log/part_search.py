@@ -1,4 +1,4 @@
-"""Finding places in parts by time and by size, from what the ledger knows of their files."""
+"""Search parts by time and by size, from what the ledger records of their files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mainstem.ledger.parts import Part
 
 
 def first_at_time(parts: Sequence[Part], offset: int, time_ms: int) -> int | None:
-    """The offset at or after `offset` from which on the first record of `time_ms` or later may stand."""
+    """The lowest offset, from `offset` on, at which a record of `time_ms` or later may be."""
     for part in parts:
         late = [file.base for file in part.files if file.end > offset and file.max_timestamp >= time_ms]
         if late:
@@ -23,7 +23,7 @@ def latest_time(parts: Sequence[Part], offset: int) -> int | None:
 
 
 def first_kept(parts: Sequence[Part], keep_after_ms: int) -> int | None:
-    """Where the first part begins that holds a record of this time or later: parts go as a whole."""
+    """The base of the first part with a record of this time or later: parts are deleted whole."""
     for part in parts:
         if any(file.max_timestamp >= keep_after_ms for file in part.files):
             return part.base
@@ -31,7 +31,7 @@ def first_kept(parts: Sequence[Part], keep_after_ms: int) -> int | None:
 
 
 def first_within_bytes(parts: Sequence[Part], max_bytes: int) -> int | None:
-    """Where the last parts begin whose files have no more than `max_bytes` in all; None if not even one does."""
+    """The base of the longest tail of parts whose files have at most `max_bytes`; None if the last part has more."""
     kept: int | None = None
     size = 0
     for part in reversed(parts):

@@ -1,4 +1,4 @@
-"""Reading parts: rows of Parquet files, made into the batches that readers of the log expect, off the loop."""
+"""Reading parts: encode rows of Parquet files as the batches that readers of the log expect, off the loop."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def key_of(stream: int, part: Part) -> PartKey:
 
 
 class PartReader:
-    """Whoever reads a part from front to end finds the file where it was left: to open it anew costs a row group."""
+    """Keeps files open for sequential readers: opening a file again costs reading a row group."""
 
     def __init__(self, store: ObjectStore | None) -> None:
         self._store = store
         self._cache = PartCache(limits.PART_CACHE_BYTES)
-        self._cursors: OrderedDict[tuple[PartKey, int], PartRows] = OrderedDict()  # by where they stand
+        self._cursors: OrderedDict[tuple[PartKey, int], PartRows] = OrderedDict()  # by their next offset
         self._ahead: dict[tuple[PartKey, int], asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
 
     def cached(self, stream: int, part: Part, offset: int, end: int) -> PartChunk | None:
-        """What memory has of the part at `offset`, if it does not go past `end`."""
+        """The cached chunk of the part at `offset`, if it does not go past `end`."""
         key = key_of(stream, part)
         found = self._cache.get(key, offset)
         if found is None or found.end > end:
@@ -50,9 +50,9 @@ class PartReader:
         return found
 
     async def read(self, stream: int, part: Part, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
-        """The part from `offset` to `end`, one chunk at least, or more of up to about `max_bytes` in all.
+        """The part from `offset` to `end`: at least one chunk, at most about `max_bytes` in all.
 
-        Raises RecordsLost, also for files that were deleted since the part was looked up; Unavailable."""
+        Raises RecordsLost, also for files that were deleted since the caller looked up the part; Unavailable."""
         key = key_of(stream, part)
         ahead = self._ahead.get((key, offset))
         if ahead is not None:
@@ -67,7 +67,7 @@ class PartReader:
         return chunks
 
     def _read_ahead(self, key: PartKey, part: Part, offset: int, end: int) -> None:
-        """Have the next chunks ready when they are asked for, if a file stands open behind them."""
+        """Read the next chunks before they are requested, if a file is open at their offset."""
         for _ in range(limits.PART_CHUNKS_AHEAD - 1):
             ready = self._cache.peek(key, offset)
             if ready is None:
@@ -81,7 +81,7 @@ class PartReader:
         task.add_done_callback(lambda _: self._ahead.pop(at, None))
 
     async def _read_quietly(self, key: PartKey, part: Part, offset: int, end: int) -> None:
-        with contextlib.suppress(MainstemError):  # whoever reads there meets it again, and is told
+        with contextlib.suppress(MainstemError):  # a reader at this offset gets the same error
             await self._read(key, part, offset, 1, end)
 
     async def _read(self, key: PartKey, part: Part, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
@@ -101,7 +101,7 @@ class PartReader:
         return chunks
 
     def close(self) -> None:
-        """Let go of files and threads. A read under way may fail."""
+        """Close files and threads. A read in progress may fail."""
         self._closed = True
         for task in list(self._ahead.values()):
             task.cancel()
@@ -112,7 +112,7 @@ class PartReader:
 
     async def _cursor(self, part: Part, offset: int, loop: asyncio.AbstractEventLoop) -> PartRows:
         if self._store is None:
-            raise Unavailable("this log was opened without its object store")
+            raise Unavailable("the log was opened without its object store")
         open_file = functools.partial(_open, self._store, loop)
         return await loop.run_in_executor(self._executor(), _start, part, offset, open_file)
 
@@ -136,7 +136,7 @@ class PartReader:
 
 
 def _start(part: Part, offset: int, open_file: functools.partial[RowFile]) -> PartRows:
-    from mainstem.log.part_rows import PartRows  # Arrow, not before somebody reads a part
+    from mainstem.log.part_rows import PartRows  # imports Arrow, so not before the first read of a part
 
     return PartRows(part, offset, open_file)
 
@@ -156,7 +156,7 @@ def _read(cursor: PartRows, offset: int, max_bytes: int, end: int) -> list[PartC
             rows = cursor.next(end)
         except RecordsLost:
             if chunks:
-                break  # what is whole comes first; the next read meets the damage
+                break  # return the intact chunks first; the next read raises
             raise
         chunk = PartChunk(at, rows.reach, () if rows.table is None else _batches(rows.table, rows.reach))
         chunks.append(chunk)
@@ -181,8 +181,8 @@ def _stamp_epoch(batch: bytearray) -> None:
 
 
 def _stretched(batch: bytearray, reach: int) -> bytearray:
-    """The batch with the offsets up to `reach` that nothing is left of: Kafka's readers go on behind the last
-    offset of a batch, and would wait before such a gap for ever."""
+    """The batch, extended over the empty offsets up to `reach`. Kafka consumers continue after the last offset of a
+    batch, and would wait at such a gap forever."""
     header = next(walk(batch))
     delta = reach - 1 - header.base_offset
     if delta <= header.last_offset_delta or delta >= 1 << 31:

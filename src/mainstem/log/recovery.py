@@ -1,6 +1,6 @@
-"""Recovery: the newest checkpoint, then the commits after it, applied in order.
+"""Recovery: load the newest checkpoint, then apply the commits after it in order.
 
-Small plain commits are joined before they are applied, so a million single appends replay in a second or two.
+Replay merges small plain commits before it applies them, so a million single appends replay in a second or two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_OUTCOME = AppendOutcome(np.empty(0, np.int64), np.empty(0, np.uint8))
 
 
 class Followed(Protocol):
-    """What replay needs of a commit log: less than all of it, so that a read-only view will do."""
+    """The part of a commit log that replay needs; a read-only view implements it too."""
 
     def follow(self, position: int) -> AsyncIterator[list[Committed]]: ...
 
@@ -45,26 +45,26 @@ class RecoveredLog:
     ledger: Ledger
     index: ExtentIndex
     checkpoint_position: int
-    replayed_bytes: int = 0  # of the objects that hold commits past the checkpoint
-    unsealed: list[SealedExtents] = field(default_factory=list)  # finished objects that lack their index
+    replayed_bytes: int = 0  # size of the objects with commits after the checkpoint
+    unsealed: list[SealedExtents] = field(default_factory=list)  # complete objects without an index
     damaged: list[tuple[int, int, int]] = field(default_factory=list)  # (stream, start, end) of lost offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Slices that were applied: what became of them and where their bytes are."""
+    """Slices that were applied: their outcome, and where their bytes are."""
 
     rows: Rows  # of SLICE
     outcome: AppendOutcome
     object: int
     starts: Int64s  # byte where each slice starts in the object
-    intact: bool  # False: some slice of these commits fails its checksum
+    intact: bool  # False: a slice of these commits does not match its checksum
 
 
 def load_ledger(port: Followed, *, trust: bool = False) -> Ledger:
     """The ledger of the newest checkpoint, or an empty one.
 
-    `trust`: digests that disagree do not stop it, nor what it replays."""
+    `trust`: neither the checkpoint nor replay fails when digests disagree."""
     checkpoint = port.load_checkpoint()
     ledger = Ledger() if checkpoint is None else Ledger.decode(checkpoint.state, trust=trust)
     ledger.trusts_log = trust
@@ -72,14 +72,14 @@ def load_ledger(port: Followed, *, trust: bool = False) -> Ledger:
         return ledger
     if ledger.position != checkpoint.position:
         raise LogDamaged(
-            f"the checkpoint of position {checkpoint.position} holds the state of {ledger.position}: "
-            "restore it from a backup"
+            f"the checkpoint of position {checkpoint.position} holds the state of position {ledger.position}: "
+            "restore the checkpoint from a backup"
         )
     return ledger
 
 
 async def replay(port: Followed, ledger: Ledger, until: int | None = None) -> AsyncIterator[Replayed]:
-    """Apply the commits from the ledger's position on, and tell where their slices are."""
+    """Apply the commits from the ledger's position on, and yield where their slices are."""
     async for chunk in port.follow(ledger.position):
         if until is not None and ledger.position + len(chunk) > until:
             chunk = chunk[: until - ledger.position]
@@ -90,13 +90,13 @@ async def replay(port: Followed, ledger: Ledger, until: int | None = None) -> As
 
 
 def apply_commits(commits: list[Committed], ledger: Ledger) -> Iterator[Replayed]:
-    """Apply commits that continue the ledger's position, and tell where their slices are."""
+    """Apply commits that start at the ledger's position, and yield where their slices are."""
     for run in _by_object(commits):
         yield from _apply(run, ledger)
 
 
 def _by_object(commits: list[Committed]) -> list[list[Committed]]:
-    """Split where the object or the state of the payload changes: what is joined shares both."""
+    """Split where the object or the payload's integrity changes: merged commits share both."""
     runs: list[list[Committed]] = []
     last: tuple[int, bool] | None = None
     for commit in commits:
@@ -135,20 +135,20 @@ def _apply(commits: list[Committed], ledger: Ledger) -> list[Replayed]:
 
 def _apply_entry(entry: Entry, commit: Committed, ledger: Ledger) -> list[Replayed]:
     object, start, intact = commit.placement.object, commit.placement.start, commit.payload_intact
-    # Never empty: an object that holds nothing but commands must be known of as well.
+    # Never empty: the index must also list an object that holds only commands.
     found = [Replayed(_NO_ROWS, _NO_OUTCOME, object, _NO_STARTS, True)]
     for part, outcome in zip(entry.parts, ledger.apply(entry), strict=True):
         if isinstance(part, AppendRun):
             slices = np.array([len(part.slices)])
             starts = _starts(part.slices, slices, np.array([start], np.int64))
             start += int(part.slices["length"].sum(dtype=np.int64))
-            if isinstance(outcome, AppendOutcome):  # else it repeats a commit, whose slices are known
+            if isinstance(outcome, AppendOutcome):  # else it repeats a commit whose slices are indexed
                 found.append(Replayed(part.slices, outcome, object, starts, intact))
     return found
 
 
 def _starts(rows: Rows, slices: Int64s, payloads: Int64s) -> Int64s:
-    """Where each slice starts: the slices of an entry follow one another from the start of its payload."""
+    """Where each slice starts: the slices of an entry are contiguous from the start of its payload."""
     before = np.cumsum(rows["length"], dtype=np.int64) - rows["length"]
     firsts = np.cumsum(slices) - slices
     starts: Int64s = before + np.repeat(payloads - before[np.minimum(firsts, len(rows) - 1)], slices)
@@ -158,26 +158,26 @@ def _starts(rows: Rows, slices: Int64s, payloads: Int64s) -> Int64s:
 async def recover(
     port: CommitLog, shared: SharedCommitLog | None = None, *, trust: bool = False
 ) -> RecoveredLog:
-    """Bring the state back. Nothing is written. `shared`: the same port, if others write to it meanwhile.
+    """Rebuild the state; write nothing. `shared`: the same port, if other brokers write to it meanwhile.
 
     `trust`: as for `load_ledger`."""
     ledger = load_ledger(port, trust=trust)
     if shared is not None:
-        await shared.refresh()  # the checkpoint may be newer than what is known of the objects it covers
+        await shared.refresh()  # the checkpoint may cover objects that this port has not listed yet
     recovered = RecoveredLog(ledger, ExtentIndex(ledger.repacked), ledger.position)
     sealed = set()
     for object in port.objects():
         if object.sealed:
             sealed.add(object.number)
         if object.number < ledger.repacked.frontier:
-            continue  # files stand for it, unless it was repacked and dropped already
+            continue  # repacked files serve it, or it was repacked and deleted
         if object.end_position <= ledger.position:
             try:
                 index = port.read_index(object.number)
             except FileNotFoundError:
                 if shared is None:
                     raise
-                continue  # whoever keeps the log up has just dropped it
+                continue  # the broker that maintains the log has just deleted it
             recovered.index.add_sealed(SealedExtents.decode(object.number, index))
         else:
             recovered.replayed_bytes += object.size_bytes
@@ -193,11 +193,11 @@ async def recover(
         _finish(recovered, sealed)
     recovered.index.follow_repack()
     for number, lost in damaged:
-        if number >= ledger.repacked.frontier:  # else what it was repacked into is whole
+        if number >= ledger.repacked.frontier:  # else the repacked copy is intact
             recovered.damaged += lost
     if ledger.position != port.end:
         raise LogDamaged(
-            f"the log ends at position {port.end}, but its commits are there only up to {ledger.position}: "
+            f"the log ends at position {port.end}, but its commits end at position {ledger.position}: "
             "restore the missing files from a backup"
         )
     if ledger.digests_skipped:
@@ -221,7 +221,7 @@ def _finish(recovered: RecoveredLog, sealed: set[int]) -> None:
 
 
 def _damaged(port: CommitLog, object: int, extents: Rows) -> list[tuple[int, int, int]]:
-    """The offsets of the slices that fail their checksum."""
+    """The offsets of the slices that do not match their checksum."""
     found = []
     for stream, count, base, start, length, crc, _ in extents.tolist():
         if crc32c(port.read(object, start, length)) != crc:

@@ -1,4 +1,4 @@
-"""What the log holds, file by file: for people who want to see it."""
+"""The log's objects and what each of them holds, for operators."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class ObjectContents(NamedTuple):
     size_bytes: int
     sealed: bool
     commits: int
-    spans: Rows | None  # rows of SPAN, one a stream; None if nobody asked, or they are too many
-    cold: bool = False  # in the object store of a local log, and no more on its disk
+    spans: Rows | None  # rows of SPAN, one a stream; None if not requested, or too many
+    cold: bool = False  # in the object store of a local log, and no longer on its disk
 
 
 class StoredObjects(NamedTuple):
     objects: list[ObjectContents]  # by number
-    memory_bytes: int  # of the newest records, kept to serve readers at the end
+    memory_bytes: int  # of the newest records, cached for readers at the end
 
 
 def stored_objects(port: CommitLog, index: ExtentIndex | None, memory_bytes: int) -> StoredObjects:

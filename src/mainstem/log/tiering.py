@@ -1,14 +1,15 @@
-"""Tiering: sealed objects of a local log are put into an object store, and the disk keeps the newest of them.
+"""Tiering: copy sealed objects of a local log to an object store, and keep only the newest on disk.
 
-Every step is said to the ledger before what it allows is done, so a crash leaves nothing that is not known:
+Each step is committed to the ledger before it takes effect, so a crash leaves nothing unknown:
 
-1. `PlanTier`, then the file is put into the store, part by part; begun again from the start after a crash.
-2. `SettleTier`: all of it is durable there.
-3. More is on the disk than shall be, and every checkpoint kept covers the object: the file goes, a note of it stays.
-4. Nothing needs the object any more (`Log.collect`): `SettleTier(leaving)`, and only then its file or note goes.
-5. After a while, for readers without the broker that were sent there, the store's copy is deleted, then `ForgetTier`.
+1. `PlanTier`, then the file is uploaded part by part; after a crash the upload restarts.
+2. `SettleTier`: the whole file is durable in the store.
+3. The disk is over its limit and every kept checkpoint covers the object: the file is deleted, a note of it stays.
+4. Nothing needs the object any more (`Log.collect`): `SettleTier(leaving)`, and only then its file or note is deleted.
+5. After a grace period, for readers that read the store without the broker, the store's copy is deleted, then
+   `ForgetTier`.
 
-A store that does not answer holds up steps 1, 2 and 5: the disk fills meanwhile, and nothing else changes.
+An unreachable store delays steps 1, 2 and 5: the disk fills meanwhile, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ _log = events.named("tiers")
 
 @dataclass(frozen=True, slots=True)
 class HotRetention:
-    """How much of the log stays on the disk, at the least; of sealed objects, the newest ones. 0: not bounded so."""
+    """How much of the log stays on disk at least: the newest sealed objects. 0: no bound of this kind."""
 
     retain_bytes: int = limits.HOT_RETAIN_BYTES
     retain_segments: int = 0
 
     def cold(self, sealed: list[LogObject]) -> list[LogObject]:
-        """Of the sealed objects, oldest first: those that the disk need not keep."""
+        """Of the sealed objects, oldest first: those that the disk may drop."""
         kept_bytes = 0
         for kept, newest in enumerate(reversed(sealed)):
             kept_bytes += newest.size_bytes
@@ -64,7 +65,7 @@ class HotRetention:
 
 @dataclass(slots=True)
 class TierCounts:
-    """What was done since the start."""
+    """Totals since the start."""
 
     put_objects: int = 0
     put_bytes: int = 0
@@ -74,7 +75,7 @@ class TierCounts:
 
 
 class Tiering:
-    """Runs beside the log of one broker. `propose` commits; `replayable_from` is where the oldest checkpoint stands."""
+    """Runs beside the log of one broker. `propose` commits; `replayable_from`: position of the oldest checkpoint."""
 
     def __init__(
         self,
@@ -98,17 +99,18 @@ class Tiering:
         self.retention = retention
         self._copies = copies
         self.counts = TierCounts()
-        self.failing = ""  # why the last round ended early
+        self.failing = ""  # error of the last round, if it ended early
         self._wake = asyncio.Event()
-        self._owned = False  # the store says that objects of this log are there
-        self._seen: set[bytes] = set()  # tokens of objects that this process put, or found there whole
+        self._owned = False  # whether the store has this log's owner note
+        # Tokens of objects that this process uploaded, or found complete in the store.
+        self._seen: set[bytes] = set()
 
     def wake(self) -> None:
-        """There may be something to do: an object was sealed, or a checkpoint made."""
+        """Look for work: an object was sealed, or a checkpoint made."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled, or the log is closed."""
+        """Run until cancelled or the log is closed."""
         pause_s = limits.TIER_EVERY_S
         while True:
             self._wake.clear()
@@ -120,9 +122,9 @@ class Tiering:
             except (MainstemError, FileNotFoundError) as error:
                 self.counts.failures += 1
                 if not self.failing:
-                    _log.warning("tiering is held up", error=str(error))
+                    _log.warning("tiering failed", error=str(error))
                 self.failing, pause_s = str(error), min(2 * pause_s, limits.TIER_PAUSE_MAX_S)
-                await asyncio.sleep(pause_s)  # whatever wakes it, the store wants a rest
+                await asyncio.sleep(pause_s)  # back off, even if something sets `_wake`
                 continue
             try:
                 async with asyncio.timeout(pause_s):
@@ -131,8 +133,8 @@ class Tiering:
                 continue
 
     async def round(self) -> None:
-        """Do all that is due. Raises what the store does."""
-        await self._demote()  # first: it may be the disk that is short
+        """Do all work that is due. Raises the store's errors."""
+        await self._demote()  # first: the disk may be full
         await self._leave_dropped()
         for due in self._due():
             await self._upload(due)
@@ -140,9 +142,9 @@ class Tiering:
         await self._delete()
 
     def repackable(self, objects: Sequence[LogObject]) -> list[LogObject]:
-        """Of the log's objects: those that the disk need not keep and the store has, which may be repacked.
+        """Of the log's objects: those that may be repacked, because the disk may drop them and the store has them.
 
-        Up to the first of which that is not so, for repacking goes in order; it is no debt while the store is away."""
+        Repacking goes in order, so the list ends at the first other object. A store outage causes no repack debt."""
         found: list[LogObject] = []
         for held in self.retention.cold([held for held in objects if held.sealed]):
             repacked = held.number < self._ledger.repacked.frontier
@@ -152,7 +154,7 @@ class Tiering:
             found.append(held)
         return found
 
-    # Into the store
+    # Upload
 
     def _due(self) -> list[LogObject]:
         """Sealed objects that are not in the store, oldest first."""
@@ -172,13 +174,13 @@ class Tiering:
             await self._put(one, token)
             await self._propose(SettleTier(one.number, token))
         except (StalePlan, FileNotFoundError):
-            return  # it was collected meanwhile
+            return  # collected meanwhile
         self._seen.add(token)
         self.counts.put_objects += 1
         self.counts.put_bytes += one.size_bytes
 
     async def _put(self, one: LogObject, token: bytes) -> None:
-        """Part by part, a few at once, no faster than the pace."""
+        """Upload part by part, a few at once, at no more than `TIER_BYTES_PER_S`."""
         began, sent = self._clock.monotonic(), 0
         under_way: set[asyncio.Task[bool]] = set()
         try:
@@ -200,12 +202,12 @@ class Tiering:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _own(self) -> None:
-        """Leave a word in the store that objects of this log are there."""
+        """Put a note into the store that this log has objects there."""
         if not self._owned:
             await self._store.put(self._port.cold.owner_key, self._port.identity)
             self._owned = True
 
-    # Off the disk
+    # Delete from disk
 
     async def _demote(self) -> None:
         sealed = [one for one in self._port.local_objects() if one.sealed]
@@ -221,7 +223,7 @@ class Tiering:
             except FileNotFoundError:
                 continue  # collected meanwhile
             except StoreUnreachable as error:
-                away = error  # those that were seen there may go all the same
+                away = error  # objects that were seen in the store may still be deleted
                 continue
             self._seen.discard(tier.token)
             self.counts.demoted += 1
@@ -229,24 +231,24 @@ class Tiering:
             raise away
 
     async def _verify_stored(self, one: LogObject, tier: Tier) -> None:
-        """Look that the store has an object before the disk's copy goes. It was put in an earlier life, and a log that
-        was restored may have another store since."""
+        """Check that the store has an object before the disk's copy is deleted. An earlier process uploaded it, and a
+        restored log may have another store since."""
         if tier.token in self._seen:
             return
         prefix = self._port.cold.key(tier.object, tier.token, 0)[:-1]
         there = [found.size_bytes async for found in self._store.list(prefix)]
         if len(there) != _parts(tier) or sum(there) != tier.size_bytes:
-            _log.warning("putting an object into the store again, which lacks it", number=tier.object)
+            _log.warning("object missing in store, uploading again", number=tier.object)
             await self._own()
             await self._put(one, tier.token)
         self._seen.add(tier.token)
 
-    # Out of the store
+    # Delete from the store
 
     async def leave(self, numbers: Iterable[int]) -> list[int]:
-        """These objects are about to be dropped: say so of what the store has of them. Returns those that may be.
+        """Mark the store's copies of objects that are about to be dropped. Returns the objects that may be dropped now.
 
-        Where nothing can be written, as on a full disk or at the end, those that the store has have to wait."""
+        While nothing can be committed, as on a full disk or at shutdown, objects with a copy in the store must wait."""
         free: list[int] = []
         for number in numbers:
             tier = self._ledger.tiers.of(number)
@@ -259,7 +261,7 @@ class Tiering:
         return free
 
     async def _leave_dropped(self) -> None:
-        """An object may be collected just when it is put: the store's copy is then of no use."""
+        """Mark copies of objects that were collected during their upload: nothing uses them."""
         known = {held.number for held in self._port.objects()}
         await self.leave({tier.object for tier in self._ledger.tiers} - known)
 
@@ -274,14 +276,14 @@ class Tiering:
                 await self._propose(ForgetTier(tier.object, tier.token))
                 self.counts.deleted += 1
 
-    # Looking
+    # Metrics
 
     def pending_bytes(self) -> int:
-        """Of sealed objects that are not in the store yet."""
+        """Size of the sealed objects that are not in the store yet."""
         return sum(one.size_bytes for one in self._due())
 
     def metrics(self) -> list[Metric]:
-        """What is where, what was moved, and what the disk holds at the most once the store keeps up."""
+        """What is where, what was moved, and how much the disk holds once uploads have caught up."""
         local = self._port.local_objects()
         cold = self._port.cold.described()
         held = (
@@ -337,7 +339,7 @@ def _parts(tier: Tier) -> int:
 
 
 async def check_owned(port: TieredCommitLog, store: ObjectStore, ledger: Ledger) -> None:
-    """That the store is the one that files of this log are in. Raises InvalidConfig if it surely is not."""
+    """Check that the store holds this log's files. Raises InvalidConfig if it certainly does not."""
     needed = [file.key for one in ledger.repacked.rounds[-1:] for file in one.files[:1]]
     if any(one.cold for one in port.objects()) or absent_tiers(port, ledger):
         needed.append(port.cold.owner_key)
@@ -346,38 +348,34 @@ async def check_owned(port: TieredCommitLog, store: ObjectStore, ledger: Ledger)
             await store.get_ranges(key, [(0, 1)])
     except NotFound:
         raise InvalidConfig(
-            "older files of this log are in an object store, and not in the one that --objects names: "
-            "name the same one as before"
+            "older files of this log are in another object store than the one that --objects names: "
+            "name the store that holds them"
         ) from None
     except StoreUnreachable as error:
-        _log.warning(
-            "the object store does not answer: what is in it alone cannot be read now", error=str(error)
-        )
+        _log.warning("object store unreachable, cold objects cannot be read now", error=str(error))
 
 
 async def check_alone(port: TieredCommitLog, store: ObjectStore) -> None:
-    """That no other log has files there: each would delete the other's. Raises InvalidConfig.
+    """Check that no other log has files in the store: each would delete the other's. Raises InvalidConfig.
 
-    The first key tells, as none is put into a store that has another log's."""
+    The first key decides: no log puts files into a store that has another log's."""
     try:
         async for found in store.list(f"{TIERS}/"):
             if found.key.split("/")[1] != port.identity.hex():
                 raise InvalidConfig(
-                    f"the object store has files of another log ({found.key}): each log needs a prefix of its own"
+                    f"the object store has files of another log ({found.key}): give each log its own prefix"
                 )
             return
         await store.get_ranges(BucketKeys(LOG_FOLDER).id, [(0, 1)])
-        raise InvalidConfig(
-            "the object store has a log of brokers that share it: each needs a prefix of its own"
-        )
+        raise InvalidConfig("the object store has a log that brokers share: give each log its own prefix")
     except NotFound:
         return
     except StoreUnreachable as error:
-        _log.warning("the object store does not answer: whose it is cannot be told now", error=str(error))
+        _log.warning("object store unreachable, its owner is not checked", error=str(error))
 
 
 def absent_tiers(port: CommitLog, ledger: Ledger) -> list[Tier]:
-    """Those that are stored, of objects that the port knows nothing of."""
+    """Stored tiers of objects that the port does not list."""
     known = {one.number for one in port.objects()}
     return [
         tier for tier in ledger.tiers if tier.object not in known and ledger.tiers.stored(tier.object) == tier
@@ -385,7 +383,7 @@ def absent_tiers(port: CommitLog, ledger: Ledger) -> list[Tier]:
 
 
 async def absent_repacked(store: ObjectStore, ledger: Ledger) -> int:
-    """How many repacked files there are, if the store has none of them: it is another one, then."""
+    """The number of repacked files that the ledger names if the store has none of them: it is another store. Else 0."""
     named = sum(len(one.files) for one in ledger.repacked.rounds)
     if named:
         async for _ in store.list(REPACKED):
@@ -394,9 +392,9 @@ async def absent_repacked(store: ObjectStore, ledger: Ledger) -> int:
 
 
 async def missing_notes(port: TieredCommitLog, ledger: Ledger) -> bool:
-    """Make notes again that were lost. True if there were any: what was recovered without them lacks objects."""
+    """Fetch lost notes again. True if there were any: the recovered state lacks their objects."""
     lost = absent_tiers(port, ledger)
     for tier in lost:
-        _log.warning("fetching the lost note of a cold object", number=tier.object)
+        _log.warning("fetching lost note of cold object", number=tier.object)
         await asyncio.to_thread(port.cold.fetch, tier.object, tier.token, tier.size_bytes)
     return bool(lost)

@@ -1,4 +1,4 @@
-"""Drives one classic group by a clock that moves when told to."""
+"""Drives one classic group with a manual clock."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Driver:
         self.group.heartbeat(joined.member_id, joined.generation, instance)
 
     def form(self, members: int = 2, **join: object) -> list[Joined]:
-        """A stable group. The first is its leader."""
+        """A stable group. The first member is its leader."""
         futures = [self.join(**join) for _ in range(members)]  # type: ignore[arg-type]
         self.settle_gathering()
         return self.finish([future.result() for future in futures])
@@ -101,7 +101,7 @@ class Driver:
             self.advance(DELAY_MS)
 
     def finish(self, joined: list[Joined]) -> list[Joined]:
-        """All sync, and the group is stable. The leader comes first in the answer."""
+        """All members sync, and the group is stable. The leader comes first in the result."""
         joined = sorted(joined, key=lambda answer: answer.member_id != answer.leader)
         for answer in joined:
             self.sync(answer, {other.member_id: other.member_id.encode() for other in joined})

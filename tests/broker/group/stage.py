@@ -1,4 +1,4 @@
-"""Groups of a broker on a simulated disk, whose clock moves when told to."""
+"""Groups of a broker on a simulated disk, with a manual clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GroupsStage:
         self.broker = await self.machine.open()
         self.groups = Groups(self.broker.log, self.clock, self._options)
         self.groups.start()
-        self.groups.timers.stop()  # time passes when told to
+        self.groups.timers.stop()  # the test moves the clock
 
     async def restart(self) -> None:
         await self.groups.stop()

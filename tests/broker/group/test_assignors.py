@@ -43,7 +43,7 @@ def check_whole(who: Readers, partitions: dict[bytes, int], assigned: dict[str, 
 @pytest.mark.parametrize("name", list(ASSIGNORS))
 @settings(max_examples=150, deadline=None)
 @given(who=readers, partitions=sizes, then=readers, later=sizes)
-def test_every_partition_has_exactly_one_reader_that_wants_it(
+def test_every_partition_is_assigned_to_exactly_one_subscriber(
     name: str, who: Readers, partitions: dict[bytes, int], then: Readers, later: dict[bytes, int]
 ) -> None:
     assign: Assignor = ASSIGNORS[name]
@@ -54,7 +54,7 @@ def test_every_partition_has_exactly_one_reader_that_wants_it(
 
 @settings(max_examples=150, deadline=None)
 @given(who=alike, partitions=sizes, more=alike)
-def test_uniform_is_even_to_one_partition_where_all_read_the_same(
+def test_uniform_assignments_differ_by_at_most_one_partition_for_equal_subscriptions(
     who: Readers, partitions: dict[bytes, int], more: Readers
 ) -> None:
     assign = ASSIGNORS["uniform"]
@@ -66,7 +66,7 @@ def test_uniform_is_even_to_one_partition_where_all_read_the_same(
 
 @settings(max_examples=150, deadline=None)
 @given(who=readers, partitions=sizes, then=readers)
-def test_uniform_leaves_no_move_that_would_make_two_members_more_alike(
+def test_uniform_leaves_no_move_that_would_even_out_two_members(
     who: Readers, partitions: dict[bytes, int], then: Readers
 ) -> None:
     assign = ASSIGNORS["uniform"]
@@ -80,7 +80,7 @@ def test_uniform_leaves_no_move_that_would_make_two_members_more_alike(
 
 @settings(max_examples=150, deadline=None)
 @given(who=readers, partitions=sizes)
-def test_uniform_changes_nothing_when_nothing_changed(who: Readers, partitions: dict[bytes, int]) -> None:
+def test_uniform_is_stable_when_nothing_changed(who: Readers, partitions: dict[bytes, int]) -> None:
     assign = ASSIGNORS["uniform"]
     before = assign(who, partitions, {})
     assert assign(who, partitions, before) == before
@@ -88,7 +88,7 @@ def test_uniform_changes_nothing_when_nothing_changed(who: Readers, partitions: 
 
 @settings(max_examples=150, deadline=None)
 @given(who=alike, partitions=sizes, gone=st.integers(0, 11))
-def test_uniform_moves_only_what_a_lost_member_had(
+def test_uniform_moves_only_the_partitions_of_a_lost_member(
     who: Readers, partitions: dict[bytes, int], gone: int
 ) -> None:
     assign = ASSIGNORS["uniform"]
@@ -101,9 +101,7 @@ def test_uniform_moves_only_what_a_lost_member_had(
 
 @settings(max_examples=150, deadline=None)
 @given(who=alike, partitions=sizes)
-def test_uniform_takes_from_others_only_the_share_of_a_new_member(
-    who: Readers, partitions: dict[bytes, int]
-) -> None:
+def test_uniform_moves_only_the_share_of_a_new_member(who: Readers, partitions: dict[bytes, int]) -> None:
     assign = ASSIGNORS["uniform"]
     before = assign(who, partitions, {})
     topics = next(iter(who.values()))
@@ -114,7 +112,7 @@ def test_uniform_takes_from_others_only_the_share_of_a_new_member(
 
 @settings(max_examples=100, deadline=None)
 @given(who=alike, partitions=sizes)
-def test_ranges_are_neighbours_and_topics_of_one_size_are_cut_alike(
+def test_ranges_are_contiguous_and_topics_of_equal_size_are_split_alike(
     who: Readers, partitions: dict[bytes, int]
 ) -> None:
     assigned = ASSIGNORS["range"](who, partitions, {})
@@ -129,7 +127,7 @@ def test_ranges_are_neighbours_and_topics_of_one_size_are_cut_alike(
         assert len({str(cut) for cut in same_size.values()}) == 1
 
 
-def test_a_large_group_is_assigned_in_reasonable_work() -> None:
+def test_a_large_group_is_assigned_in_bounded_work() -> None:
     topics = {bytes([number]): 100 for number in range(100)}
     who = {f"m{number}": frozenset(topics) for number in range(200)}
     before = ASSIGNORS["uniform"](who, topics, {})

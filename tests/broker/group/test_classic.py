@@ -24,12 +24,12 @@ async def driver() -> Driver:
 # Joining
 
 
-async def test_the_first_members_are_gathered_into_one_generation(driver: Driver) -> None:
+async def test_the_first_members_share_one_generation(driver: Driver) -> None:
     first = driver.join()
     driver.advance(DELAY_MS - 1)
     second = driver.join()
     driver.advance(1)
-    assert not first.done()  # somebody came, so the wait is longer
+    assert not first.done()  # another member came, so the wait is longer
     driver.advance(DELAY_MS)
     assert first.result().generation == second.result().generation == 1
     assert first.result().leader == second.result().leader == first.result().member_id
@@ -37,7 +37,7 @@ async def test_the_first_members_are_gathered_into_one_generation(driver: Driver
     assert second.result().members == ()
 
 
-async def test_gathering_ends_with_the_rebalance_timeout_however_many_come(driver: Driver) -> None:
+async def test_the_initial_delay_ends_with_the_rebalance_timeout(driver: Driver) -> None:
     joins = [driver.join(rebalance_ms=300)]
     for _ in range(2):
         joins.append(driver.join(rebalance_ms=300))
@@ -81,7 +81,7 @@ async def test_a_pending_member_that_leaves_is_not_waited_for(driver: Driver) ->
         driver.join(pending)
 
 
-async def test_a_third_member_makes_the_others_join_again(driver: Driver) -> None:
+async def test_a_third_member_triggers_a_rebalance(driver: Driver) -> None:
     leader, follower = driver.form(2)
     third = driver.join()
     for member in (leader, follower):
@@ -94,7 +94,7 @@ async def test_a_third_member_makes_the_others_join_again(driver: Driver) -> Non
     driver.finish(answers)
 
 
-async def test_members_that_do_not_join_again_in_time_are_left_behind(driver: Driver) -> None:
+async def test_members_that_do_not_rejoin_in_time_are_removed(driver: Driver) -> None:
     leader, follower = driver.form(2, session_ms=REBALANCE_MS * 2)
     third = driver.join()
     again = driver.join(leader.member_id)
@@ -106,7 +106,7 @@ async def test_members_that_do_not_join_again_in_time_are_left_behind(driver: Dr
         driver.beat(follower)
 
 
-async def test_a_leader_that_does_not_join_again_is_replaced(driver: Driver) -> None:
+async def test_a_leader_that_does_not_rejoin_is_replaced(driver: Driver) -> None:
     leader, follower = driver.form(2, session_ms=REBALANCE_MS * 2)
     again = driver.join(follower.member_id, protocols=(("range", b"changed"),))
     driver.advance(REBALANCE_MS)
@@ -122,13 +122,13 @@ async def test_a_follower_that_repeats_its_join_gets_the_same_generation(driver:
     assert driver.group.state == "Stable"
 
 
-async def test_a_leader_that_joins_again_rebalances_the_group(driver: Driver) -> None:
+async def test_a_leader_that_rejoins_triggers_a_rebalance(driver: Driver) -> None:
     leader, _ = driver.form(2)
     assert not driver.join(leader.member_id).done()
     assert driver.group.state == "PreparingRebalance"
 
 
-async def test_a_lost_join_answer_is_given_again_before_the_sync(driver: Driver) -> None:
+async def test_a_lost_join_response_is_repeated_before_the_sync(driver: Driver) -> None:
     futures = [driver.join(), driver.join()]
     driver.settle_gathering()
     leader, follower = (future.result() for future in futures)
@@ -136,7 +136,7 @@ async def test_a_lost_join_answer_is_given_again_before_the_sync(driver: Driver)
     assert driver.join(follower.member_id).result() == follower
 
 
-async def test_new_metadata_before_the_sync_rebalances_and_refuses_who_waits(driver: Driver) -> None:
+async def test_new_metadata_before_the_sync_rebalances_and_fails_waiting_syncs(driver: Driver) -> None:
     futures = [driver.join(), driver.join()]
     driver.settle_gathering()
     leader, follower = (future.result() for future in futures)
@@ -148,7 +148,7 @@ async def test_new_metadata_before_the_sync_rebalances_and_refuses_who_waits(dri
     assert again.result().generation == 2
 
 
-async def test_a_join_sent_twice_answers_the_first_as_replaced(driver: Driver) -> None:
+async def test_a_repeated_join_replaces_the_first(driver: Driver) -> None:
     member_id = driver.ask_for_id()
     first = driver.join(member_id)
     second = driver.join(member_id)
@@ -170,7 +170,7 @@ async def test_the_size_of_a_group_is_bounded_pending_members_included() -> None
 # Protocols
 
 
-async def test_the_protocol_is_what_most_prefer_of_what_all_know(driver: Driver) -> None:
+async def test_the_protocol_is_the_most_preferred_of_those_all_support(driver: Driver) -> None:
     joins = [
         driver.join(protocols=(("a", b""), ("b", b"1"), ("c", b"2"))),
         driver.join(protocols=(("c", b"3"), ("b", b""))),
@@ -185,7 +185,7 @@ async def test_the_protocol_is_what_most_prefer_of_what_all_know(driver: Driver)
     ("kind", "protocols"),
     [("consumer", ()), ("", (("range", b""),)), ("connect", (("range", b""),)), ("consumer", (("x", b""),))],
 )
-async def test_a_member_with_nothing_in_common_is_refused(
+async def test_a_member_without_a_common_protocol_is_refused(
     driver: Driver, kind: str, protocols: tuple[tuple[str, bytes], ...]
 ) -> None:
     driver.form(1)
@@ -194,14 +194,14 @@ async def test_a_member_with_nothing_in_common_is_refused(
     assert driver.group.state == "Stable"
 
 
-async def test_a_member_alone_may_change_its_protocol(driver: Driver) -> None:
+async def test_a_single_member_may_change_its_protocol(driver: Driver) -> None:
     [alone] = driver.form(1)
     answer = driver.join(alone.member_id, protocols=(("sticky", b""),)).result()
     assert (answer.generation, answer.protocol) == (2, "sticky")
 
 
 @pytest.mark.parametrize("instance", [None, "i"])
-async def test_a_member_alone_may_change_the_kind_of_its_group(driver: Driver, instance: str | None) -> None:
+async def test_a_single_member_may_change_the_protocol_type(driver: Driver, instance: str | None) -> None:
     [alone] = driver.form(1, instance=instance)
     member_id = "" if instance else alone.member_id
     answer = driver.join(member_id, instance=instance, kind="connect", protocols=(("v1", b""),)).result()
@@ -218,7 +218,7 @@ async def test_a_sync_with_another_protocol_is_refused(driver: Driver) -> None:
 # Syncing
 
 
-async def test_followers_get_their_assignment_when_the_leader_brings_it(driver: Driver) -> None:
+async def test_followers_get_their_assignment_when_the_leader_syncs(driver: Driver) -> None:
     futures = [driver.join(), driver.join(), driver.join()]
     driver.settle_gathering()
     leader, one, two = (future.result() for future in futures)
@@ -227,11 +227,11 @@ async def test_followers_get_their_assignment_when_the_leader_brings_it(driver: 
     own = driver.sync(leader, {leader.member_id: b"L", one.member_id: b"1", "stranger": b"?"})
     assert own.result().assignment == b"L"
     assert waiting.result().assignment == b"1"
-    assert driver.sync(two).result().assignment == b""  # the leader forgot it
+    assert driver.sync(two).result().assignment == b""  # the leader left it out
     assert driver.sync(one).result().assignment == b"1"  # asked again
 
 
-async def test_who_never_syncs_is_expelled(driver: Driver) -> None:
+async def test_a_member_that_never_syncs_is_removed(driver: Driver) -> None:
     futures = [driver.join(session_ms=REBALANCE_MS * 3) for _ in range(2)]
     driver.settle_gathering()
     leader, silent = (future.result() for future in futures)
@@ -245,7 +245,7 @@ async def test_who_never_syncs_is_expelled(driver: Driver) -> None:
     assert driver.join(leader.member_id).result().generation == 2
 
 
-async def test_when_the_leader_dies_before_its_sync_the_others_go_on(driver: Driver) -> None:
+async def test_when_the_leader_dies_before_its_sync_the_others_rebalance(driver: Driver) -> None:
     futures = [driver.join(), driver.join()]
     driver.settle_gathering()
     leader, follower = (future.result() for future in futures)
@@ -258,7 +258,7 @@ async def test_when_the_leader_dies_before_its_sync_the_others_go_on(driver: Dri
         driver.beat(leader)
 
 
-async def test_a_wrong_generation_is_named_as_such(driver: Driver) -> None:
+async def test_a_wrong_generation_is_reported_as_such(driver: Driver) -> None:
     [leader] = driver.form(1)
     for generation in (0, 2, -1):
         with pytest.raises(IllegalGeneration):
@@ -267,7 +267,7 @@ async def test_a_wrong_generation_is_named_as_such(driver: Driver) -> None:
             driver.group.sync(leader.member_id, generation, assignments={})
 
 
-async def test_a_sync_while_the_group_gathers_is_told_to_join(driver: Driver) -> None:
+async def test_a_sync_during_a_rebalance_is_told_to_rejoin(driver: Driver) -> None:
     leader, _ = driver.form(2)
     driver.join()
     with pytest.raises(RebalanceInProgress):
@@ -275,7 +275,7 @@ async def test_a_sync_while_the_group_gathers_is_told_to_join(driver: Driver) ->
 
 
 @pytest.mark.parametrize("member_id", ["", "stranger"])
-async def test_strangers_are_unknown_everywhere(driver: Driver, member_id: str) -> None:
+async def test_unknown_members_are_refused_everywhere(driver: Driver, member_id: str) -> None:
     driver.form(1)
     with pytest.raises(UnknownMember):
         driver.group.heartbeat(member_id, 1)
@@ -305,7 +305,7 @@ async def test_heartbeats_keep_a_session_and_silence_ends_it(driver: Driver) -> 
     assert [member.member_id for member in answer.members] == [leader.member_id]
 
 
-async def test_a_session_stands_still_while_the_member_waits_for_us(driver: Driver) -> None:
+async def test_a_session_does_not_expire_while_the_member_waits_for_the_broker(driver: Driver) -> None:
     leader, follower = driver.form(2, session_ms=SESSION_MS)
     waiting = driver.join()
     driver.advance(SESSION_MS - 1)
@@ -325,14 +325,14 @@ async def test_the_last_member_leaves_an_empty_group_that_can_be_joined_again(dr
     assert next_leader.generation > leader.generation
 
 
-async def test_a_lost_connection_gives_a_waiting_member_its_session_to_come_back(driver: Driver) -> None:
+async def test_a_waiting_member_that_loses_its_connection_has_its_session_to_return(driver: Driver) -> None:
     leader, follower = driver.form(2)
     gone = driver.join(leader.member_id)
     gone.cancel()
     await asyncio.sleep(0)
     driver.advance(1)
     waiting = driver.join(follower.member_id)
-    assert not waiting.done()  # the leader may be back
+    assert not waiting.done()  # the leader may return
     driver.advance(SESSION_MS)
     assert waiting.result().leader == follower.member_id
 
@@ -354,7 +354,7 @@ async def test_a_lost_connection_during_a_sync_leaves_the_session_running(driver
 # Static members
 
 
-async def test_a_static_member_that_starts_again_gets_its_assignment_without_a_rebalance(
+async def test_a_restarted_static_member_gets_its_assignment_without_a_rebalance(
     driver: Driver,
 ) -> None:
     futures = [driver.join(), driver.join(instance="i")]
@@ -375,7 +375,7 @@ async def test_a_static_member_that_starts_again_gets_its_assignment_without_a_r
 
 
 @pytest.mark.parametrize("may_skip", [True, False])
-async def test_a_static_leader_that_starts_again_does_not_assign(driver: Driver, may_skip: bool) -> None:
+async def test_a_restarted_static_leader_does_not_assign(driver: Driver, may_skip: bool) -> None:
     futures = [driver.join(instance="i"), driver.join(instance="j")]
     driver.settle_gathering()
     leader, _ = driver.finish([future.result() for future in futures])
@@ -406,7 +406,7 @@ async def test_a_static_member_taken_over_while_it_waits_is_fenced(driver: Drive
     assert third.result().generation == 2
 
 
-async def test_when_only_static_members_are_known_and_none_joins_the_group_waits_on(driver: Driver) -> None:
+async def test_a_group_of_static_members_keeps_waiting_when_none_joins(driver: Driver) -> None:
     futures = [driver.join(instance="i", session_ms=REBALANCE_MS * 3), driver.join()]
     driver.settle_gathering()
     answers = [future.result() for future in futures]
@@ -440,11 +440,11 @@ async def test_members_commit_in_their_generation_and_strangers_only_without_mem
         driver.group.check_commit("", -1, None)
     driver.group.check_commit("", -1, None, transactional=True)
     again = driver.join(leader.member_id)
-    driver.group.check_commit(leader.member_id, leader.generation, None)  # before it gives its partitions up
+    driver.group.check_commit(leader.member_id, leader.generation, None)  # before it gives up its partitions
     assert not again.done()
 
 
-async def test_nobody_commits_between_join_and_sync(driver: Driver) -> None:
+async def test_commits_between_join_and_sync_are_refused(driver: Driver) -> None:
     future = driver.join()
     driver.settle_gathering()
     with pytest.raises(RebalanceInProgress):
@@ -454,10 +454,10 @@ async def test_nobody_commits_between_join_and_sync(driver: Driver) -> None:
 # Many
 
 
-async def test_a_storm_of_fifty_members_settles(driver: Driver) -> None:
+async def test_a_storm_of_fifty_members_becomes_stable(driver: Driver) -> None:
     answers = driver.form(50)
     assert len(answers[0].members) == 50
-    for step in range(10):  # some go, some come, all others join again
+    for step in range(10):  # some leave, some join, all others join again
         for gone in answers[-5:]:
             driver.group.leave(gone.member_id)
         futures = [driver.join() for _ in range(5)]
@@ -472,7 +472,7 @@ async def test_a_storm_of_fifty_members_settles(driver: Driver) -> None:
     assert driver.group.empty
 
 
-async def test_closing_answers_everybody_who_waits(driver: Driver) -> None:
+async def test_closing_answers_every_waiting_member(driver: Driver) -> None:
     futures = [driver.join(), driver.join()]
     driver.group.close(RebalanceInProgress("g"))
     assert {failed(future) for future in futures} == {RebalanceInProgress}

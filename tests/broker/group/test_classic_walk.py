@@ -1,4 +1,4 @@
-"""Members that join, stall, vanish and come back at random: the group always comes to rest."""
+"""Members that join, stall, disappear and return at random: the group always becomes stable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 400
 
 
 class Walker:
-    """One client process, which may forget to do the right thing."""
+    """One client process, which may misbehave."""
 
     def __init__(self, driver: Driver, chance: random.Random, instance: str | None) -> None:
         self.driver = driver
@@ -34,7 +34,7 @@ class Walker:
         return any(future is not None and not future.done() for future in (self.joining, self.syncing))
 
     def step(self) -> None:
-        """What a good client does next."""
+        """The next step of a correct client."""
         self._collect()
         if self.waiting:
             return
@@ -82,13 +82,13 @@ class Walker:
                 future.cancel()
 
     def leave(self) -> None:
-        with contextlib.suppress(GroupRefused):  # it is not in, or not any more
+        with contextlib.suppress(GroupRefused):  # not a member, or no longer
             self.driver.group.leave(self.member_id, self.instance)
         self.vanish()
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_whatever_members_do_the_group_comes_to_rest(seed: int) -> None:
+async def test_whatever_members_do_the_group_becomes_stable(seed: int) -> None:
     chance = random.Random(seed)
     driver = Driver(initial_delay_ms=chance.choice([0, 100]))
     walkers: list[Walker] = []
@@ -102,7 +102,7 @@ async def test_whatever_members_do_the_group_comes_to_rest(seed: int) -> None:
         elif roll < 0.12 and walkers:
             walkers.pop(chance.randrange(len(walkers))).leave()
         elif roll < 0.14 and walkers:
-            chance.choice(walkers).joined = None  # joins again, for whatever reason
+            chance.choice(walkers).joined = None  # rejoins, for whatever reason
         elif roll < 0.3:
             driver.advance(chance.choice([1, 100, SESSION_MS // 3, SESSION_MS]))
         elif walkers:
@@ -129,7 +129,7 @@ async def test_whatever_members_do_the_group_comes_to_rest(seed: int) -> None:
 
 
 def one_of_each_instance(walkers: list[Walker]) -> list[Walker]:
-    """Two processes with one instance id would fence each other for ever."""
+    """Two processes with one instance id would fence each other forever."""
     kept: list[Walker] = []
     for walker in walkers:
         if walker.instance is None or walker.instance not in {other.instance for other in kept}:
@@ -140,7 +140,7 @@ def one_of_each_instance(walkers: list[Walker]) -> list[Walker]:
 
 
 def check(driver: Driver) -> None:
-    """What holds after every step."""
+    """Invariants after every step."""
     group = driver.group
     for member in group.members.values():
         waits = member.joining is not None or member.syncing is not None

@@ -1,7 +1,7 @@
-"""Groups whose partitions the broker assigns, driven by a clock that moves when told to.
+"""Consumer groups with broker-side assignment, driven by a manual clock.
 
-Most is tried twice: with one coordinator, and with another one after every single heartbeat, which goes on from what
-the ledger holds. Members must not notice. Where sessions end it is one coordinator: each begins them anew."""
+Most tests run twice: with one coordinator, and with a new one after every heartbeat, which continues from ledger
+state. Members must not notice. Session tests use one coordinator: each coordinator starts sessions again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REBALANCE_MS = 60_000
 
 
 class Consumers:
-    """One group, its topics, and clients that do as they are told."""
+    """One group, its topics, and clients that the test controls."""
 
     def __init__(self, *, members_max: int = 1_000, moving: bool = False) -> None:
         self.clock = ManualClock()
@@ -50,7 +50,7 @@ class Consumers:
         self.clients: dict[str, Consumer] = {}
 
     def move(self) -> None:
-        """Another broker looks after the group from here on. All it knows is the last checkpoint of the ledger."""
+        """Another broker coordinates the group from here on. It knows only the last checkpoint of the ledger."""
         revision = self.kept.revision("g")
         change = self.group.take_change(whole=not revision)
         self.kept.change(ChangeConsumerGroup("g", revision, *change))
@@ -58,7 +58,7 @@ class Consumers:
         assert not self.group.has_unsaved_changes
 
     def crash(self) -> None:
-        """The same, and what was decided last is lost with the one before."""
+        """As `move`, and the last decision is lost."""
         self.kept = ConsumerGroups.decode(self.kept.encode())
         self.group.close()
         self.group = ConsumerGroup(
@@ -82,7 +82,7 @@ class Consumers:
         return client
 
     def settle(self) -> None:
-        """Everybody reports until the group is at rest; no partition is ever read twice on the way."""
+        """All members report until the group is stable; no partition ever has two readers on the way."""
         for _ in range(3 + 3 * len(self.clients)):
             for client in list(self.clients.values()):
                 client.beat()
@@ -131,7 +131,7 @@ class Consumer:
         )
 
     def beat(self, **fields: object) -> ConsumerHeartbeatResult:
-        """Report what it reads."""
+        """Report the owned partitions."""
         return self._take(self.ask(owned=self.owned, **fields))
 
     def ask(self, **fields: object) -> ConsumerHeartbeatResult:
@@ -142,7 +142,7 @@ class Consumer:
         return answer
 
     def report(self) -> None:
-        """All of it, as clients do when an answer did not come; they join again if that does not help."""
+        """A full heartbeat, as clients send after a lost response; they rejoin if that does not help."""
         try:
             self.beat(topics=self.topics, rebalance_ms=REBALANCE_MS)
         except FencedMemberEpoch:
@@ -169,23 +169,23 @@ def timed() -> Consumers:
     return Consumers()
 
 
-def test_a_member_alone_reads_everything_at_once(stage: Consumers) -> None:
+def test_a_single_member_reads_everything_at_once(stage: Consumers) -> None:
     alone = stage.join("a")
     assert stage.numbers(alone) == [0, 1, 2, 3, 4, 5]
     assert (alone.epoch, stage.group.state) == (1, "Stable")
     assert alone.beat().assigned is None  # nothing new
 
 
-def test_a_partition_is_given_away_only_after_its_reader_let_go(stage: Consumers) -> None:
+def test_a_partition_is_reassigned_only_after_its_reader_revoked_it(stage: Consumers) -> None:
     first, second = stage.join("a"), stage.join("b")
     assert second.owned == frozenset()
     assert second.epoch == 2
-    told = first.ask()  # hears of it, and has not let go yet
+    told = first.ask()  # it is told to revoke, and has not revoked yet
     assert told.assigned is not None
     assert len(told.assigned) == 3
     assert told.epoch == 1
     assert second.beat().assigned is None
-    assert first.ask().assigned == told.assigned  # still not: maybe it did not hear of it
+    assert first.ask().assigned == told.assigned  # still not: perhaps it missed the response
     assert second.beat().assigned is None
     first.owned = told.assigned
     assert first.beat().epoch == 2
@@ -194,7 +194,7 @@ def test_a_partition_is_given_away_only_after_its_reader_let_go(stage: Consumers
     stage.check_nobody_reads_twice()
 
 
-def test_who_waits_for_partitions_is_asked_to_report_more_often(stage: Consumers) -> None:
+def test_a_member_that_waits_for_partitions_gets_a_shorter_heartbeat_interval(stage: Consumers) -> None:
     first, second = stage.join("a"), stage.join("b")
     slow = first.beat().heartbeat_ms
     assert second.beat().heartbeat_ms < slow
@@ -202,7 +202,7 @@ def test_who_waits_for_partitions_is_asked_to_report_more_often(stage: Consumers
     assert second.beat().heartbeat_ms == slow
 
 
-def test_a_member_that_does_not_let_go_in_time_is_expelled(timed: Consumers) -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed(timed: Consumers) -> None:
     first, second = timed.join("a"), timed.join("b")
     first.ask()
     for _ in range(4):
@@ -227,7 +227,7 @@ def test_a_silent_member_loses_its_partitions_when_its_session_ends(timed: Consu
     assert timed.numbers(second) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_member_that_leaves_hands_over_at_once(stage: Consumers) -> None:
+def test_a_leaving_member_hands_over_at_once(stage: Consumers) -> None:
     first, second = stage.join("a"), stage.join("b")
     stage.settle()
     first.leave()
@@ -238,7 +238,7 @@ def test_a_member_that_leaves_hands_over_at_once(stage: Consumers) -> None:
     assert stage.group.state == "Empty"
 
 
-def test_an_epoch_from_the_future_or_the_far_past_is_fenced(stage: Consumers) -> None:
+def test_a_future_or_far_past_epoch_is_fenced(stage: Consumers) -> None:
     first = stage.join("a")
     stage.join("b")
     stage.settle()
@@ -251,7 +251,7 @@ def test_an_epoch_from_the_future_or_the_far_past_is_fenced(stage: Consumers) ->
     stage.settle()
 
 
-def test_an_answer_that_was_lost_is_given_again(stage: Consumers) -> None:
+def test_a_lost_response_is_repeated(stage: Consumers) -> None:
     first = stage.join("a")
     stage.join("b")
     first.beat()
@@ -259,12 +259,12 @@ def test_an_answer_that_was_lost_is_given_again(stage: Consumers) -> None:
     lost = first.ask(owned=first.owned)
     assert lost.epoch == before + 1
     with pytest.raises(FencedMemberEpoch):
-        first.ask(epoch=before)  # without saying what it reads
+        first.ask(epoch=before)  # without its owned partitions
     again = first.ask(epoch=before, owned=first.owned)
     assert (again.epoch, again.assigned) == (lost.epoch, first.owned)
 
 
-def test_strangers_are_unknown(stage: Consumers) -> None:
+def test_unknown_members_are_refused(stage: Consumers) -> None:
     stage.join("a")
     with pytest.raises(UnknownMember):
         Consumer(stage, "x").ask(epoch=3)
@@ -280,7 +280,7 @@ def test_the_size_of_a_group_is_bounded() -> None:
     stage.join("b")
     with pytest.raises(GroupFull):
         stage.join("c")
-    stage.join("a")  # who is in already may come again
+    stage.join("a")  # a member may rejoin
 
 
 def test_new_partitions_and_topics_are_found_by_the_next_heartbeat(stage: Consumers) -> None:
@@ -310,7 +310,7 @@ def test_a_changed_subscription_moves_partitions(stage: Consumers) -> None:
     assert (len(first.owned), len(second.owned)) == (5, 5)
 
 
-def test_a_pattern_follows_the_topics_that_come_and_go(stage: Consumers) -> None:
+def test_a_pattern_follows_created_and_deleted_topics(stage: Consumers) -> None:
     stage.create("t-1", 1)
     alone = stage.join("a", topics=None, pattern="t-.*")
     assert len(alone.owned) == 1  # the whole name has to match
@@ -322,7 +322,7 @@ def test_a_pattern_follows_the_topics_that_come_and_go(stage: Consumers) -> None
     assert alone.owned == frozenset()
 
 
-def test_a_pattern_that_is_none_is_refused_before_anything_changes(stage: Consumers) -> None:
+def test_an_invalid_pattern_is_refused_before_anything_changes(stage: Consumers) -> None:
     with pytest.raises(InvalidRegex):
         stage.join("a", topics=None, pattern="(")
     with pytest.raises(InvalidRegex):
@@ -330,7 +330,7 @@ def test_a_pattern_that_is_none_is_refused_before_anything_changes(stage: Consum
     assert stage.group.empty
 
 
-def test_a_pattern_made_to_backtrack_for_ever_does_not(stage: Consumers) -> None:
+def test_a_catastrophic_pattern_does_not_backtrack_forever(stage: Consumers) -> None:
     stage.create("a" * 60 + "-", 1)
     assert stage.join("a", topics=None, pattern="(a+)+(a+)+(a+)+").owned == frozenset()
 
@@ -347,7 +347,7 @@ def test_the_assignor_is_what_most_members_ask_for(stage: Consumers) -> None:
 # Static members
 
 
-def test_a_static_member_that_left_for_now_finds_its_partitions_again(stage: Consumers) -> None:
+def test_a_static_member_that_left_temporarily_keeps_its_partitions(stage: Consumers) -> None:
     static, other = stage.join("a", instance="i"), stage.join("b")
     stage.settle()
     had, epoch = static.owned, other.epoch
@@ -374,7 +374,7 @@ def test_a_static_member_that_does_not_come_back_is_replaced_when_its_session_en
     assert len(other.owned) == 6
 
 
-def test_an_instance_id_in_use_is_not_given_away(stage: Consumers) -> None:
+def test_an_instance_id_in_use_is_refused_to_others(stage: Consumers) -> None:
     static = stage.join("a", instance="i")
     with pytest.raises(UnreleasedInstance):
         stage.join("b", instance="i")
@@ -384,7 +384,7 @@ def test_an_instance_id_in_use_is_not_given_away(stage: Consumers) -> None:
     assert stage.join("b", instance="i").epoch > 0
 
 
-def test_a_static_member_that_left_while_it_had_to_let_go_has_let_go(stage: Consumers) -> None:
+def test_a_static_member_that_leaves_while_revoking_has_revoked(stage: Consumers) -> None:
     static, other = stage.join("a", instance="i"), stage.join("b")
     static.ask()
     static.leave(-2)
@@ -409,7 +409,7 @@ def test_members_commit_at_their_epoch_and_strangers_only_without_members(stage:
 # Another coordinator
 
 
-def test_sessions_begin_anew_and_who_does_not_come_back_is_missed(timed: Consumers) -> None:
+def test_a_new_coordinator_restarts_sessions_and_expires_missing_members(timed: Consumers) -> None:
     first, _ = timed.join("a"), timed.join("b")
     timed.settle()
     timed.advance(SESSION_MS - 1)
@@ -425,9 +425,9 @@ def test_sessions_begin_anew_and_who_does_not_come_back_is_missed(timed: Consume
     assert timed.numbers(first) == [0, 1, 2, 3, 4, 5]
 
 
-def test_who_has_to_let_go_has_the_time_for_it_anew(timed: Consumers) -> None:
+def test_a_new_coordinator_restarts_the_revocation_timeout(timed: Consumers) -> None:
     first, _ = timed.join("a"), timed.join("b")
-    first.ask()  # hears that it is to let go
+    first.ask()  # it is told to revoke
     timed.move()
     timed.advance(SESSION_MS - 1)
     first.ask()
@@ -437,18 +437,18 @@ def test_who_has_to_let_go_has_the_time_for_it_anew(timed: Consumers) -> None:
     assert set(timed.group.members) == set()
 
 
-def test_a_silent_member_is_missed_once_by_whoever_looks_after_the_group(timed: Consumers) -> None:
+def test_a_silent_member_is_expired_once_by_the_current_coordinator(timed: Consumers) -> None:
     timed.join("a")
     before = timed.group
     timed.move()
     timed.advance(SESSION_MS)
-    assert "a" in before.members  # nothing happens in it any more
+    assert "a" in before.members  # it does nothing any more
     assert timed.group.empty
     timed.move()
     assert timed.kept.names() == []
 
 
-def test_topics_that_changed_while_nobody_looked_are_found(stage: Consumers) -> None:
+def test_topics_that_changed_between_coordinators_are_found(stage: Consumers) -> None:
     alone = stage.join("a", topics=None, pattern="t.*")
     stage.move()
     epoch = alone.epoch
@@ -465,7 +465,7 @@ def test_topics_that_changed_while_nobody_looked_are_found(stage: Consumers) -> 
     assert len(alone.owned) == 1
 
 
-def test_a_heartbeat_that_changes_nothing_is_nothing_to_tell(stage: Consumers) -> None:
+def test_a_heartbeat_that_changes_nothing_writes_nothing(stage: Consumers) -> None:
     first, second = stage.join("a"), stage.join("b", instance="i")
     stage.settle()
     stage.move()
@@ -476,7 +476,7 @@ def test_a_heartbeat_that_changes_nothing_is_nothing_to_tell(stage: Consumers) -
         assert not stage.group.has_unsaved_changes
 
 
-def test_only_who_changed_is_told(timed: Consumers) -> None:
+def test_only_changed_members_are_written(timed: Consumers) -> None:
     first = timed.join("a")
     timed.join("b", topics=("u",))
     timed.move()
@@ -512,7 +512,7 @@ def test_whatever_comes_and_goes_no_partition_is_read_twice_and_all_are_read_in_
             unlucky = chance.choice(clients)
             stage.move()
             stage.moving = False
-            unlucky.ask(owned=unlucky.owned)  # the answer is lost, with or without what was decided
+            unlucky.ask(owned=unlucky.owned)  # the response is lost, with or without the decision
             chance.choice([stage.move, stage.crash])()
             unlucky.report()
         else:

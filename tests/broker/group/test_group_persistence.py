@@ -1,4 +1,4 @@
-"""A group in the ledger: nobody hears of what is not durable, and little is written."""
+"""A group in the ledger: clients see only what is durable, and little is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION_MS = 45_000
 
 
 class Member:
-    """A consumer, as far as its heartbeats go."""
+    """The heartbeats of a consumer."""
 
     def __init__(self, name: str, **fields: object) -> None:
         self.owned: Partitions = frozenset()
@@ -71,7 +71,7 @@ async def stage(machine: Machine) -> Stage:
     return stage
 
 
-async def test_nobody_hears_of_what_a_crash_may_take_back(stage: Stage) -> None:
+async def test_no_response_reveals_what_a_crash_may_undo(stage: Stage) -> None:
     member = Member("a")
     assert stage.machine.port is not None
     await stage.machine.port.hold_syncs()
@@ -79,7 +79,7 @@ async def test_nobody_hears_of_what_a_crash_may_take_back(stage: Stage) -> None:
     await until(lambda: stage.groups.members() == {"g": 1})
     again = asyncio.create_task(
         member.beat(stage.groups)
-    )  # it changes nothing, and is not answered before either
+    )  # it changes nothing, and is not answered earlier either
     await until(lambda: stage.broker.log.ledger.consumer_groups.revision("g") == 1)
     assert not joining.done()
     assert not again.done()
@@ -90,7 +90,7 @@ async def test_nobody_hears_of_what_a_crash_may_take_back(stage: Stage) -> None:
     assert stage.groups.list() == []
 
 
-async def test_after_a_crash_at_any_step_members_are_what_they_were_told(stage: Stage) -> None:
+async def test_after_a_crash_at_any_step_members_are_as_the_responses_said(stage: Stage) -> None:
     a, b, c = Member("a"), Member("b", instance_id="i"), Member("c")
     steps = [a, b, a, a, b, c, b, b, a, c, c, a]
     for policy in ("lost", "kept"):
@@ -119,7 +119,7 @@ async def test_a_heartbeat_that_changes_nothing_is_not_written(stage: Stage) -> 
     assert stage.commits == before
 
 
-async def test_a_crowd_takes_few_commits(stage: Stage) -> None:
+async def test_many_members_take_few_commits(stage: Stage) -> None:
     crowd = [Member(f"m{number}") for number in range(100)]
     before = stage.commits
     await asyncio.gather(*(member.beat(stage.groups) for member in crowd))
@@ -130,7 +130,7 @@ async def test_a_crowd_takes_few_commits(stage: Stage) -> None:
     assert stage.known.state == "Stable"
 
 
-async def test_who_hangs_up_while_he_waits_takes_nothing_with_him(stage: Stage) -> None:
+async def test_a_client_that_disconnects_while_it_waits_affects_no_other(stage: Stage) -> None:
     a, b = Member("a"), Member("b")
     await a.beat(stage.groups)
     group = stage.known
@@ -149,7 +149,7 @@ async def test_who_hangs_up_while_he_waits_takes_nothing_with_him(stage: Stage) 
     assert (kept.members["a"].topics, set(kept.members)) == (("t", "u"), {"a", "b"})
 
 
-async def test_what_cannot_be_written_is_not_decided(stage: Stage) -> None:
+async def test_a_decision_that_cannot_be_written_is_not_made(stage: Stage) -> None:
     a, b, c = Member("a"), Member("b"), Member("c")
     await a.beat(stage.groups)
     assert stage.machine.port is not None
@@ -162,7 +162,7 @@ async def test_what_cannot_be_written_is_not_decided(stage: Stage) -> None:
     assert stage.known.state == "Stable"
 
 
-async def test_a_member_that_is_missed_is_written_though_nobody_waits(stage: Stage) -> None:
+async def test_an_expired_member_is_written_although_nobody_waits(stage: Stage) -> None:
     await Member("a").beat(stage.groups)
     await stage.restart()
     with pytest.raises(GroupNotEmpty):
@@ -174,7 +174,7 @@ async def test_a_member_that_is_missed_is_written_though_nobody_waits(stage: Sta
     assert not stage.groups.exists("g")
 
 
-async def test_who_is_missed_while_something_else_is_written_is_written_next(stage: Stage) -> None:
+async def test_a_member_that_expires_during_a_write_is_written_next(stage: Stage) -> None:
     a, b = Member("a"), Member("b")
     await stage.settle(a, b)
     stage.machine.clock.advance(SESSION_MS - 1)
@@ -191,7 +191,7 @@ async def test_who_is_missed_while_something_else_is_written_is_written_next(sta
     await until(lambda: set(stage.broker.log.ledger.consumer_groups.get("g").members) == {"a"})  # type: ignore[union-attr]
 
 
-async def test_a_group_that_takes_too_much_room_lives_in_memory_until_it_shrinks(
+async def test_a_group_over_the_size_limit_stays_in_memory_until_it_shrinks(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CONSUMER_GROUP_BYTES_MAX", 1_000)
@@ -219,7 +219,7 @@ async def test_a_group_that_takes_too_much_room_lives_in_memory_until_it_shrinks
         await small.beat(stage.groups)
 
 
-async def test_a_group_has_its_own_session_and_heartbeats(stage: Stage) -> None:
+async def test_a_group_has_its_own_session_and_heartbeat_settings(stage: Stage) -> None:
     put = [("consumer.session.timeout.ms", "6000"), ("consumer.heartbeat.interval.ms", "700")]
     await stage.broker.shares.change_settings("g", put, [])
     assert (await Member("a").beat(stage.groups)).heartbeat_ms == 700

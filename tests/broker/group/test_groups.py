@@ -1,4 +1,4 @@
-"""The way in: names, limits, committed offsets, expiry and restarts, over a broker on a simulated disk."""
+"""Groups of a broker: names, limits, committed offsets, expiry and restarts, on a simulated disk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Stage(GroupsStage):
         return joined
 
     async def consumer(self, group: str = "g", member_id: str = "m", **fields: object) -> int:
-        """Joins a group that the broker assigns; its epoch."""
+        """Join a consumer group with broker-side assignment. Returns its epoch."""
         beat = {"epoch": 0, "rebalance_ms": 1_000, "topics": frozenset({"t"}), "owned": frozenset(), **fields}
         answer = await self.groups.consumer_heartbeat(
             ConsumerHeartbeat(group=group, member_id=member_id, **beat)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ async def stage(machine: Machine) -> Stage:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, SHARED_CURSOR])
-async def test_a_name_that_is_none_is_refused_everywhere(stage: Stage, name: str) -> None:
+async def test_an_invalid_name_is_refused_everywhere(stage: Stage, name: str) -> None:
     with pytest.raises(InvalidGroupName):
         await stage.groups.join(a_join(name))
     with pytest.raises(InvalidGroupName):
@@ -102,7 +102,7 @@ async def test_a_session_outside_the_bounds_is_refused(stage: Stage, session_ms:
     assert stage.groups.list() == []
 
 
-async def test_what_a_member_may_send_is_bounded(stage: Stage) -> None:
+async def test_the_size_of_a_members_fields_is_bounded(stage: Stage) -> None:
     with pytest.raises(TooLarge):
         await stage.groups.join(a_join(protocols=tuple((str(number), b"") for number in range(100))))
     with pytest.raises(TooLarge):
@@ -116,7 +116,7 @@ async def test_what_a_member_may_send_is_bounded(stage: Stage) -> None:
         await stage.consumer("h", topics=frozenset(map(str, range(limits.GROUP_TOPICS_PER_MEMBER_MAX + 1))))
 
 
-async def test_the_number_of_groups_is_bounded_and_empty_ones_give_way(machine: Machine) -> None:
+async def test_the_number_of_groups_is_bounded_and_empty_ones_are_evicted(machine: Machine) -> None:
     stage = Stage(machine, groups_max=2)
     await stage.open()
     first = await stage.joined("a")
@@ -146,7 +146,7 @@ async def test_the_number_of_groups_is_bounded_and_empty_ones_give_way(machine: 
         ({"epoch": -1}, UnknownMember),
     ],
 )
-async def test_a_heartbeat_that_makes_no_sense_is_refused(
+async def test_an_invalid_heartbeat_is_refused(
     stage: Stage, fields: dict[str, object], error: type[MainstemError]
 ) -> None:
     with pytest.raises(error):
@@ -166,7 +166,7 @@ async def test_a_consumer_without_an_id_is_given_one(stage: Stage) -> None:
 # The two protocols
 
 
-async def test_a_group_is_of_one_protocol_as_long_as_it_has_members(stage: Stage) -> None:
+async def test_a_group_with_members_keeps_its_protocol(stage: Stage) -> None:
     joined = await stage.joined()
     with pytest.raises(WrongGroupKind):
         await stage.consumer()
@@ -184,7 +184,7 @@ async def test_a_group_is_of_one_protocol_as_long_as_it_has_members(stage: Stage
 # Offsets
 
 
-async def test_anybody_commits_for_a_group_without_members(stage: Stage) -> None:
+async def test_any_client_may_commit_for_a_group_without_members(stage: Stage) -> None:
     outcomes = await stage.groups.commit(
         "g",
         [
@@ -220,7 +220,7 @@ async def test_nothing_is_proposed_when_nothing_can_be_committed(stage: Stage) -
     assert stage.broker.last_position == before
 
 
-async def test_members_commit_and_strangers_do_not(stage: Stage) -> None:
+async def test_only_members_commit(stage: Stage) -> None:
     joined = await stage.joined()
     with pytest.raises(UnknownMember):
         await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)])
@@ -233,7 +233,7 @@ async def test_members_commit_and_strangers_do_not(stage: Stage) -> None:
     ) == [None]
 
 
-async def test_after_a_restart_members_are_asked_in_and_may_commit_until_they_are(stage: Stage) -> None:
+async def test_after_a_restart_members_may_commit_until_they_rejoin(stage: Stage) -> None:
     joined = await stage.joined()
     await stage.groups.commit(
         "g", [OffsetToCommit("t", 1, 42, "m", 0)], member_id=joined.member_id, generation=1
@@ -269,7 +269,7 @@ async def test_the_ledger_forgets_members_that_left(stage: Stage) -> None:
         await stage.groups.join(a_join(member_id=joined.member_id))
 
 
-async def test_after_a_restart_members_that_the_broker_assigns_to_go_on(stage: Stage) -> None:
+async def test_after_a_restart_members_with_broker_side_assignment_continue(stage: Stage) -> None:
     await stage.groups.commit("g", [OffsetToCommit("t", 1, 42, "m", 0)])
     epoch = await stage.consumer("h")
     await stage.restart()
@@ -279,7 +279,7 @@ async def test_after_a_restart_members_that_the_broker_assigns_to_go_on(stage: S
     ]
     before = stage.broker.last_position
     assert await stage.consumer("h", epoch=epoch) == epoch
-    assert stage.broker.last_position == before  # nobody else writes to this log: nothing to take over
+    assert stage.broker.last_position == before  # no other broker writes to this log: nothing to take over
     for member, at in (("m", epoch + 1), ("a stranger", epoch)):
         with pytest.raises((UnknownMember, StaleMemberEpoch)):
             await stage.groups.commit("h", [OffsetToCommit("t", 0, 9)], member_id=member, generation=at)
@@ -289,8 +289,8 @@ async def test_after_a_restart_members_that_the_broker_assigns_to_go_on(stage: S
     await stage.joined()
 
 
-async def test_where_nobody_can_come_in_members_of_before_are_in_nobodys_way(stage: Stage) -> None:
-    """As through the HTTP door of a server whose Kafka door is closed."""
+async def test_without_a_kafka_door_earlier_members_block_nothing(stage: Stage) -> None:
+    """As through the HTTP door of a server whose Kafka door is disabled."""
     await stage.consumer("h")
     groups = Groups(stage.broker.log, stage.clock)
     assert await groups.commit("h", [OffsetToCommit("t", 0, 3)]) == [None]
@@ -324,7 +324,7 @@ async def test_offsets_of_a_group_with_members_stay_until_it_was_empty_long_enou
     assert await stage.groups.expire_offsets() == 1
 
 
-async def test_expiry_runs_by_itself_after_a_time_of_grace(stage: Stage) -> None:
+async def test_expiry_runs_by_itself_after_a_grace_period(stage: Stage) -> None:
     await stage.groups.commit("old", [OffsetToCommit("t", 0, 1)])
     stage.groups.start()
     stage.clock.advance(30 * DAY_MS)
@@ -335,7 +335,7 @@ async def test_expiry_runs_by_itself_after_a_time_of_grace(stage: Stage) -> None
     await stage.groups.stop()
 
 
-async def test_a_group_that_was_only_looked_into_is_forgotten_by_the_next_sweep(stage: Stage) -> None:
+async def test_a_group_that_was_only_described_is_forgotten_by_the_next_sweep(stage: Stage) -> None:
     with pytest.raises(MemberIdRequired):
         await stage.groups.join(a_join(id_required=True))
     assert stage.groups.exists("g")
@@ -348,7 +348,7 @@ async def test_a_group_that_was_only_looked_into_is_forgotten_by_the_next_sweep(
 # What an administrator asks
 
 
-async def test_groups_are_deleted_with_their_offsets_once_nobody_is_in(stage: Stage) -> None:
+async def test_empty_groups_are_deleted_with_their_offsets(stage: Stage) -> None:
     joined = await stage.joined()
     await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id=joined.member_id, generation=1)
     with pytest.raises(GroupNotEmpty):
@@ -360,7 +360,7 @@ async def test_groups_are_deleted_with_their_offsets_once_nobody_is_in(stage: St
         await stage.groups.delete("g")
 
 
-async def test_what_other_doors_read_by_is_no_group_to_delete(stage: Stage) -> None:
+async def test_cursors_of_other_doors_cannot_be_deleted_as_groups(stage: Stage) -> None:
     await stage.broker.commit_offset(SHARED_CURSOR, "t", 3)
     with pytest.raises(InvalidGroupName):
         await stage.groups.delete(SHARED_CURSOR)
@@ -369,7 +369,7 @@ async def test_what_other_doors_read_by_is_no_group_to_delete(stage: Stage) -> N
     assert stage.broker.committed(SHARED_CURSOR, "t") == 3
 
 
-async def test_offsets_of_a_topic_that_is_read_stay(stage: Stage) -> None:
+async def test_offsets_of_a_subscribed_topic_cannot_be_deleted(stage: Stage) -> None:
     with pytest.raises(GroupNotFound):
         await stage.groups.delete_offsets("g", [("t", 0)])
     await stage.groups.commit("g", [OffsetToCommit("t", 0, 1), OffsetToCommit("u", 0, 1)])
@@ -390,7 +390,7 @@ async def test_offsets_of_a_topic_that_is_read_stay(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0\1\0\0\0\1\0\5ab", b"\0\1\0\0\0\1\0\1\xff", READS_T])
-async def test_offsets_stay_when_nobody_can_tell_what_members_read(stage: Stage, metadata: bytes) -> None:
+async def test_offsets_stay_when_the_subscriptions_are_unknown(stage: Stage, metadata: bytes) -> None:
     await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)])
     await stage.joined(protocols=(("range", metadata),))
     assert [type(one) for one in await stage.groups.delete_offsets("g", [("t", 0)])] == [GroupSubscribed]
@@ -403,9 +403,9 @@ async def test_offsets_of_other_protocols_stay_while_there_are_members(stage: St
         await stage.groups.delete_offsets("g", [("t", 0)])
 
 
-async def test_a_topic_deleted_while_its_offset_is_committed_refuses_that_one_alone(stage: Stage) -> None:
+async def test_only_the_offset_of_a_topic_deleted_meanwhile_is_refused(stage: Stage) -> None:
     deleting = asyncio.ensure_future(stage.broker.delete_topic("u"))
-    await asyncio.sleep(0)  # proposed, and not applied yet
+    await asyncio.sleep(0)  # proposed, not applied yet
     outcomes = await stage.groups.commit("g", [OffsetToCommit("u", 0, 1), OffsetToCommit("t", 0, 1)])
     await deleting
     assert [type(outcome) for outcome in outcomes] == [TopicNotFound, type(None)]
@@ -414,7 +414,7 @@ async def test_a_topic_deleted_while_its_offset_is_committed_refuses_that_one_al
 # The end
 
 
-async def test_stopping_answers_who_waits_and_refuses_who_comes(stage: Stage) -> None:
+async def test_stopping_answers_waiting_members_and_refuses_new_ones(stage: Stage) -> None:
     first = await stage.joined()
     waiting = asyncio.ensure_future(stage.groups.join(a_join()))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A group that another broker looked after: its members go on where they were, in one rebalance."""
+"""A group that another broker coordinated: its members continue with one rebalance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def member(name: str) -> Joined:
     return Joined(7, "consumer", "range", "a", name)
 
 
-async def test_members_are_asked_to_join_and_the_generation_goes_on(driver: Driver) -> None:
+async def test_members_are_asked_to_rejoin_and_the_generation_continues(driver: Driver) -> None:
     for name in ("a", "b"):
         with pytest.raises(RebalanceInProgress):
             driver.beat(member(name))
@@ -34,7 +34,7 @@ async def test_members_are_asked_to_join_and_the_generation_goes_on(driver: Driv
     assert driver.bumped == [(8, ("a", "b"))]
 
 
-async def test_who_has_not_joined_again_is_waited_for_and_may_commit(driver: Driver) -> None:
+async def test_a_member_that_has_not_rejoined_is_waited_for_and_may_commit(driver: Driver) -> None:
     first = driver.join("a")
     driver.advance(limits.GROUP_EXPECTED_MS - 1)
     assert not first.done()
@@ -47,7 +47,7 @@ async def test_who_has_not_joined_again_is_waited_for_and_may_commit(driver: Dri
         driver.group.check_commit("c", 7, None)
 
 
-async def test_who_does_not_come_is_not_waited_for_longer(driver: Driver) -> None:
+async def test_a_member_that_does_not_rejoin_is_not_waited_for_longer(driver: Driver) -> None:
     first = driver.join("a")
     driver.advance(DELAY_MS)
     driver.advance(limits.GROUP_EXPECTED_MS - DELAY_MS)
@@ -60,7 +60,7 @@ async def test_who_does_not_come_is_not_waited_for_longer(driver: Driver) -> Non
         driver.join("b")
 
 
-async def test_who_leaves_instead_is_not_waited_for(driver: Driver) -> None:
+async def test_a_member_that_leaves_instead_is_not_waited_for(driver: Driver) -> None:
     first = driver.join("a")
     driver.advance(DELAY_MS)
     assert not first.done()
@@ -78,7 +78,7 @@ async def test_new_members_wait_with_the_others(driver: Driver) -> None:
     assert [other.member_id for other in new.result().members] == ["c-1", "b", "a"]
 
 
-async def test_a_group_that_nobody_comes_back_to_is_empty(driver: Driver) -> None:
+async def test_a_group_that_no_member_rejoins_is_empty(driver: Driver) -> None:
     assert driver.group.empty
     driver.advance(limits.GROUP_EXPECTED_MS)
     with pytest.raises(UnknownMember):
@@ -87,13 +87,13 @@ async def test_a_group_that_nobody_comes_back_to_is_empty(driver: Driver) -> Non
     assert joined.generation == 8
 
 
-async def test_an_instance_that_was_taken_over_meanwhile_is_fenced(driver: Driver) -> None:
+async def test_an_instance_that_was_replaced_meanwhile_is_fenced(driver: Driver) -> None:
     driver.join(instance="i")
     with pytest.raises(FencedInstance):
         driver.join("a", instance="i")
 
 
-async def test_a_static_member_that_is_back_under_another_id_is_told_to_the_ledger() -> None:
+async def test_a_static_member_that_rejoins_with_another_id_is_written_to_the_ledger() -> None:
     driver = Driver()
     [joined] = driver.form(1, instance="i")
     again = driver.join(instance="i").result()
@@ -101,7 +101,7 @@ async def test_a_static_member_that_is_back_under_another_id_is_told_to_the_ledg
     assert driver.bumped == [(1, (joined.member_id,)), (1, (again.member_id,))]
 
 
-async def test_an_emptied_group_is_told_to_the_ledger() -> None:
+async def test_an_emptied_group_is_written_to_the_ledger() -> None:
     driver = Driver()
     [joined] = driver.form(1)
     driver.group.leave(joined.member_id)

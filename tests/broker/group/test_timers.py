@@ -13,7 +13,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def test_what_is_due_runs_once_and_in_order(clock: ManualClock) -> None:
+def test_due_timers_run_once_and_in_order(clock: ManualClock) -> None:
     timers, ran = Timers(clock), list[str]()
     for name, ms in (("b", 20), ("a", 10), ("c", 30)):
         timers.timer(lambda name=name: ran.append(name)).start(ms)  # type: ignore[misc]
@@ -23,7 +23,7 @@ def test_what_is_due_runs_once_and_in_order(clock: ManualClock) -> None:
     assert ran == ["a", "b"]
 
 
-def test_a_timer_put_off_and_on_again_runs_at_its_last_time_only(clock: ManualClock) -> None:
+def test_a_rescheduled_timer_runs_only_at_its_last_time(clock: ManualClock) -> None:
     timers, ran = Timers(clock), list[int]()
     timer = timers.timer(lambda: ran.append(clock.now_ms()))
     start = clock.now_ms()
@@ -35,7 +35,7 @@ def test_a_timer_put_off_and_on_again_runs_at_its_last_time_only(clock: ManualCl
     assert ran == [start + 100]
 
 
-def test_putting_off_leaves_one_entry_however_often(clock: ManualClock) -> None:
+def test_rescheduling_leaves_one_entry(clock: ManualClock) -> None:
     timers = Timers(clock)
     timer = timers.timer(lambda: None)
     for _ in range(1_000):
@@ -53,13 +53,13 @@ def test_cancelled_timers_do_not_pile_up(clock: ManualClock) -> None:
         timer.start(1_000)
         timer.cancel()
     assert len(timers) < 2_100
-    timer.start(1_000)  # one that was thrown out of the heap can run again
+    timer.start(1_000)  # a timer that was removed from the heap can run again
     clock.advance(1_000)
     timers.fire()
     assert sorted(ran) == [0, 1]
 
 
-def test_a_failing_action_leaves_the_others_to_run(clock: ManualClock) -> None:
+def test_a_failing_action_does_not_stop_the_others(clock: ManualClock) -> None:
     timers, ran = Timers(clock), list[int]()
     timers.timer(lambda: ran.append(1 // 0)).start(1)
     timers.timer(lambda: ran.append(2)).start(1)

@@ -10,14 +10,14 @@ from mainstem.doors.http.app import App
 
 _POSITION = "mainstem-position"
 _CATCH_UP_S = 30.0
-_STAYS = "/v0/watch"  # a watch is held by the broker that it was asked of
+_STAYS = "/v0/watch"  # a watch stays with the broker that created it
 
 
 class AnyBroker(httpx.AsyncBaseTransport):
-    """Brokers in turn. What one answered the next one knows, since every request carries how far the last answer was.
+    """Uses the brokers in turn. Every request carries the position of the last response, so the next broker knows it.
 
-    The first one is what tests look into and do things to beside the door: it knows of everything before a test goes
-    on, and the others know of what it knows."""
+    Tests use the first broker directly too: it applies everything before a test continues, and the others apply
+    what it knows."""
 
     def __init__(self, apps: Sequence[App]) -> None:
         self._first = apps[0].context.broker.log
@@ -45,5 +45,5 @@ class AnyBroker(httpx.AsyncBaseTransport):
 
 
 def host(number: int) -> str:
-    """Of a broker of the cluster."""
+    """The host name of a broker of the cluster."""
     return f"broker{number}"

@@ -1,4 +1,4 @@
-"""The door's application in this process, with a clock that stands still until told, and real servers."""
+"""The door's application in this process with a manual clock, and real servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Api:
-    """The application, asked in this process. Answers are (status, body)."""
+    """The application in this process. Responses are (status, body)."""
 
     def __init__(self, broker: Broker, clock: ManualClock, *peers: Broker, **context: Any) -> None:
         self.broker = broker
@@ -58,7 +58,7 @@ class Api:
         return body
 
     async def write(self, topic: str, *data: object, **more: object) -> Any:
-        """Append values; `more` stands beside the records."""
+        """Append values; `more` is added beside the records."""
         records = [{"data": value} for value in data]
         status, body = await self.ask("POST", f"/v0/topics/{topic}", {"records": records, **more})
         assert status in (200, 201), body
@@ -81,7 +81,7 @@ class Api:
 
 
 def code(answer: tuple[int, Any]) -> tuple[int, str]:
-    """Status and code of a refusal, whose shape is checked on the way."""
+    """Status and code of an error, whose shape is checked too."""
     status, body = answer
     assert list(body) == ["error"]
     assert {"code", "message"} <= set(body["error"]) <= {"code", "message", "detail"}
@@ -96,7 +96,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def open_api(tmp_path: Path, clock: ManualClock) -> Callable[..., Any]:
-    """Open an application of its own: `async with open_api(api_keys="k", topics_max=2) as api`."""
+    """Open a separate application: `async with open_api(api_keys="k", topics_max=2) as api`."""
 
     @asynccontextmanager
     async def opened(
@@ -128,7 +128,7 @@ async def _brokers(settings: BrokerOptions, clock: ManualClock) -> AsyncIterator
             if place is not None:
                 broker.cluster.take_clock(
                     0
-                )  # the test's, which the store does not know of, and all of them have
+                )  # the test's clock, which the store does not know, and which all brokers share
                 await broker.cluster.join({"http": host(number)})
         yield brokers
 
@@ -140,7 +140,7 @@ async def api(open_api: Callable[..., Any]) -> AsyncIterator[Api]:
 
 
 class Server:
-    """A real server, asked over HTTP/1.1."""
+    """A real server, over HTTP/1.1."""
 
     def __init__(self, process: ServerProcess) -> None:
         self.process = process
@@ -158,7 +158,7 @@ class Server:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[..., Any]:
-    """`with serve("--flag", env={…}) as server`: started again, it has the same data."""
+    """`with serve("--flag", env={…}) as server`: a second start uses the same data."""
 
     @contextmanager
     def served(*flags: str, env: dict[str, str] | None = None) -> Iterator[Server]:

@@ -1,4 +1,4 @@
-"""The contract of the HTTP door as a few dicts: what every answer must say after calls that were answered in turn."""
+"""The contract of the HTTP door as a few dicts: what every response must be after a sequence of calls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-# Why a sequence number holds no record any more.
+# Why a sequence number has no record any more.
 DELETED, CAP, TTL, TRIM, UNSEEN = "deleted", "cap", "ttl", "source_trim", "marker or aborted"
 SILENT = (DELETED, UNSEEN)
 
 
 class Unknowable(Exception):
-    """The contract leaves open what happens next."""
+    """The contract does not define what happens next."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Stored:
     tag: str | None = None
     node: str | None = None
     meta: Any = None
-    raw: str | None = None  # base64, of a value that is no JSON
+    raw: str | None = None  # base64, of a value that is not JSON
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ class Stored:
 
     @property
     def stamped(self) -> bool:
-        """By a router: with ids that the model does not know, so that the size is not known either."""
+        """Whether a router stamped it: with ids that the model does not know, so the size is unknown too."""
         return isinstance(self.meta, dict) and "_topics_router" in self.meta
 
     def shown(self, seq: int, *, tags: bool) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Lease:
 
 @dataclass
 class Jobs:
-    """Who has which job of a queue. A live job in none of these places is to be had, for the first time or again."""
+    """Who has leased which job of a queue. A live job in none of these is available, for the first time or again."""
 
     leased: dict[int, Lease] = field(default_factory=dict)
     delayed: dict[int, int] = field(default_factory=dict)  # seq → due time
@@ -97,16 +97,16 @@ class TopicModel:
     name: str
     settings: Settings
     head: int = 0
-    records: dict[int, Stored] = field(default_factory=dict)  # what is still there, by seq
-    gone: dict[int, str] = field(default_factory=dict)  # why the others are not
+    records: dict[int, Stored] = field(default_factory=dict)  # records that still exist, by seq
+    gone: dict[int, str] = field(default_factory=dict)  # why the others do not
     ever: dict[int, Stored] = field(default_factory=dict)
-    evicted: int = 0  # floors: the last seq that went for this reason
+    evicted: int = 0  # floors: the last seq that was removed for this reason
     expired: int = 0
     cleared: int = 0  # everything up to it was deleted by number
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # → first seq, last seq, time
     jobs: Jobs = field(default_factory=Jobs)
-    sized: bool = True  # the size of every record is known
-    capped: bool = False  # now or once
+    sized: bool = True  # whether the size of every record is known
+    capped: bool = False  # now or earlier
 
     def __post_init__(self) -> None:
         self.take(self.settings)
@@ -128,13 +128,13 @@ class TopicModel:
         return first, self.head
 
     def lose(self, count: int) -> None:
-        """Records of a router's source went before they were copied."""
+        """Records of a router's source were removed before they were copied."""
         for _ in range(count):
             self.head += 1
             self.gone[self.head] = TRIM
 
     def take_unseen(self, count: int) -> None:
-        """Sequence numbers of markers and of what transactions aborted."""
+        """Sequence numbers of markers and of aborted records."""
         for _ in range(count):
             self.head += 1
             self.gone[self.head] = UNSEEN
@@ -162,7 +162,7 @@ class TopicModel:
             self._remove(seq, DELETED)
 
     def clear(self, before: int) -> None:
-        """Somebody wants all before a seq to be gone. What never was copied there stays missing."""
+        """Delete everything before a seq. What was never copied there stays missing."""
         if before - 1 > self.start:
             self.cleared = before - 1
 
@@ -171,7 +171,7 @@ class TopicModel:
         self.gone[seq] = reason
         self.jobs.forget(seq)
 
-    # What there is
+    # State
 
     @property
     def bytes(self) -> int:
@@ -179,7 +179,7 @@ class TopicModel:
 
     @property
     def start(self) -> int:
-        """The seq before the first one that may be read."""
+        """The seq before the first readable one."""
         return max(self._floor, self.trimmed)
 
     @property
@@ -191,14 +191,14 @@ class TopicModel:
 
     @property
     def trimmed(self) -> int:
-        """The last of the seqs that stand for uncopied records, of those at the start and below; 0 without any."""
+        """The last seq of uncopied records at the start or below; 0 if there are none."""
         at = self._floor
         while self.gone.get(at + 1) == TRIM:
             at += 1
         return max((seq for seq, reason in self.gone.items() if reason == TRIM and seq <= at), default=0)
 
     def may_start_at(self, earliest: int) -> bool:
-        """Whether an answer's earliest_seq is right: deleted records behind other losses may be passed or not."""
+        """Whether a response's earliest_seq is valid: deleted records behind other losses may be skipped or not."""
         lowest = min(self.records, default=self.head + 1)
         floor = max(self.evicted, self.expired, self.trimmed, self.cleared)
         return floor < earliest <= lowest and all(
@@ -208,10 +208,10 @@ class TopicModel:
     def ready(self) -> int:
         return len(self.records.keys() - self.jobs.leased.keys() - self.jobs.delayed.keys())
 
-    # Answers
+    # Responses
 
     def tombstone(self, from_seq: int) -> dict[str, Any] | None:
-        """The one that a diff from here begins with."""
+        """The tombstone at the start of a diff from here."""
         if from_seq > self.head:
             return {"reason": "recreated", "gap_from": 1, "gap_to": self.head}
         floor = max(self.evicted, self.expired, self.trimmed)
@@ -254,12 +254,12 @@ class RouterModel:
     source: str
     dest: str
     cursor: int
-    match: str | None = None  # a tag, or with a star what it begins with
+    match: str | None = None  # a tag, or a tag prefix with a star
     preserve_node: bool = True
     preserve_tag: bool = True
     exactly_once: bool = False
     total: int = 0
-    passed: int = 0  # records behind the cursor that it may have passed already, since they do not match
+    passed: int = 0  # records after the cursor that it may have skipped already, since they do not match
 
     def covers(self, record: Stored) -> bool:
         if self.match is None:
@@ -287,7 +287,7 @@ class RouterModel:
 
 @dataclass
 class World:
-    """Every topic and router, and the moment."""
+    """Every topic and router, and the time."""
 
     topics: dict[str, TopicModel] = field(default_factory=dict)
     routers: dict[str, RouterModel] = field(default_factory=dict)
@@ -297,7 +297,7 @@ class World:
         return topic
 
     def drop(self, name: str) -> list[str]:
-        """Returns the routers that go with the topic."""
+        """Returns the routers that are deleted with the topic."""
         del self.topics[name]
         ended = sorted(r.name for r in self.routers.values() if name in (r.source, r.dest))
         for router in ended:
@@ -305,7 +305,7 @@ class World:
         return ended
 
     def drain(self, name: str, now: int) -> None:
-        """All that routers have for a topic is copied, from the far end on."""
+        """Copy everything that routers have for a topic, upstream first."""
         for source in {router.source for router in self.routers.values() if router.dest == name}:
             self.drain(source, now)
             self.forward(source, now)
@@ -329,9 +329,7 @@ class World:
                 )
             dest.lose(floor - router.cursor)
             router.cursor = floor
-        dest.sized = (
-            dest.sized and not router.exactly_once
-        )  # the stamp names ids that the model does not know
+        dest.sized = dest.sized and not router.exactly_once  # the stamp has ids that the model does not know
         copies: list[Stored] = []
         settled, router.passed = router.cursor, 0
         while router.cursor < topic.head:
@@ -339,7 +337,7 @@ class World:
             record = topic.records.get(seq)
             if record is not None and router.covers(record):
                 if dest.full(len(copies) + 1):
-                    # What did not match is noted with the next copy, or before: by how the bytes happen to lie.
+                    # The cursor passes records that do not match with the next copy, or earlier, depending on bytes.
                     router.passed = 0 if copies else router.cursor - settled
                     router.cursor -= router.passed
                     break
@@ -354,7 +352,7 @@ class World:
         router.total += len(copies)
 
     def bury(self, queue: TopicModel, seqs: list[int], now: int) -> None:
-        """Jobs handed out too often go where their queue says."""
+        """Jobs that were leased too often go to the dead letter topic of their queue."""
         name = queue.settings.dead_letter
         assert name is not None
         target = self.topics.get(name) or self.make(name)

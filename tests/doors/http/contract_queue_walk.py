@@ -1,4 +1,4 @@
-"""Walks that claim and settle jobs as well."""
+"""Walks that also claim and settle jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QueueWalk(Walk):
         jobs.settle(now)
         bound = topic.settings.max_deliveries if topic.settings.dead_letter else 0
         free = sorted(topic.records.keys() - jobs.leased.keys() - jobs.delayed.keys())
-        free.sort(key=lambda seq: seq not in jobs.deliveries)  # those to be had again come first
+        free.sort(key=lambda seq: seq not in jobs.deliveries)  # jobs that were leased before come first
         taken: list[int] = []
         spent: list[int] = []
         for seq in free:
@@ -87,7 +87,7 @@ class QueueWalk(Walk):
             assert (answer["extended"], len(answer["deadlines"])) == (len(held), len(held))
 
     async def _settled(self, verb: str, step: Step, more: dict[str, Any]) -> Any:
-        """Ask with jobs of this node, of the other one, and of nobody; returns whose leases it was right to touch."""
+        """Settle jobs of this node, of the other one, and of nobody; returns the leases that it should change."""
         topic = self.world.topics.get(QUEUE)
         node = step.pick(0, ("w1", "w2"))
         known = sorted(topic.ever) if topic is not None else []

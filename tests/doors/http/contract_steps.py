@@ -1,7 +1,7 @@
-"""Walks: lists of steps whose arguments are plain numbers, made before the walk begins.
+"""Walks: lists of steps whose arguments are plain numbers, chosen before the walk begins.
 
-They are given a meaning when their turn comes. So a step can be left out and the others still mean something: that is
-how a failing walk is made short.
+They get their meaning when they run, so the other steps still mean something if one is left out. That is how a
+failing walk is shortened.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Step(NamedTuple):
         return options[self.dice[at] % len(options)]
 
     def other(self, turn: int) -> Step:
-        """The same step with other numbers, for the next of several things it makes."""
+        """The same step with other numbers, for the next of several things it creates."""
         return Step(self.name, tuple(number // (turn + 1) + turn for number in self.dice))
 
 
 def steps(seed: int, count: int, **more: int) -> list[Step]:
-    """`more` are the weights of further steps."""
+    """`more`: the weights of further steps."""
     dice = random.Random(seed)
     weights = {**_WEIGHTS, **more}
     names = dice.choices(list(weights), list(weights.values()), k=count)

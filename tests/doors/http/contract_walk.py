@@ -1,4 +1,4 @@
-"""Random calls of the HTTP door, each answer held against the model of the contract."""
+"""Random calls of the HTTP door, each response compared with the model of the contract."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LIMITS = (1, 2, 3, 256)
 
 
 class Target(Protocol):
-    """What is walked over: a server, in this process or another."""
+    """The server under test, in this process or another."""
 
-    exact_time: bool  # the walk decides what time it is, and when routers run
+    exact_time: bool  # whether the walk sets the time, and decides when routers run
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]: ...
 
@@ -75,7 +75,7 @@ class Walk:
                 continue
 
     async def _settle(self) -> None:
-        """Where routers run by themselves, have them run now: the model must know when."""
+        """Where routers run by themselves, run them now: the model must know when."""
         for _, dest in ROUTERS.values():
             if dest in self.world.topics:
                 await self._check_state(dest)
@@ -95,7 +95,7 @@ class Walk:
         settings: Settings = step.pick(1, self.configs[name])
         topic = self.world.topics.get(name)
         if settings.cap_bytes and topic is not None and not topic.sized:
-            # Sizes of records from before the cap are known by their average only: no model can tell which go.
+            # Sizes of records from before the cap are known only by their average: no model can tell which are evicted.
             settings = replace(settings, cap_bytes=0, cap_records=4)
         body = {key: value for key, value in vars(settings).items() if value is not None}
         status, answer = await self.ask("PUT", f"/v0/topics/{name}", {**body, "durability": "fsync"})
@@ -106,7 +106,7 @@ class Walk:
         if topic is None:
             self.world.make(name, settings)
             return
-        topic.expire(self.target.now())  # by the rule that held so far
+        topic.expire(self.target.now())  # by the previous rule
         topic.take(settings)
         topic.expire(self.target.now())
         topic.evict()
@@ -247,7 +247,7 @@ class Walk:
         await self._read(step.pick(0, NAMES), step.pick(1, _LIMITS))
 
     async def _read(self, name: str, limit: int = 3) -> bool:
-        """Read on where the faithful reader stood, and see to it that nothing is missing unsaid."""
+        """Continue with the reader that misses nothing, and check that nothing is missing silently."""
         before = self._cursors.get(name, 0)
         page = await self._read_page(name, before, limit=limit, include_tags=True)
         if page is None:
@@ -326,7 +326,7 @@ class Walk:
             return
         assert (given["gap_from"], given["gap_to"]) == (expected["gap_from"], expected["gap_to"])
         assert given["missed_estimate"] == max(0, given["gap_to"] - given["gap_from"] + 1)
-        # Where there is a cap, expired records may have given way to it before anybody looked.
+        # With a cap, expired records may have been evicted before anybody looked.
         blurred = {TTL: (TTL, "mixed", CAP), "mixed": ("mixed", CAP)} if topic.capped else {}
         assert given["reason"] in blurred.get(expected["reason"], (expected["reason"],))
 

@@ -1,4 +1,4 @@
-"""Clients that mean harm: bodies that drip, too many of them, broken frames, thousands that only sit there."""
+"""Malicious clients: slow bodies, too many bodies, broken frames, thousands of idle connections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _connect(door: HttpDoor) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, drop: bytes) -> None:
-    """Send a little, again and again, until the other side has had enough."""
+    """Send a little, again and again, until the server closes the connection."""
     while True:
         writer.write(drop)
         await writer.drain()
@@ -66,7 +66,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ("head", "drop"),
     [(b"content-length: 1000000\r\n\r\n", b" "), (b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n")],
 )
-async def test_a_body_that_drips_does_not_gain_time(door: HttpDoor, head: bytes, drop: bytes) -> None:
+async def test_a_slow_body_does_not_extend_the_timeout(door: HttpDoor, head: bytes, drop: bytes) -> None:
     reader, writer = await _connect(door)
     writer.write(_HEAD + head)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -76,7 +76,7 @@ async def test_a_body_that_drips_does_not_gain_time(door: HttpDoor, head: bytes,
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_body_that_drips_over_http_2_does_not_gain_time(door: HttpDoor) -> None:
+async def test_a_slow_body_over_http_2_does_not_extend_the_timeout(door: HttpDoor) -> None:
     reader, writer = await _connect(door)
     client = h2.connection.H2Connection()
     client.initiate_connection()
@@ -87,7 +87,7 @@ async def test_a_body_that_drips_over_http_2_does_not_gain_time(door: HttpDoor) 
     def drop() -> bytes:
         if client.local_flow_control_window(1):
             client.send_data(1, b" ")
-        client.ping(bytes(8))  # what is no part of the body does not count
+        client.ping(bytes(8))  # frames that are not part of the body do not count
         return bytes(client.data_to_send())
 
     async def drip() -> None:
@@ -107,13 +107,13 @@ async def test_a_body_that_drips_over_http_2_does_not_gain_time(door: HttpDoor) 
         writer.close()
 
 
-async def test_a_slow_body_that_keeps_the_pace_is_taken(
+async def test_a_slow_body_above_the_minimum_rate_is_accepted(
     door: HttpDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HTTP_STALL_BYTES_MIN", 5)
     monkeypatch.setattr("mainstem.doors.http.door._SWEEP_S", 0.02)
     address = await door.start(Address("127.0.0.1", 0))
-    for stall_s in (0.2, 2.0, 10.0):  # a machine that has more to do may not keep the pace itself
+    for stall_s in (0.2, 2.0, 10.0):  # a busy machine may not keep the rate itself
         monkeypatch.setattr(limits, "HTTP_STALL_S", stall_s)
         answer = await _answer_to_slow_body(address, stall_s / 7)
         if answer.startswith(b"HTTP/1.1 201"):
@@ -122,7 +122,7 @@ async def test_a_slow_body_that_keeps_the_pace_is_taken(
 
 
 async def _answer_to_slow_body(address: Address, pause_s: float) -> bytes:
-    """What comes back until the head of an answer is whole, or the connection is closed."""
+    """Receive until the header of a response is complete, or the connection is closed."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     body = b'{"records":[{"data":1}]}' + b" " * 40
     writer.write(_HEAD + b"content-length: %d\r\n\r\n" % len(body))
@@ -138,7 +138,7 @@ async def _answer_to_slow_body(address: Address, pause_s: float) -> bytes:
         writer.close()
 
 
-async def test_bodies_together_are_bounded_while_they_are_received(
+async def test_the_total_size_of_bodies_in_flight_is_bounded(
     door: HttpDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HTTP_INGEST_BYTES_MAX", 100_000)
@@ -162,7 +162,7 @@ async def test_bodies_together_are_bounded_while_they_are_received(
 
 
 def _frame(dice: random.Random) -> bytes:
-    """A frame that may be whole, or break any rule there is."""
+    """A frame that may be valid, or break any rule."""
     payload = dice.choice((dice.randbytes(dice.randrange(200)), b'{"op":"ping"}', b"\xff" * 10))
     first = dice.choice((0x81, 0x82, 0x88, 0x89, 0x01, 0x80, dice.randrange(256)))
     masked = 0x80 if dice.random() < 0.9 else 0
@@ -198,7 +198,7 @@ async def test_broken_web_socket_frames_end_their_own_socket_at_most(door: HttpD
 
 
 @pytest.mark.slow
-def test_ten_thousand_idle_event_streams_leave_room_for_others(serve: Callable[..., Any]) -> None:
+def test_ten_thousand_idle_event_streams_do_not_block_others(serve: Callable[..., Any]) -> None:
     """10,000 where this process may open as many files, else as many as it may."""
     count = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
     held: list[socket.socket] = []

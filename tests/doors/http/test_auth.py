@@ -56,7 +56,7 @@ def test_how_a_key_is_written(text: str, scopes: Scope, prefixes: tuple[bytes, .
 
 
 @pytest.mark.parametrize("text", ["k:wrong", "k:r+", "k:R", ":r", "k,k:r"])
-def test_a_key_list_that_is_wrong_is_refused_without_showing_the_key(text: str) -> None:
+def test_an_invalid_key_list_is_refused_without_showing_the_key(text: str) -> None:
     with pytest.raises(InvalidConfig) as error:
         parse_keys("secret-one," + text)
     assert "secret-one" not in str(error.value)
@@ -74,7 +74,7 @@ def test_a_key_list_that_is_wrong_is_refused_without_showing_the_key(text: str) 
         (None, None),
     ],
 )
-def test_what_an_authorization_header_may_say(header: bytes | None, secret: bytes | None) -> None:
+def test_valid_and_invalid_authorization_headers(header: bytes | None, secret: bytes | None) -> None:
     assert bearer(header) == secret
 
 
@@ -126,13 +126,13 @@ async def test_scopes(locked: Api, method: str, path: str, body: object, allowed
     assert (await locked.ask(method, path, body, key="all"))[0] in (200, 201)
 
 
-async def test_a_config_needs_admin_only_where_it_makes_the_topic(locked: Api) -> None:
+async def test_a_config_needs_admin_only_where_it_creates_the_topic(locked: Api) -> None:
     assert code(await locked.ask("POST", "/v0/topics/n", {**WRITE, "config": {}}, key="writer"))[0] == 403
     assert (await locked.ask("POST", "/v0/topics/n", WRITE, key="writer"))[0] == 201
     assert (await locked.ask("POST", "/v0/topics/n", {**WRITE, "config": {}}, key="writer"))[0] == 200
 
 
-async def test_unknown_things_under_a_topic_demand_write(locked: Api) -> None:
+async def test_unknown_paths_under_a_topic_need_write(locked: Api) -> None:
     assert code(await locked.ask("POST", "/v0/topics/a1/what", key="reader")) == (403, "forbidden")
     assert code(await locked.ask("POST", "/v0/topics/a1/what", key="writer")) == (404, "not_found")
     assert code(await locked.ask("GET", "/v0/what", key="reader")) == (404, "not_found")
@@ -158,7 +158,7 @@ async def test_prefixes(locked: Api) -> None:
     assert [topic["topic"] for topic in last[1]["topics"]] == ["b:1"]
 
 
-async def test_rights_are_checked_before_the_body(locked: Api) -> None:
+async def test_scopes_are_checked_before_the_body(locked: Api) -> None:
     wrong_type = {
         "content": b"x",
         "headers": {"authorization": "Bearer reader", "content-type": "text/plain"},
@@ -195,7 +195,7 @@ async def test_requests_in_flight_are_bounded_by_key(open_api: Callable[..., Any
         ({}, ["--http", "0.0.0.0:0"], "does not listen on 0.0.0.0:0 without keys"),
     ],
 )
-def test_a_server_that_would_be_open_by_mistake_does_not_start(
+def test_a_server_that_is_open_by_mistake_does_not_start(
     tmp_path: Path, env: dict[str, str], flags: list[str], sentence: str
 ) -> None:
     import os
@@ -227,7 +227,7 @@ def test_a_server_that_would_be_open_by_mistake_does_not_start(
 
 
 @pytest.mark.parametrize("env", [{"MAINSTEM_API_KEYS": "k"}, {"MAINSTEM_ALLOW_INSECURE_NO_AUTH": "1"}])
-def test_a_public_address_needs_keys_or_the_word_for_it(
+def test_a_public_address_needs_keys_or_an_explicit_flag(
     serve: Callable[..., Any], env: dict[str, str]
 ) -> None:
     with serve("--http", "0.0.0.0:0", env=env) as server:

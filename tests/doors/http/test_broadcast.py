@@ -1,4 +1,4 @@
-"""One page to many event streams by a native call: short writes, clients that leave, and whose bytes are whose."""
+"""One page sent to many event streams by a native call: short writes, clients that leave, and no mixed-up bytes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.certificates import make_self_signed
 from .watching import Event, event_id, parse
 
 PATIENCE_S = 60.0
-WATCHERS = 12  # more than it takes for the native call
-LONG = b'"' + b"x" * 200_000 + b'"'  # the kernel takes a part of it where it has little room
+WATCHERS = 12  # more than the minimum for the native call
+LONG = b'"' + b"x" * 200_000 + b'"'  # the kernel accepts only a part of it where its buffer is small
 
 
 class Spy:
-    """The native call, and what became of what it sent."""
+    """The native call, and the results of its sends."""
 
     def __init__(self, send_all: Callable[..., None]) -> None:
         self._send_all = send_all
@@ -58,7 +58,7 @@ class Client:
         self.events: list[Event] = []
 
     async def seen(self, count: int) -> Client:
-        """Read until it was told of so many records."""
+        """Read until it has `count` records."""
         return await self.until(lambda: len(self.seqs) >= count)
 
     async def until(self, reached: Callable[[], bool]) -> Client:
@@ -66,7 +66,7 @@ class Client:
             while not reached():
                 size = await self._reader.readuntil(
                     b"\r\n"
-                )  # no byte too few or too many, or this is no number
+                )  # no byte too few or too many, or this is not a number
                 assert re.fullmatch(rb"[0-9a-f]+\r\n", size), size[:100]
                 chunk = await self._reader.readexactly(int(size, 16) + 2)
                 assert chunk.endswith(b"\n\n\r\n"), chunk[-100:]
@@ -82,7 +82,7 @@ class Client:
         return [record["$seq"] for event in self.records for record in event.data["records"]]
 
     def check(self, topic: str, count: int) -> None:
-        """Everything once and in order, each frame with the id to go on from."""
+        """Everything once and in order, each frame with the id to resume from."""
         assert self.seqs == list(range(1, count + 1))
         assert {event.data["topic"] for event in self.records} <= {topic}
         assert all(event.cursors == {topic: event.data["to_seq"]} for event in self.records)
@@ -93,7 +93,7 @@ class Client:
         return found
 
     def reset(self) -> None:
-        """Leave without a goodbye: whatever is sent now is an error."""
+        """Reset the connection: every send is an error now."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
@@ -137,13 +137,13 @@ class Stage:
         return next(held for held in self.door._state.connections if held.client[1] == port)
 
     def send_buffer(self) -> SendBuffer:
-        """The server's end of it, when it is the only one."""
+        """The server's end, if it is the only one."""
         (stream,) = self.door.context.live.open
         send_buffer: SendBuffer = stream.send_buffer  # type: ignore[attr-defined]
         return send_buffer
 
     def shrink(self, client: Client) -> None:
-        """Have the server's socket for this client hold little."""
+        """Shrink the server's send buffer for this client."""
         made = self._connection(client).transport.get_extra_info("socket")
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
@@ -179,7 +179,7 @@ async def test_a_slow_client_among_many_gets_every_byte_once(stage: Stage) -> No
         await stage.append("a", LONG, b"1")
         for client in fast:
             await client.seen(2 * number)
-        await slow.seen(number // 2)  # it falls behind, and reads on meanwhile
+        await slow.seen(number // 2)  # it falls behind, and keeps reading
     assert stage.spy.cut
     assert stage.spy.sockets > rounds * len(fast)
     for client in (*fast, await slow.seen(2 * rounds)):
@@ -191,7 +191,7 @@ async def test_a_slow_client_among_many_gets_every_byte_once(stage: Stage) -> No
     assert stage.spy.sockets == told + WATCHERS  # it is one of them again
 
 
-async def test_nothing_goes_past_what_a_transport_holds_back(stage: Stage) -> None:
+async def test_nothing_overtakes_what_a_transport_buffers(stage: Stage) -> None:
     client = await stage.watch("a")
     send_buffer = stage.send_buffer()
     assert send_buffer.descriptor() >= 0
@@ -200,11 +200,11 @@ async def test_nothing_goes_past_what_a_transport_holds_back(stage: Stage) -> No
         send_buffer.push(
             {"type": "http.response.body", "body": b"event: record\ndata: 1\n\n" * 9, "more_body": True}
         )
-    assert send_buffer.ready  # it may be told more, but not past what waits
+    assert send_buffer.ready  # it may be sent more, but not past what waits
     await client.until(lambda: send_buffer.descriptor() >= 0)
 
 
-async def test_a_descriptor_is_gone_as_soon_as_its_connection_is(stage: Stage) -> None:
+async def test_a_descriptor_is_removed_with_its_connection(stage: Stage) -> None:
     await stage.watch("a")
     send_buffer = stage.send_buffer()
     assert send_buffer.descriptor() >= 0
@@ -212,12 +212,12 @@ async def test_a_descriptor_is_gone_as_soon_as_its_connection_is(stage: Stage) -
     found: asyncio.Future[tuple[int, bool]] = loop.create_future()
     (connection,) = stage.door._state.connections
     connection.transport.abort()
-    # Behind the transport, which closes the socket, and before the stream, which hears of it.
+    # After the transport, which closes the socket, and before the stream learns of it.
     loop.call_soon(lambda: found.set_result((send_buffer.descriptor(), send_buffer.gone)))
     assert await found == (-1, False)
 
 
-async def test_few_are_told_without_it_and_so_is_everyone_until_it_is_loaded(
+async def test_the_native_call_is_used_only_for_many_watchers_and_once_loaded(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Broadcast, "warm_up", lambda _: None)
@@ -234,7 +234,7 @@ async def test_few_are_told_without_it_and_so_is_everyone_until_it_is_loaded(
     assert stage.spy.sockets == 0
 
 
-async def test_those_who_leave_within_a_round_hurt_nobody(stage: Stage) -> None:
+async def test_clients_that_leave_during_a_round_affect_no_other(stage: Stage) -> None:
     clients = [await stage.watch("a") for _ in range(2 * WATCHERS)]
     staying = clients[WATCHERS:]
     leaving = clients[:WATCHERS]
@@ -254,7 +254,7 @@ async def test_those_who_leave_within_a_round_hurt_nobody(stage: Stage) -> None:
     assert stage.broker.watching.places == len(staying)
 
 
-async def test_a_descriptor_that_was_taken_over_gets_nothing_of_its_last_owner(stage: Stage) -> None:
+async def test_a_reused_descriptor_gets_nothing_of_its_previous_owner(stage: Stage) -> None:
     staying = [await stage.watch("a") for _ in range(WATCHERS)]
     for _ in range(5):
         for client in [await stage.watch("a") for _ in range(4)]:
@@ -271,7 +271,7 @@ async def test_a_descriptor_that_was_taken_over_gets_nothing_of_its_last_owner(s
         (await client.seen(25)).check("a", 25)
 
 
-async def test_heartbeats_come_between_and_not_within(stage: Stage) -> None:
+async def test_heartbeats_come_between_frames_and_not_within(stage: Stage) -> None:
     clients = [await stage.watch("a") for _ in range(WATCHERS)]
     for number in range(1, 20):
         for held in list(stage.door.context.live.open):
@@ -287,7 +287,7 @@ async def test_heartbeats_come_between_and_not_within(stage: Stage) -> None:
         )
 
 
-async def test_coming_back_while_the_old_connection_is_open_goes_on_exactly(stage: Stage) -> None:
+async def test_resuming_while_the_old_connection_is_open_continues_exactly(stage: Stage) -> None:
     wid = stage.session("a")
     old = await stage.watch("a", wid)
     for _ in range(WATCHERS):
@@ -306,7 +306,7 @@ async def test_coming_back_while_the_old_connection_is_open_goes_on_exactly(stag
     ]
 
 
-async def test_what_goes_through_tls_is_never_sent_past_it(tmp_path: Path, spy: Spy) -> None:
+async def test_tls_connections_never_use_the_native_call(tmp_path: Path, spy: Spy) -> None:
     certificate = make_self_signed(tmp_path)
     broker = await Broker.open(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20))
     stage = Stage(

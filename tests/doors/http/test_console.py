@@ -1,4 +1,4 @@
-"""The console's files: served whole, cached well, and nothing else beside them."""
+"""The console's files: complete, with correct caching, and nothing else beside them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_the_page_and_its_files_are_there_and_name_no_other_host(api: Api)
     assert total < 400_000
 
 
-async def test_files_are_kept_for_ever_and_the_page_is_asked_for_again(api: Api) -> None:
+async def test_files_are_cached_forever_and_the_page_is_revalidated(api: Api) -> None:
     page = await api.client.get("/")
     assert page.headers["cache-control"] == "no-cache"
     same = await api.client.get("/", headers={"if-none-match": page.headers["etag"]})
@@ -65,7 +65,7 @@ async def test_a_policy_keeps_everything_else_out_of_the_page(api: Api) -> None:
         ".",
     ],
 )
-async def test_no_name_leads_out_of_the_files(api: Api, name: str) -> None:
+async def test_no_path_escapes_the_files(api: Api, name: str) -> None:
     assert code(await api.ask("GET", f"/console/assets/{name}")) == (404, "not_found")
 
 

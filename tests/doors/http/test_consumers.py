@@ -1,4 +1,4 @@
-"""Who reads a topic."""
+"""The consumer groups of a topic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_every_group_that_has_read_a_topic_shows_its_lag_by_partition(api:
     ]
 
 
-async def test_trimmed_records_are_no_lag(api: Api) -> None:
+async def test_truncated_records_are_not_lag(api: Api) -> None:
     await api.broker.create_topic("t")
     await api.broker.append_values("t", [b"x"] * 10)
     await commit(api, "g", ("t", 0, 2))
@@ -44,7 +44,7 @@ async def test_trimmed_records_are_no_lag(api: Api) -> None:
     assert body["consumers"][0]["lag"] == 3
 
 
-async def test_groups_that_read_what_the_key_may_not_see_are_left_out(open_api: Callable[..., Any]) -> None:
+async def test_groups_of_topics_outside_the_keys_prefixes_are_left_out(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="boss,a:r:a.") as api:
         await api.broker.create_topic("a.1")
         await api.broker.create_topic("b.1")

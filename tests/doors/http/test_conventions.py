@@ -1,4 +1,4 @@
-"""What holds for every request (section 0 and 9 of the contract)."""
+"""What applies to every request (sections 0 and 9 of the contract)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_json_content_types(api: Api, kind: str) -> None:
         b'{"records":[{"data":"\\ud800"}]}x',
     ],
 )
-async def test_what_is_no_json_is_invalid(api: Api, content: bytes) -> None:
+async def test_invalid_json_is_refused(api: Api, content: bytes) -> None:
     answer = await api.client.post("/v0/topics/t", content=content, headers=JSON)
     assert code((answer.status_code, answer.json())) == (400, "invalid_request")
 

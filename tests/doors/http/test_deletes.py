@@ -44,7 +44,9 @@ async def _left(api: Api) -> list[int]:
         ({"match": "none"}, [1, 2, 3, 4, 5, 6, 7]),
     ],
 )
-async def test_what_goes(api: Api, body: dict[str, object], left: list[int], durability: str) -> None:
+async def test_which_records_a_delete_removes(
+    api: Api, body: dict[str, object], left: list[int], durability: str
+) -> None:
     await _filled(api, durability)
     status, answer = await api.ask("POST", "/v0/topics/t/delete", body)
     assert status == 200
@@ -74,7 +76,7 @@ async def test_what_goes(api: Api, body: dict[str, object], left: list[int], dur
         {"match": ["tag", "Eq", 5]},
     ],
 )
-async def test_what_no_delete_may_say(api: Api, wrong: dict[str, object]) -> None:
+async def test_invalid_deletes_are_refused(api: Api, wrong: dict[str, object]) -> None:
     await _filled(api)
     assert code(await api.ask("POST", "/v0/topics/t/delete", wrong)) == (400, "invalid_request")
     assert len(await _left(api)) == 7
@@ -107,7 +109,7 @@ async def test_bytes_stay_exact_when_sizes_differ(api: Api) -> None:
     assert (answer["count"], answer["bytes"]) == (len(left), size(left))
 
 
-async def test_a_delete_does_not_settle_what_was_damaged_before(api: Api) -> None:
+async def test_a_delete_does_not_hide_earlier_damage(api: Api) -> None:
     await _filled(api)
     await api.broker.log.propose(MarkLost(api.broker.streams.of("t", 0), 2, 4))
     await api.ask("POST", "/v0/topics/t/delete", {"before_seq": 7})

@@ -48,7 +48,7 @@ async def test_an_empty_body_reads_from_the_start(api: Api) -> None:
     }
 
 
-async def test_a_diff_never_makes_a_topic(api: Api) -> None:
+async def test_a_diff_never_creates_a_topic(api: Api) -> None:
     assert code(await api.ask("POST", "/v0/topics/t/diff", {})) == (404, "topic_not_found")
     assert (await api.ask("GET", "/v0/topics"))[1]["topics"] == []
 
@@ -120,7 +120,7 @@ async def test_tags_only_on_request_and_meta_unless_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 40])
-async def test_own_nodes_are_passed_over_and_the_cursor_moves(api: Api, count: int) -> None:
+async def test_records_of_own_nodes_are_skipped_and_the_cursor_moves(api: Api, count: int) -> None:
     await api.records(
         "t", *[{"data": n, "node": "abc"[n % 3]} if n % 4 else {"data": n} for n in range(count * 3)]
     )
@@ -147,7 +147,7 @@ async def test_only_own_records_leave_an_empty_page_at_the_head(api: Api) -> Non
     assert (body["records"], body["next_from_seq"], body["caught_up"], body["lag"]) == ([], 3, True, 0)
 
 
-async def test_the_byte_budget_stops_before_the_record_that_is_too_much(api: Api) -> None:
+async def test_a_page_stops_before_the_record_that_exceeds_its_byte_budget(api: Api) -> None:
     await api.write("t", "a" * 98, "b" * 98, "c" * 98)
     assert [len(r["data"]) for r in (await api.diff("t", max_batch_bytes=200))["records"]] == [98, 98]
     body = await api.diff("t", max_batch_bytes=199)
@@ -219,7 +219,7 @@ async def test_caps_and_ttl_together_are_mixed(api: Api) -> None:
     api.clock.advance(101)
     await api.write("t", 7)
     assert (await api.diff("t", 0))["tombstone"]["reason"] == "mixed"
-    # Only the first gave way to the cap; from then on it was the ttl.
+    # The cap evicted only the first; from then on the ttl did.
     assert (await api.diff("t", 2))["tombstone"]["reason"] == "ttl"
 
 
@@ -317,7 +317,7 @@ async def test_a_long_poll_ends_with_the_first_answer(api: Api) -> None:
     assert (body["records"], body["caught_up"], body["next_from_seq"]) == ([], True, 1)
 
 
-async def test_a_long_poll_does_not_wait_where_there_is_something_to_say(api: Api) -> None:
+async def test_a_long_poll_does_not_wait_where_there_is_a_result(api: Api) -> None:
     await api.put("t", cap_records=1)
     await api.write("t", 1, 2)
     assert (await api.diff("t", 0, wait_ms=30_000))["records"]
@@ -325,7 +325,7 @@ async def test_a_long_poll_does_not_wait_where_there_is_something_to_say(api: Ap
     assert (await api.diff("t", 0, wait_ms=30_000))["tombstone"] is not None
 
 
-async def test_a_long_poll_of_a_topic_that_goes_is_told(api: Api) -> None:
+async def test_a_long_poll_ends_when_its_topic_is_deleted(api: Api) -> None:
     await api.put("t")
     reading = asyncio.ensure_future(api.ask("POST", "/v0/topics/t/diff", {"wait_ms": 30_000}))
     await settle()

@@ -1,4 +1,4 @@
-"""Packed bodies and the description of the interface, where this server does more than it must."""
+"""Compressed bodies and the OpenAPI document, where this server does more than the contract requires."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("encoding", PACK)
 @pytest.mark.parametrize("count", [1, 3000])
-async def test_a_packed_body_is_as_good_as_a_plain_one(api: Api, encoding: str, count: int) -> None:
+async def test_a_compressed_body_works_like_a_plain_one(api: Api, encoding: str, count: int) -> None:
     body = json.dumps({"records": [{"data": {"n": n, "s": f"{n:080}"}} for n in range(count)]}).encode()
     headers = {**JSON, "content-encoding": encoding}
     answer = await api.client.post("/v0/topics/t", content=PACK[encoding](body), headers=headers)
@@ -38,7 +38,7 @@ async def test_a_gzip_body_of_several_members(api: Api) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-async def test_a_packed_body_is_bounded_by_what_it_unpacks_to(
+async def test_a_compressed_body_is_limited_by_its_decompressed_size(
     open_api: Callable[..., Any], encoding: str
 ) -> None:
     async with open_api(bounds=HttpLimits(body_bytes=10_000)) as api:
@@ -59,7 +59,7 @@ async def test_a_packed_body_is_bounded_by_what_it_unpacks_to(
         ("zstd", b"x", (400, "invalid_request")),
     ],
 )
-async def test_a_body_that_cannot_be_unpacked(
+async def test_a_body_that_cannot_be_decompressed(
     api: Api, encoding: str, body: bytes, refusal: tuple[int, str]
 ) -> None:
     answer = await api.client.post(
@@ -80,7 +80,7 @@ async def test_a_body_that_cannot_be_unpacked(
         ("", None),
     ],
 )
-async def test_answers_are_packed_as_the_client_takes_them(
+async def test_responses_are_compressed_as_the_client_accepts(
     api: Api, accepted: str, encoding: str | None
 ) -> None:
     for count in (20, 1000):
@@ -99,7 +99,7 @@ async def test_answers_are_packed_as_the_client_takes_them(
         assert json.loads(plain)["records"][0]["data"] == "x" * 100
 
 
-async def test_a_small_answer_is_never_packed(api: Api) -> None:
+async def test_a_small_response_is_never_compressed(api: Api) -> None:
     answer = await api.client.get("/v0/health", headers={"accept-encoding": "gzip"})
     assert "content-encoding" not in answer.headers
 

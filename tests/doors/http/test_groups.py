@@ -34,12 +34,12 @@ async def test_a_group_is_listed_and_shown_with_its_lag(api: Api, topic: str) ->
     ]
 
 
-async def test_records_that_are_gone_are_no_lag(api: Api, topic: str) -> None:
+async def test_deleted_records_are_not_lag(api: Api, topic: str) -> None:
     await api.broker.trim("t", 2)
     assert (await api.ask("GET", "/v0/groups/g"))[1]["lag"] == 1
 
 
-async def test_a_group_nobody_knows(api: Api) -> None:
+async def test_an_unknown_group(api: Api) -> None:
     for method in ("GET", "DELETE"):
         status, body = await api.ask(method, "/v0/groups/none%2Fsuch")
         assert (status, body["error"]["code"]) == (404, "group_not_found")
@@ -58,7 +58,7 @@ async def test_a_group_nobody_knows(api: Api) -> None:
         ({"to": "latest", "partitions": [0]}, [3]),
     ],
 )
-async def test_a_reset_moves_and_a_rehearsal_does_not(
+async def test_a_reset_moves_and_a_dry_run_does_not(
     api: Api, topic: str, body: dict[str, Any], after: list[int]
 ) -> None:
     status, planned = await api.ask("POST", "/v0/groups/g/reset", {"topic": topic, "dry_run": True, **body})
@@ -81,12 +81,12 @@ async def test_a_reset_moves_and_a_rehearsal_does_not(
         {"to": "latest"},
     ],
 )
-async def test_a_reset_that_makes_no_sense_moves_nothing(api: Api, topic: str, body: dict[str, Any]) -> None:
+async def test_an_invalid_reset_moves_nothing(api: Api, topic: str, body: dict[str, Any]) -> None:
     assert code(await api.ask("POST", "/v0/groups/g/reset", body)) == (400, "invalid_request")
     assert api.broker.committed("g", "t") == 1
 
 
-async def test_a_reset_to_what_is_not_there(api: Api, topic: str) -> None:
+async def test_a_reset_to_a_missing_offset(api: Api, topic: str) -> None:
     reset = "/v0/groups/g/reset"
     assert code(await api.ask("POST", reset, {"topic": "x", "to": "latest"})) == (404, "topic_not_found")
     assert code(await api.ask("POST", reset, {"topic": "t", "to": "latest", "partitions": [2]})) == (
@@ -100,7 +100,7 @@ async def test_a_group_is_forgotten(api: Api, topic: str) -> None:
     assert (await api.ask("GET", "/v0/groups"))[1]["groups"] == []
 
 
-async def test_who_may_see_and_move_groups(open_api: Callable[..., Any]) -> None:
+async def test_keys_for_reading_and_moving_groups(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="all,reader:r,team:r+a:a.") as api:
         for name in ("a.x", "b.x"):
             await api.broker.create_topic(name)
@@ -135,7 +135,7 @@ async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) 
     ]
     await api.broker.trim("t", 2)
     body = (await api.ask("GET", "/v0/groups/s"))[1]
-    assert (body["lag"], body["offsets"][0]["offset"]) == (0, 2)  # nobody is behind what is gone
+    assert (body["lag"], body["offsets"][0]["offset"]) == (0, 2)  # nobody lags behind deleted records
     for dry_run in (True, False):
         reset = {"topic": "t", "to": "earliest", "partitions": [0], "dry_run": dry_run}
         status, body = await api.ask("POST", "/v0/groups/s/reset", reset)

@@ -16,7 +16,7 @@ TABLES = "/iceberg/v1/namespaces/default/tables"
 
 
 def fault(answer: tuple[int, Any]) -> tuple[int, str]:
-    """Status and type of a refusal, whose shape is checked on the way."""
+    """Status and type of an error, whose shape is checked too."""
     status, body = answer
     assert list(body) == ["error"]
     assert set(body["error"]) == {"message", "type", "code"}
@@ -78,7 +78,7 @@ async def test_namespaces_have_levels_and_properties(api: Api) -> None:
         {"namespace": ["a/b"]},
     ],
 )
-async def test_what_is_no_namespace_is_refused(api: Api, body: object) -> None:
+async def test_an_invalid_namespace_is_refused(api: Api, body: object) -> None:
     assert fault(await api.ask("POST", "/iceberg/v1/namespaces", body)) == (400, "BadRequestException")
 
 
@@ -103,7 +103,7 @@ async def test_a_commit_without_changes_answers_with_the_table(api: Api) -> None
     assert await commit(api, "t") == (200, made)
 
 
-async def test_requirements_decide_whether_a_commit_still_makes_sense(api: Api) -> None:
+async def test_requirements_decide_whether_a_commit_is_still_valid(api: Api) -> None:
     await create(api)
     wrong = {"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}
     assert fault(await commit(api, "t", setting(a="1"), requirements=(wrong,))) == (
@@ -137,7 +137,7 @@ async def test_requirements_decide_whether_a_commit_still_makes_sense(api: Api) 
         },
     ],
 )
-async def test_updates_that_make_no_sense_are_refused_and_change_nothing(api: Api, update: object) -> None:
+async def test_invalid_updates_are_refused_and_change_nothing(api: Api, update: object) -> None:
     made = await create(api)
     assert fault(await commit(api, "t", update)) == (400, "BadRequestException")
     assert (await api.ask("GET", f"{TABLES}/t"))[1] == made
@@ -169,7 +169,7 @@ async def test_tables_stay_where_the_server_keeps_tables(api: Api, tmp_path: Pat
     assert made["metadata"]["location"] == f"{store}/tables/mine/u"
 
 
-async def test_what_is_no_table_is_refused(api: Api) -> None:
+async def test_an_invalid_table_is_refused(api: Api) -> None:
     for body in (
         {},
         {"name": "t"},
@@ -270,7 +270,7 @@ async def test_a_full_disk_fails_the_commit_and_leaves_the_table(
     assert (await api.ask("GET", f"{TABLES}/t"))[1] == made
 
 
-async def test_rights_are_those_of_the_door(open_api: Callable[..., Any]) -> None:
+async def test_scopes_are_those_of_the_door(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="boss,reader:read,narrow:admin+read:mine") as api:
         assert fault(await api.ask("GET", "/iceberg/v1/config")) == (401, "NotAuthorizedException")
         body = {"name": "other", "schema": SCHEMA}

@@ -1,4 +1,4 @@
-"""Jobs under way, and dead letters that go back to their queue."""
+"""Leased jobs, and dead letters that return to their queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def claim(api: Api, node: str, count: int = 1) -> list[Any]:
 
 
 async def exhausted(api: Api, count: int = 2) -> None:
-    """Dead-letter the first jobs of a queue that hands each out once."""
+    """Dead-letter the first jobs of a queue that leases each only once."""
     await queue(api, max_deliveries=1, dead_letter="dead")
     taken = await claim(api, "w", count)
     await api.ask("POST", "/v0/topics/q/nack", {"node": "w", "seqs": [job["$seq"] for job in taken]})
@@ -61,7 +61,7 @@ async def test_delayed_jobs_are_listed_until_they_are_due_and_ended_leases_are_n
     assert (body["leases"], body["delayed"], body["ready"]) == ([], [], 4)
 
 
-async def test_a_dead_letter_goes_back_as_it_was_and_is_gone_where_it_lay(api: Api) -> None:
+async def test_a_requeued_dead_letter_is_unchanged_and_removed_from_its_topic(api: Api) -> None:
     await exhausted(api)
     status, body = await api.ask("POST", "/v0/topics/dead/requeue", {"seqs": [1]})
     assert status == 200
@@ -80,7 +80,7 @@ async def test_repeating_a_requeue_changes_nothing(api: Api) -> None:
     assert (await api.state("q"))["count"] == before
 
 
-async def test_records_that_are_no_dead_letters_are_skipped_unless_a_queue_is_named(api: Api) -> None:
+async def test_records_that_are_not_dead_letters_are_skipped_unless_a_queue_is_named(api: Api) -> None:
     await queue(api)
     await api.write("plain", {"job": 1})
     _, body = await api.ask("POST", "/v0/topics/plain/requeue", {"seqs": [1]})
@@ -90,7 +90,7 @@ async def test_records_that_are_no_dead_letters_are_skipped_unless_a_queue_is_na
     assert [one["queue_seq"] for one in body["requeued"]] == [5]
 
 
-async def test_a_requeue_to_what_is_no_queue_moves_nothing(api: Api) -> None:
+async def test_a_requeue_to_a_topic_that_is_not_a_queue_moves_nothing(api: Api) -> None:
     await api.write("plain", 1)
     await api.write("log", 1)
     named = {"seqs": [1], "queue": "log"}

@@ -1,4 +1,4 @@
-"""Messages as people look for them: forwards, backwards, by what they hold."""
+"""The messages API: forwards, backwards, and by content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def filled(api: Api, count: int, size: int = 1) -> None:
         await api.broker.append_values("t", values, keys=[b"k%d" % (n % 3) for n in range(len(values))])
 
 
-async def test_the_newest_come_unless_a_place_is_given_and_older_ones_follow(api: Api) -> None:
+async def test_the_newest_messages_come_first_unless_an_offset_is_given(api: Api) -> None:
     await filled(api, 130)
     newest = await messages(api, "?limit=30")
     assert offsets(newest) == list(range(100, 130))
@@ -63,7 +63,7 @@ async def test_a_page_from_below_the_start_begins_at_the_start_and_one_past_the_
     assert offsets(await messages(api, "?before=70")) == list(range(60, 70))
 
 
-async def test_key_value_and_headers_are_looked_for_whatever_their_case(api: Api) -> None:
+async def test_key_value_and_headers_are_searched_case_insensitively(api: Api) -> None:
     await api.records(
         "t",
         {"data": {"name": "Ada"}, "tag": "eu:1", "meta": {"trace": "abc"}},
@@ -78,7 +78,7 @@ async def test_key_value_and_headers_are_looked_for_whatever_their_case(api: Api
     assert offsets(await messages(api, "?value=nobody")) == []
 
 
-async def test_what_is_no_text_comes_as_base64_and_null_stays_null(api: Api) -> None:
+async def test_binary_values_come_as_base64_and_null_stays_null(api: Api) -> None:
     await api.broker.create_topic("t")
     await api.broker.append_values("t", [b"\xff\x00", None, b""], keys=[b"\xfe", None, b""])
     first, second, third = (await messages(api))["messages"]
@@ -88,7 +88,7 @@ async def test_what_is_no_text_comes_as_base64_and_null_stays_null(api: Api) -> 
     assert (third["value"], third["key"], third["value_bytes"]) == ({"text": ""}, {"text": ""}, 0)
 
 
-async def test_long_values_are_cut_between_characters_unless_all_is_asked_for(api: Api) -> None:
+async def test_long_values_are_truncated_between_characters_unless_requested_in_full(api: Api) -> None:
     await api.broker.create_topic("t")
     await api.broker.append_values("t", ["ä".encode() * 20_000])
     (cut,) = (await messages(api, "?value_bytes=5"))["messages"]
@@ -109,7 +109,7 @@ async def test_deleted_and_expired_records_are_not_shown(api: Api) -> None:
     assert offsets(await messages(api, "?from=0")) == [1]
 
 
-async def test_a_search_that_finds_nothing_stops_and_says_where_to_go_on(
+async def test_a_search_without_a_match_stops_and_returns_where_to_continue(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(api, 500)
@@ -129,7 +129,7 @@ async def test_a_search_that_finds_nothing_stops_and_says_where_to_go_on(
     assert found == [3]
 
 
-async def test_each_partition_is_looked_at_by_itself(api: Api) -> None:
+async def test_each_partition_is_searched_by_itself(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     await api.broker.append_values("t", [b"a"], partition=1)
     assert offsets(await messages(api, "?partition=1")) == [0]
@@ -137,7 +137,7 @@ async def test_each_partition_is_looked_at_by_itself(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", ["?from=-1", "?from=x", "?before=1e3", "?from=" + "9" * 30])
-async def test_a_place_that_is_no_offset_is_refused(api: Api, query: str) -> None:
+async def test_an_invalid_offset_is_refused(api: Api, query: str) -> None:
     await api.broker.create_topic("t")
     assert code(await api.ask("GET", f"/v0/topics/t/messages{query}")) == (400, "invalid_request")
 

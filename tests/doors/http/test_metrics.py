@@ -1,4 +1,4 @@
-"""What the server measures, and that its number and cost stay bounded."""
+"""The server's metrics, and that their number and cost stay bounded."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ async def test_lag_and_members_of_groups(api: Api) -> None:
     assert {"group": "billing", "value": 2.0} in lags, "what was deleted is not left to read"
 
 
-async def test_however_many_groups_there_are_few_are_labels(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_number_of_group_labels_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GROUPS_MEASURED_MAX", 3)
     monkeypatch.setattr(limits, "GROUP_CURSORS_MEASURED_MAX", 2)
     await api.write("orders", 1)
@@ -120,7 +118,7 @@ async def test_a_key_for_some_topics_learns_no_names_of_others(open_api: Callabl
     assert "mainstem_groups 1.0" in texts["team"]
 
 
-async def test_how_far_the_lake_is_behind(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lag_of_the_lake(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await published(api))["mainstem_lake_lag_records"] == 0.0
     monkeypatch.setattr(limits, "LAKE_TOPICS_MEASURED_MAX", 1)
     for topic, count in (("small", 1), ("large", 5), ("plain", 9)):

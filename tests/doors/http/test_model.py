@@ -1,4 +1,4 @@
-"""The HTTP door against a model of its contract: random calls, clock and crashes, every answer compared."""
+"""The HTTP door compared with a model of its contract: random calls, clock and crashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .contract_queue_walk import QueueWalk
 from .contract_steps import Step, steps
 
 STEPS = 90
-_SHORTENINGS = 120  # runs spent on making a failing walk short
+_SHORTENINGS = 120  # runs spent on shortening a failing walk
 
 _CONFIGS: dict[str, tuple[Settings, ...]] = {
     "a": (
@@ -41,7 +41,7 @@ _CONFIGS: dict[str, tuple[Settings, ...]] = {
 
 
 class InProcess:
-    """The application on a simulated disk and a clock that the walk moves."""
+    """The application on a simulated disk, with a clock that the walk moves."""
 
     exact_time = True
 
@@ -73,7 +73,7 @@ class InProcess:
 
 
 async def failure(seed: int, walk: list[Step]) -> tuple[AssertionError, list[str]] | None:
-    """What goes wrong, and the calls that led there."""
+    """The failure, and the calls that led to it."""
     target = InProcess(seed)
     walker = QueueWalk(target, _CONFIGS)
     try:
@@ -86,7 +86,7 @@ async def failure(seed: int, walk: list[Step]) -> tuple[AssertionError, list[str
 
 
 async def _shortened(seed: int, walk: list[Step]) -> list[Step]:
-    """A walk that fails still, without the steps it does not need."""
+    """A walk that still fails, without the steps it does not need."""
     runs, size = 0, len(walk) // 2
     while size and runs < _SHORTENINGS:
         at = 0
@@ -101,7 +101,7 @@ async def _shortened(seed: int, walk: list[Step]) -> list[Step]:
     return walk
 
 
-async def test_every_answer_is_the_models(http_seed: int) -> None:
+async def test_every_response_matches_the_model(http_seed: int) -> None:
     walk = steps(http_seed, STEPS)
     if await failure(http_seed, walk) is not None:
         found = await failure(http_seed, await _shortened(http_seed, walk))

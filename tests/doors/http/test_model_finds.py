@@ -1,4 +1,4 @@
-"""The model test can fail: faults put into the door on purpose are found within the walks of a normal run."""
+"""The model test can fail: it finds deliberate faults of the door within the walks of a normal run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server against the model of the contract: killed, stopped, and written to through the Kafka door as well."""
+"""A real server compared with the model of the contract: killed, stopped, and written to through the Kafka door too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .contract_walk import LOGS
 
 _STEPS = 45
 _PATIENCE_S = 60
-_LONG_MS = 600_000  # a lease that does not end while a test runs
+_LONG_MS = 600_000  # a lease that does not expire while a test runs
 
 _QUEUE = Settings(type="queue", lease_ms=_LONG_MS)
 _CONFIGS: dict[str, tuple[Settings, ...]] = {
@@ -36,7 +36,7 @@ _CONFIGS: dict[str, tuple[Settings, ...]] = {
 
 
 class OverWires:
-    """A server process. Its clock and its routers are its own."""
+    """A server process. Its clock and its routers run by themselves."""
 
     exact_time = False
 
@@ -54,7 +54,7 @@ class OverWires:
         return time.time_ns() // 1_000_000
 
     def wait(self, ms: int) -> None:
-        """It does not wait for us."""
+        """Its clock runs by itself."""
 
     async def restart(self, how: int) -> None:
         self.process.kill() if how % 2 else self.process.terminate()
@@ -66,7 +66,7 @@ class OverWires:
 
 
 class KafkaWalk(QueueWalk):
-    """Writes through the Kafka door as well, and reads all of it there in the end."""
+    """Also writes through the Kafka door, and reads everything there in the end."""
 
     target: OverWires
 
@@ -77,7 +77,7 @@ class KafkaWalk(QueueWalk):
                 await asyncio.to_thread(self._check_kafka, name)
 
     async def step_kafka(self, step: Step) -> None:
-        """Some records of which one is no JSON, as they are or in a transaction."""
+        """Some records, one of which is not JSON, plain or in a transaction."""
         name = step.pick(0, LOGS)
         topic = self.world.topics.get(name)
         if topic is None or topic.settings.discard == "reject":
@@ -116,7 +116,7 @@ class KafkaWalk(QueueWalk):
             producer.abort_transaction(_PATIENCE_S)
 
     def _check_kafka(self, name: str) -> None:
-        """Offsets, keys and values as a Kafka consumer gets them: those of the model, whatever door they came by."""
+        """A Kafka consumer gets the model's offsets, keys and values, whichever door wrote them."""
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": str(self.target.process.address("kafka")),

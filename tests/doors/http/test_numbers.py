@@ -1,4 +1,4 @@
-"""Numbers beyond what a ledger holds: each is refused or clamped, and the server goes on."""
+"""Numbers beyond what the ledger holds: each is refused or clamped, and the server continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .conftest import Api
 
 _NUMBERS = (2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**30, -1, -(2**63), -(10**30))
 
-# Bodies in which N stands for the number.
+# Bodies in which N is the number.
 _BODIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("POST", "/v0/topics/q/ack", {"node": "n", "seqs": ["N"]}),
     ("POST", "/v0/topics/q/nack", {"node": "n", "seqs": ["N"], "delay_ms": "N"}),
@@ -66,7 +66,7 @@ def _with(body: Any, number: int) -> Any:
 
 
 @pytest.mark.parametrize("number", _NUMBERS)
-async def test_no_number_is_a_fault_of_the_server(api: Api, number: int) -> None:
+async def test_no_number_causes_a_server_error(api: Api, number: int) -> None:
     await api.put("q", type="queue")
     await api.write("q", 1)
     await api.write("a", 1)

@@ -20,7 +20,7 @@ async def offsets(api: Api, query: str = "") -> Any:
     return body
 
 
-async def test_each_partition_says_where_it_begins_and_ends(api: Api) -> None:
+async def test_each_partition_has_a_start_and_an_end_offset(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     await api.broker.append_values("t", [b"a", b"b", b"c"], partition=1)
     await api.broker.trim("t", 1, partition=1)
@@ -36,7 +36,7 @@ async def test_each_partition_says_where_it_begins_and_ends(api: Api) -> None:
     assert one["partitions_total"] == 2
 
 
-async def test_a_place_in_time_is_the_first_record_of_that_time_or_later(api: Api) -> None:
+async def test_an_offset_by_time_is_the_first_record_of_that_time_or_later(api: Api) -> None:
     await api.broker.create_topic("t")
     times = [TIME_MS, TIME_MS + 10, TIME_MS + 20]
     await api.broker.append_values("t", [b"a", b"b", b"c"], timestamps_ms=times)
@@ -51,7 +51,7 @@ async def test_a_place_in_time_is_the_first_record_of_that_time_or_later(api: Ap
         assert body["partitions"][0]["offset"] == offset
 
 
-async def test_the_end_is_before_what_is_not_committed_unless_asked_otherwise(api: Api) -> None:
+async def test_the_end_is_the_last_stable_offset_unless_asked_otherwise(api: Api) -> None:
     await api.broker.create_topic("t")
     await api.broker.append_values("t", [b"a"])
     producer, epoch = await api.broker.transactions.initialise("tx", 60_000)
@@ -74,7 +74,7 @@ async def test_the_end_is_before_what_is_not_committed_unless_asked_otherwise(ap
     assert (await offsets(api, "?isolation=read_uncommitted"))["partitions"][0]["end"] == 2
 
 
-async def test_a_group_stores_how_far_it_has_read(api: Api) -> None:
+async def test_a_group_commits_offsets(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     positions = [{"topic": "t", "partition": 0, "offset": 7}, {"topic": "t", "partition": 1, "offset": 9}]
     answer = await api.ask("POST", "/v0/groups/g/offsets", {"offsets": positions})
@@ -82,7 +82,7 @@ async def test_a_group_stores_how_far_it_has_read(api: Api) -> None:
     assert [api.broker.committed("g", "t", partition) for partition in (0, 1)] == [7, 9]
 
 
-async def test_what_cannot_be_is_refused(api: Api) -> None:
+async def test_invalid_offsets_are_refused(api: Api) -> None:
     await api.broker.create_topic("t")
     for query in ("?at=never", "?at=-1", "?at=99999999999999999999", "?isolation=none"):
         assert code(await api.ask("GET", f"/v0/topics/t/offsets{query}")) == (400, "invalid_request")

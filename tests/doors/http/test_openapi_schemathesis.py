@@ -1,4 +1,4 @@
-"""A real server against its own description: whatever is sent, the answer is one that /openapi.json tells of."""
+"""A real server compared with its own description: every response is one that /openapi.json declares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHECKS = (
     "response_headers_conformance",
     "response_schema_conformance",
 )
-# They answer for as long as the client stays, or not in HTTP at all: a tool that waits for the end sees none.
+# They respond for as long as the client stays, or not in HTTP: a tool that waits for the end sees no response.
 _STREAMS = ("/v0/watch/{wid}", "/v0/topics/{topic}/work", "/v0/ws")
 _BUDGET_S = 15
 _PATIENCE_S = 200
@@ -51,7 +51,7 @@ def test_every_answer_is_as_described(serve: Callable[..., Any], chaos: bool, tm
 
 
 def _config(directory: Path) -> Path:
-    """An empty one: none that lies in a folder above counts."""
+    """An empty one, so that no file in a parent folder applies."""
     path = directory / "schemathesis.toml"
     path.write_text("")
     return path

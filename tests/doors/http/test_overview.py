@@ -1,4 +1,4 @@
-"""The server at a glance, its topics in any order, and what a key may do."""
+"""The server overview, its topics in any order, and the scopes of a key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names(body: Any) -> list[str]:
 
 
 @pytest.mark.alone("every broker counts its own traffic")
-async def test_the_glance_counts_what_is_there(api: Api) -> None:
+async def test_the_overview_counts_what_exists(api: Api) -> None:
     await api.broker.create_topic("a", partitions=3)
     await api.write("b", "x", "y")
     status, body = await api.ask("GET", "/v0/overview")
@@ -59,7 +59,7 @@ async def test_topics_are_found_by_any_part_of_their_name_and_sorted_as_asked(ap
 
 
 @pytest.mark.alone("makes an ephemeral topic")
-async def test_a_row_adds_up_partitions_and_tells_queues_apart(api: Api) -> None:
+async def test_a_row_sums_partitions_and_marks_queues(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     await api.broker.append_values("t", [b"ab", b"c"], partition=0)
     await api.broker.append_values("t", [b"d"], partition=1)
@@ -74,7 +74,7 @@ async def test_a_row_adds_up_partitions_and_tells_queues_apart(api: Api) -> None
     assert names(await rows(api, "?type=queue")) == ["q"]
 
 
-async def test_an_order_that_is_none_is_refused(api: Api) -> None:
+async def test_an_invalid_order_is_refused(api: Api) -> None:
     assert code(await api.ask("GET", "/v0/overview/topics?sort=colour")) == (400, "invalid_request")
 
 

@@ -1,4 +1,4 @@
-"""What pipelines report, and what is shown of it."""
+"""The reports of pipelines, and what is shown of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def metrics(api: Api) -> dict[str, Any]:
     return found
 
 
-async def test_how_far_behind_it_is_is_reckoned_when_somebody_looks(api: Api) -> None:
+async def test_the_lag_is_computed_when_it_is_read(api: Api) -> None:
     await api.write("orders", *range(10))
     await told(api, topics=["orders"], outputs=[output(["orders", 0, 4], batch=2, rows_in=4, rows_out=1)])
     (one,) = await shown(api)
@@ -68,14 +68,14 @@ async def test_how_far_behind_it_is_is_reckoned_when_somebody_looks(api: Api) ->
     assert (await shown(api))[0]["outputs"][0]["behind"] == 0
 
 
-async def test_before_its_first_batch_nobody_knows_how_far_behind_it_is(api: Api) -> None:
+async def test_the_lag_is_unknown_before_the_first_batch(api: Api) -> None:
     await told(api, state="starting", outputs=[output()])
     (one,) = await shown(api)
     assert (one["state"], one["outputs"][0]["behind"]) == ("starting", None)
     assert (await metrics(api))["mainstem_pipeline_behind_offsets"] == []
 
 
-async def test_one_that_is_heard_of_no_more_is_silent_and_one_that_failed_says_why(api: Api) -> None:
+async def test_a_pipeline_that_stops_reporting_is_silent_and_a_failed_one_says_why(api: Api) -> None:
     await told(api, name="a")
     await told(api, name="b", state="failed", error="topic 'x' is gone")
     await told(api, name="c", state="done")
@@ -91,7 +91,7 @@ async def test_one_that_is_heard_of_no_more_is_silent_and_one_that_failed_says_w
     assert [one["pipeline"] for one in await shown(api)] == ["a"]
 
 
-async def test_no_more_are_kept_than_there_is_room_for(api: Api) -> None:
+async def test_the_number_of_pipelines_is_bounded(api: Api) -> None:
     for number in range(limits.REPORTS_OF_A_KIND_MAX + 3):
         await told(api, name=f"p{number:03}")
     names = [one["pipeline"] for one in await shown(api)]
@@ -112,12 +112,12 @@ async def test_no_more_are_kept_than_there_is_room_for(api: Api) -> None:
         {"outputs": [output(batch=2**63)]},
     ],
 )
-async def test_a_report_that_is_none_is_refused(api: Api, wrong: dict[str, Any]) -> None:
+async def test_an_invalid_report_is_refused(api: Api, wrong: dict[str, Any]) -> None:
     assert code(await api.ask("POST", "/v0/pipelines/report", report(**wrong))) == (400, "invalid_request")
     assert await shown(api) == []
 
 
-async def test_a_key_tells_and_sees_only_what_its_topics_are_part_of(open_api: Callable[..., Any]) -> None:
+async def test_a_key_reports_and_sees_only_pipelines_of_its_topics(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="reader:r,team:rw:a.,boss") as api:
         path = "/v0/pipelines/report"
         assert code(await api.ask("POST", path, report(), key="reader")) == (403, "forbidden")

@@ -92,7 +92,7 @@ async def test_a_claim_has_the_fields_of_the_contract(api: Api) -> None:
         int(job["lease_id"].removeprefix("lease_"), 16)
 
 
-async def test_a_value_from_another_door_that_is_no_json_comes_as_raw(api: Api) -> None:
+async def test_a_value_that_is_not_json_comes_as_raw(api: Api) -> None:
     await queue(api)
     await api.broker.append_values("q", [b"\xff\x00", None])
     first, second = (await claim(api, max=2))["claimed"]
@@ -150,7 +150,7 @@ async def test_a_lease_is_clamped_from_100_ms_to_a_day(api: Api, given: int, lea
         [],
     ],
 )
-async def test_a_claim_that_does_not_fit_is_400(api: Api, body: object) -> None:
+async def test_an_invalid_claim_is_400(api: Api, body: object) -> None:
     await queue(api, 1)
     assert code(await api.ask("POST", "/v0/topics/q/claim", body)) == (400, "invalid_request")
     assert await counts(api) == (1, 0, 0)
@@ -170,7 +170,7 @@ async def test_a_node_of_128_bytes_is_fine_and_unknown_fields_are_ignored(api: A
     assert (await claim(api, "é" * 64, colour="red"))["count"] == 1
 
 
-async def test_jobs_had_before_come_first_then_new_ones(api: Api) -> None:
+async def test_returned_jobs_come_before_new_ones(api: Api) -> None:
     await queue(api, 6)
     await claim(api, max=4)
     await settle(api, "nack", "w1", [4, 2])
@@ -206,7 +206,7 @@ async def test_only_the_holder_settles_and_only_under_its_lease_id(api: Api) -> 
     assert (await settle(api, "ack", "w1", [1, 2], lease_ids=ids))["acked"] == 2
 
 
-async def test_a_lease_id_of_an_earlier_lease_is_worth_nothing(api: Api) -> None:
+async def test_a_lease_id_of_an_earlier_lease_is_refused(api: Api) -> None:
     await queue(api, 1)
     old = (await claim(api))["claimed"][0]["lease_id"]
     await settle(api, "nack", "w1", [1])
@@ -236,7 +236,7 @@ async def test_a_lease_id_of_an_earlier_lease_is_worth_nothing(api: Api) -> None
         {"node": None},
     ],
 )
-async def test_a_settlement_that_does_not_fit_is_400(api: Api, call: str, wrong: dict[str, object]) -> None:
+async def test_an_invalid_settlement_is_400(api: Api, call: str, wrong: dict[str, object]) -> None:
     await queue(api, 1)
     await claim(api)
     refused = await api.ask("POST", f"/v0/topics/q/{call}", CALLS[call] | wrong)
@@ -264,7 +264,7 @@ async def test_a_thousand_are_settled_at_once_and_no_more(api: Api, call: str) -
     assert body["skipped"] == []
 
 
-async def test_nothing_and_the_impossible_are_settled_as_nothing(api: Api) -> None:
+async def test_empty_and_impossible_settlements_settle_nothing(api: Api) -> None:
     await queue(api, 1)
     assert (await settle(api, "ack", "w1", []))["acked"] == 0
     assert (await settle(api, "ack", "w1", [0, 2**64 - 1]))["skipped"] == [0, 2**64 - 1]
@@ -411,7 +411,7 @@ async def test_the_state_of_a_log_has_no_queue(api: Api) -> None:
     assert await counts(api) == (0, 0, 0)
 
 
-async def test_a_job_past_its_ttl_is_not_handed_out(api: Api) -> None:
+async def test_a_job_past_its_ttl_is_not_leased(api: Api) -> None:
     await queue(api, 2, ttl_ms=1_000)
     api.clock.advance(1_001)
     await api.write("q", "late")
@@ -478,7 +478,7 @@ def test_leases_vanish_with_a_restart_unless_durable(serve: Callable[..., Any]) 
         assert server.ask("POST", "/v0/topics/strong/ack", held)[1]["acked"] == 1
 
 
-def test_nothing_is_lost_by_a_kill_in_the_middle_of_the_work(serve: Callable[..., Any]) -> None:
+def test_a_kill_during_the_work_loses_nothing(serve: Callable[..., Any]) -> None:
     jobs = 3_000
     done: set[int] = set()
     with serve() as server:
@@ -491,7 +491,7 @@ def test_nothing_is_lost_by_a_kill_in_the_middle_of_the_work(serve: Callable[...
     with serve() as server:
         state = server.ask("GET", "/v0/topics/q")[1]
         assert state["queue"]["in_flight"] == 0
-        # What was acknowledged is gone; a job whose ack got no answer may be gone or not.
+        # Acknowledged jobs are gone; a job whose ack got no response may be gone or not.
         left: set[int] = set()
         while True:
             claimed = server.ask("POST", "/v0/topics/q/claim", {"node": "z", "max": 1_000})[1]["claimed"]
@@ -500,7 +500,7 @@ def test_nothing_is_lost_by_a_kill_in_the_middle_of_the_work(serve: Callable[...
             left |= {job["data"] for job in claimed}
         assert not left & done
         assert state["count"] == len(left)
-        assert jobs - len(done) - len(left) <= 50 * 10  # acks under way when it was killed
+        assert jobs - len(done) - len(left) <= 50 * 10  # acks in flight when it was killed
 
 
 async def _work_until_killed(url: str, done: set[int], kill: Callable[[], object], enough: int) -> None:

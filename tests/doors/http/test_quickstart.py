@@ -1,4 +1,4 @@
-"""What a newcomer types first."""
+"""The first commands of a new user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches as clients make them, and a topic's settings by their Kafka names."""
+"""Raw batches as clients make them, and a topic's settings by their Kafka names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_retry_with_the_same_key_finds_the_first(api: Api) -> None:
     assert (again[0], again[1]["deduped"], again[1]["created"]) == (200, True, False)
     assert (again[1]["first_seq"], again[1]["last_seq"]) == (first[1]["first_seq"], first[1]["last_seq"])
     assert (await api.state("t"))["count"] == 2
-    # A key is the stream's, however a write comes in.
+    # A key belongs to the stream, however a write comes in.
     assert (await api.write("t", 4, idempotency_key="k"))["deduped"]
 
 
@@ -73,7 +73,7 @@ async def test_caps_and_ttls_count_records_of_batches(api: Api) -> None:
         _batch(b"1", producer=7, producer_epoch=0, base_sequence=0, transactional=True),
     ],
 )
-async def test_what_is_no_single_plain_batch_is_refused(api: Api, batch: bytes) -> None:
+async def test_anything_but_one_plain_batch_is_refused(api: Api, batch: bytes) -> None:
     await api.put("t")
     status, _ = code(await _post(api, "t", batch))
     assert status == 400
@@ -95,7 +95,7 @@ async def test_other_bodies_and_topics(api: Api) -> None:
 
 
 async def test_mutated_records_are_refused_or_readable(api: Api) -> None:
-    """Whatever is in a batch whose checksum is right: it is refused as the client's fault, or it reads back."""
+    """A batch with a valid checksum and any content is refused as the client's fault, or reads back."""
     await api.put("t")
     plain = _batch(b"one", b"two", None, keys=[b"k", None, b""], headers=[(("h", None),), (), ()])
     stored = 0
@@ -142,7 +142,7 @@ async def test_settings_are_shown_changed_and_made(api: Api) -> None:
         ({"create": True, "config": {"dead_letter": "u", "type": "queue"}}, 409),
     ],
 )
-async def test_a_change_that_cannot_be_made_makes_none(api: Api, body: dict[str, Any], expected: int) -> None:
+async def test_an_invalid_change_changes_nothing(api: Api, body: dict[str, Any], expected: int) -> None:
     await api.put("t")
     before = (await api.ask("GET", "/v0/topics/t/settings"))[1]
     assert code(await api.ask("PATCH", "/v0/topics/t/settings", body))[0] == expected
@@ -151,7 +151,7 @@ async def test_a_change_that_cannot_be_made_makes_none(api: Api, body: dict[str,
     assert before == after
 
 
-async def test_settings_of_what_is_not_there_and_limits(open_api: Callable[..., Any]) -> None:
+async def test_settings_of_missing_topics_and_limits(open_api: Callable[..., Any]) -> None:
     async with open_api(topics_max=1) as api:
         for method, body in (("GET", None), ("PATCH", {"partitions": 2})):
             assert code(await api.ask(method, "/v0/topics/t/settings", body)) == (404, "topic_not_found")

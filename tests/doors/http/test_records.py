@@ -14,7 +14,7 @@ from mainstem.doors.http.context import HttpLimits
 from .conftest import JSON, Api, code
 
 
-async def test_a_first_write_makes_the_topic(api: Api) -> None:
+async def test_a_first_write_creates_the_topic(api: Api) -> None:
     body = {"records": [{"data": 1}, {"data": None}]}
     status, answer = await api.ask("POST", "/v0/topics/t", body)
     assert status == 201
@@ -73,7 +73,7 @@ async def test_seqs_can_be_left_out(api: Api, query: str, present: bool) -> None
         (None, {"ttl_ms": 5}, 201),
     ],
 )
-async def test_when_a_write_makes_its_topic(
+async def test_when_a_write_creates_its_topic(
     api: Api, create: bool | None, config: dict[str, object] | None, status: int
 ) -> None:
     body: dict[str, object] = {"records": [{"data": 1}]}
@@ -121,7 +121,7 @@ async def test_a_config_is_ignored_where_the_topic_exists(api: Api) -> None:
         ([], "invalid_request"),
     ],
 )
-async def test_what_no_write_may_say(api: Api, body: object, refusal: str) -> None:
+async def test_invalid_writes_are_refused(api: Api, body: object, refusal: str) -> None:
     assert code(await api.ask("POST", "/v0/topics/t", body)) == (400, refusal)
     assert code(await api.ask("GET", "/v0/topics/t"))[0] == 404
 
@@ -230,7 +230,7 @@ async def test_discard_reject_takes_all_or_nothing(api: Api, durability: str) ->
     assert code(await api.ask("POST", "/v0/topics/b", {"records": [{"data": 1}]})) == (422, "topic_full")
 
 
-async def test_expired_records_make_room_in_a_full_topic(api: Api) -> None:
+async def test_expired_records_free_space_in_a_full_topic(api: Api) -> None:
     await api.put("t", cap_records=2, discard="reject", ttl_ms=100)
     await api.write("t", 1, 2)
     api.clock.advance(101)

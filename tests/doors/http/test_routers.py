@@ -1,4 +1,4 @@
-"""Routers as the contract words them, sentence by sentence."""
+"""Routers, sentence by sentence of the contract."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def data(page: Any) -> list[Any]:
 # PUT
 
 
-async def test_a_router_is_made_and_echoes_its_settings(api: Api) -> None:
+async def test_a_router_is_created_and_echoes_its_settings(api: Api) -> None:
     status, body = await api.ask("PUT", "/v0/routers/a>b", {"source": "a", "dest": "b"})
     assert status == 201
     assert set(body) == KEYS | {"created"}
@@ -75,7 +75,7 @@ async def test_a_router_is_made_and_echoes_its_settings(api: Api) -> None:
         assert (await put(api, "a>b", "a", "b", filter=given))["filter"] == shown
 
 
-async def test_source_and_dest_are_made_if_they_are_missing(api: Api) -> None:
+async def test_source_and_dest_are_created_if_they_are_missing(api: Api) -> None:
     await put(api, "r", "a", "b")
     assert (await api.state("a"))["config"]["durability"] == "disk"
     assert (await api.state("b"))["head_seq"] == 0
@@ -106,7 +106,7 @@ async def test_bad_settings_are_refused(api: Api, body: dict[str, object]) -> No
     assert (await api.ask("GET", "/v0/topics"))[1]["topics"] == []
 
 
-async def test_a_body_must_be_there_and_be_json(api: Api) -> None:
+async def test_a_json_body_is_required(api: Api) -> None:
     assert code(await api.ask("PUT", "/v0/routers/r", content=b"{}"))[0] == 415
     headers = {"content-type": "application/json"}
     answer = await api.client.put("/v0/routers/r", content=b"{", headers=headers)
@@ -115,7 +115,7 @@ async def test_a_body_must_be_there_and_be_json(api: Api) -> None:
     assert code(await api.ask("GET", "/v0/routers/r/x")) == (404, "not_found")
 
 
-async def test_a_missing_dest_is_not_made_where_that_is_forbidden(api: Api) -> None:
+async def test_a_missing_dest_is_not_created_where_that_is_forbidden(api: Api) -> None:
     assert await refused(api, "r", create_dest=False) == (404, "topic_not_found", {"topic": "b"})
     assert code(await api.ask("GET", "/v0/topics/a"))[0] == 404
     await api.put("b")
@@ -128,10 +128,10 @@ async def test_one_dest_has_one_source(api: Api) -> None:
     assert (status, name) == (409, "topic_exists_incompatible")
     assert detail == {"topic": "b", "reason": "router_dest_fan_in"}
     assert code(await api.ask("GET", "/v0/topics/c"))[0] == 404, "nothing is made by a refused PUT"
-    await put(api, "s", "a", "b", filter="x")  # the same source may feed it twice
+    await put(api, "s", "a", "b", filter="x")  # the same source may have two routers to it
 
 
-async def test_a_router_is_not_pointed_elsewhere(api: Api) -> None:
+async def test_source_and_dest_of_a_router_cannot_change(api: Api) -> None:
     await put(api, "r", "a", "b")
     for other in ({"dest": "c"}, {"source": "c", "dest": "d"}):
         status, name, detail = await refused(api, "r", **other)
@@ -146,11 +146,13 @@ async def test_cycles_are_refused_unless_allowed(api: Api) -> None:
     status, name, detail = await refused(api, "t", source="C", dest="A")
     assert (status, name, detail) == (409, "router_cycle", {"cycle": ["A", "B", "C", "A"]})
     await put(api, "t", "C", "A", allow_cycle=True)
-    await put(api, "r", "A", "B")  # as it was: that makes no cycle
+    await put(api, "r", "A", "B")  # unchanged: that is not a cycle
     assert (await refused(api, "t", source="C", dest="A"))[1] == "router_cycle"
 
 
-async def test_routers_are_bounded_but_those_there_may_change(open_api: Callable[..., Any]) -> None:
+async def test_the_number_of_routers_is_bounded_but_existing_ones_may_change(
+    open_api: Callable[..., Any],
+) -> None:
     async with open_api(routers_max=1) as api:
         await put(api, "r", "a", "b")
         status, name, detail = await refused(api, "s", dest="c")
@@ -159,7 +161,7 @@ async def test_routers_are_bounded_but_those_there_may_change(open_api: Callable
         assert (await refused(api, "s", source="c"))[2]["reason"] == "router_dest_fan_in", "checked before"
 
 
-async def test_the_cap_of_topics_holds_for_those_a_router_makes(open_api: Callable[..., Any]) -> None:
+async def test_the_limit_of_topics_applies_to_those_a_router_creates(open_api: Callable[..., Any]) -> None:
     async with open_api(topics_max=1) as api:
         assert (await refused(api, "r"))[2] == {"limit": "max_topics", "max": 1}
 
@@ -206,7 +208,7 @@ async def test_watchers_of_a_dest_get_copies_as_they_are_made(api: Api) -> None:
         assert (event.data["reason"], event.data["gap_from"], event.data["gap_to"]) == ("source_trim", 2, 3)
 
 
-async def test_copies_get_numbers_and_a_time_of_their_own(api: Api) -> None:
+async def test_copies_get_their_own_seqs_and_time(api: Api) -> None:
     await put(api, "r", "a", "b")
     await api.write("b", "own")
     await api.records("a", {"data": 1}, {"data": 2})
@@ -230,7 +232,7 @@ async def test_node_and_tag_are_kept_unless_told_otherwise(api: Api) -> None:
     assert data(await api.diff("c", node="n")) == [1]
 
 
-async def test_a_filter_goes_by_tag_and_the_untagged_never_match(api: Api) -> None:
+async def test_a_filter_matches_tags_and_never_untagged_records(api: Api) -> None:
     await put(api, "b", "a", "b", filter=["tag", "Glob", "x:*"])
     await put(api, "c", "a", "c", filter="x:1")
     await put(api, "d", "a", "d", filter="*")
@@ -244,7 +246,7 @@ async def test_a_filter_goes_by_tag_and_the_untagged_never_match(api: Api) -> No
 async def test_deleted_records_are_not_forwarded(open_api: Callable[..., Any]) -> None:
     async with open_api() as api:
         await put(api, "r", "a", "b")
-        await api.broker.routers.close()  # nothing is forwarded but by reading
+        await api.broker.routers.close()  # only reads forward records
         await api.records("a", *({"data": n, "tag": str(n % 2)} for n in range(6)))
         await api.ask("POST", "/v0/topics/a/delete", {"match": "1"})
         page = await api.diff("b")
@@ -292,7 +294,7 @@ async def test_a_delete_does_not_settle_a_gap_that_nobody_was_told_of(
             assert gap == (told and (told["gap_from"], told["gap_to"]))
             assert told is None or (told["reason"], told["earliest_seq"]) == ("source_trim", 6)
             assert data(page) == [4]
-        # What was deleted before it was copied on is not copied, what was lost is still missing.
+        # Records deleted before the second copy are not copied, lost ones are still missing.
         page = await api.diff("c")
         assert (page["tombstone"]["gap_from"], page["tombstone"]["gap_to"]) == (1, 3)
         assert (data(page), page["head_seq"]) == ([4], 4)
@@ -347,7 +349,7 @@ async def test_a_copy_is_dropped_at_its_eighth_hop(api: Api) -> None:
     assert (await api.ask("GET", "/v0/routers/t7>t8"))[1]["forwarded_total"] == 0
 
 
-async def test_exactly_once_says_where_a_copy_comes_from(api: Api) -> None:
+async def test_exactly_once_names_the_origin_of_a_copy(api: Api) -> None:
     await put(api, "r", "a", "b", guarantee="exactly_once")
     await api.records("a", {"data": 1}, {"data": 2, "meta": {"m": 1}}, {"data": 3, "meta": [1, "x"]})
     records = (await api.diff("b"))["records"]
@@ -428,7 +430,7 @@ async def test_a_delete_is_idempotent_and_leaves_the_copies(api: Api) -> None:
     assert data(await api.diff("b")) == [1]
 
 
-async def test_a_topic_takes_its_routers_along(api: Api) -> None:
+async def test_deleting_a_topic_deletes_its_routers(api: Api) -> None:
     await put(api, "z", "a", "b")
     await put(api, "y", "b", "c")
     await put(api, "x", "a", "c2")
@@ -445,7 +447,7 @@ async def test_a_topic_takes_its_routers_along(api: Api) -> None:
 # Keys
 
 
-async def test_scopes_and_prefixes_hold_for_name_source_and_dest(open_api: Callable[..., Any]) -> None:
+async def test_scopes_and_prefixes_apply_to_name_source_and_dest(open_api: Callable[..., Any]) -> None:
     keys = "root,reader:r,writer:rw,remover:d,mine::p-"
     async with open_api(api_keys=keys) as api:
         body = {"source": "p-a", "dest": "p-b"}

@@ -71,7 +71,7 @@ async def test_plain_batches_are_appended_as_they_are(api: Api) -> None:
     assert await values(api) == [b"a", b"b"]
 
 
-async def test_a_sink_batch_is_seen_whole_once_it_is_committed(api: Api) -> None:
+async def test_a_sink_batch_is_visible_as_a_whole_once_committed(api: Api) -> None:
     await api.put("t")
     first, second = await begin(api, "0.0"), await begin(api, "1.0")
     assert (await send(api, transactional(first, 0, b"a", b"b")))[0] == 200
@@ -85,7 +85,7 @@ async def test_a_sink_batch_is_seen_whole_once_it_is_committed(api: Api) -> None
     assert await values(api) == [b"a", b"b", b"c", b"d"]
 
 
-async def test_a_batch_sent_twice_is_there_once(api: Api) -> None:
+async def test_a_repeated_batch_is_stored_once(api: Api) -> None:
     await api.put("t")
     begun = await begin(api)
     batch = transactional(begun, 0, b"a")
@@ -94,7 +94,7 @@ async def test_a_batch_sent_twice_is_there_once(api: Api) -> None:
     assert await values(api) == [b"a"]
 
 
-async def test_another_run_takes_over_and_the_first_may_neither_write_nor_commit(api: Api) -> None:
+async def test_a_new_run_fences_the_previous_one(api: Api) -> None:
     await api.put("t")
     old = await begin(api)
     await send(api, transactional(old, 0, b"old"))
@@ -129,7 +129,7 @@ async def test_a_transaction_that_takes_too_long_fails_the_whole_batch(api: Api)
     assert await values(api) == []
 
 
-async def test_queries_are_forgotten_when_they_are_not_heard_of(api: Api) -> None:
+async def test_silent_queries_are_forgotten(api: Api) -> None:
     await begin(api, query="once", lasting=False)
     await begin(api, query="lasting")
     api.clock.advance(limits.SINK_ONCE_IDLE_MS + 1)
@@ -160,7 +160,7 @@ async def test_hostile_bodies_are_refused(api: Api) -> None:
     assert code(await api.ask("POST", "/v0/sinks/commit", bad)) == (400, "invalid_request")
 
 
-def test_what_was_committed_survives_a_kill_and_what_was_not_is_taken_over(
+def test_committed_batches_survive_a_kill_and_open_ones_are_taken_over(
     serve: Callable[..., Any],
 ) -> None:
     def begin_on(server: Server, run: str, batch: int) -> dict[str, Any]:

@@ -31,7 +31,7 @@ async def test_a_file_names_the_ranges_in_it_while_it_grows_and_once_it_is_full(
         assert all(range["live"] for range in ranges)
 
 
-async def test_ranges_that_nobody_reads_from_any_more_say_so(open_api: Callable[..., Any]) -> None:
+async def test_dead_ranges_are_marked(open_api: Callable[..., Any]) -> None:
     async with open_api(segment_bytes=64 << 10) as api:
         for _ in range(40):
             await api.write("t", *["x" * 1000] * 4)
@@ -42,7 +42,7 @@ async def test_ranges_that_nobody_reads_from_any_more_say_so(open_api: Callable[
         assert all(live == (end > 100) for end, live in found)
 
 
-async def test_a_topics_map_and_a_keys_map_leave_out_what_is_not_theirs(open_api: Callable[..., Any]) -> None:
+async def test_maps_by_topic_and_by_key_leave_out_other_topics(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="boss,a:r:a.") as api:
         for topic in ("a.1", "b.1"):
             await api.ask("POST", f"/v0/topics/{topic}", {"records": [{"data": 1}]}, key="boss")

@@ -11,7 +11,7 @@ async def switch(api: Api, topic: str = "t", **body: object) -> tuple[int, Any]:
     return await api.ask("PUT", f"/v0/topics/{topic}/table", body)
 
 
-async def test_a_table_is_switched_on_and_off(api: Api) -> None:
+async def test_a_table_is_enabled_and_disabled(api: Api) -> None:
     await api.put("t")
     status, body = await api.ask("GET", "/v0/topics/t/table")
     assert (status, body["enabled"], body["table"]) == (200, False, "")
@@ -54,14 +54,14 @@ async def test_refusals_change_nothing(api: Api) -> None:
     assert code(await switch(api, schema=[{"name": "a", "type": "long"}, *big])) == (400, "invalid_request")
 
 
-async def test_a_table_of_a_users_own_keeps_its_name(api: Api) -> None:
+async def test_a_users_table_keeps_its_name(api: Api) -> None:
     schema = {"type": "struct", "fields": [{"id": 1, "name": "x", "type": "long", "required": False}]}
     await api.ask("POST", "/iceberg/v1/namespaces/default/tables", {"name": "t", "schema": schema})
     await api.put("t")
     assert code(await switch(api)) == (409, "table_exists")
 
 
-async def test_a_setting_that_cannot_be_followed_is_a_problem_of_its_topic_alone(api: Api) -> None:
+async def test_a_table_that_cannot_be_settled_is_a_problem_of_its_topic_only(api: Api) -> None:
     await api.put("fine")
     await api.put("a-b")
     await api.put("a_b")
@@ -92,7 +92,7 @@ def _with_table(config: Any) -> Any:
         {"name": "other"},
     ],
 )
-async def test_a_publisher_cannot_commit_what_the_ledger_does_not_know(
+async def test_a_publisher_cannot_commit_parts_unknown_to_the_ledger(
     api: Api, change: dict[str, Any]
 ) -> None:
     await api.put("t")

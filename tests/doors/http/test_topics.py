@@ -32,7 +32,7 @@ DEFAULTS: dict[str, object] = {
 }
 
 
-async def test_an_empty_put_makes_a_topic_of_all_defaults(api: Api) -> None:
+async def test_an_empty_put_creates_a_topic_with_defaults(api: Api) -> None:
     status, body = await api.ask("PUT", "/v0/topics/t")
     assert (status, list(body)) == (201, ["topic", "created", "config", "performance"])
     assert body["topic"] == "t"
@@ -88,7 +88,7 @@ async def test_the_echo_has_what_was_given_and_17_keys(
         {"auto_create": None},
     ],
 )
-async def test_a_config_that_cannot_be_is_invalid(api: Api, wrong: dict[str, object]) -> None:
+async def test_an_invalid_config_is_refused(api: Api, wrong: dict[str, object]) -> None:
     assert code(await api.ask("PUT", "/v0/topics/t", wrong)) == (400, "invalid_request")
     assert code(await api.ask("GET", "/v0/topics/t")) == (404, "topic_not_found")
 
@@ -293,7 +293,7 @@ async def test_a_tighter_cap_evicts_at_once(api: Api, durability: str) -> None:
 
 
 @pytest.mark.parametrize("durability", ["disk", "ephemeral"])
-async def test_a_ttl_reaches_records_from_before_it(api: Api, durability: str) -> None:
+async def test_a_ttl_applies_to_earlier_records(api: Api, durability: str) -> None:
     await api.put("t", durability=durability)
     await api.write("t", 1, 2)
     api.clock.advance(500)

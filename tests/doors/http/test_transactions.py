@@ -1,4 +1,4 @@
-"""Transactions as administrators see them: which are open, and ending one that hangs."""
+"""Transactions for administrators: which are open, and aborting one that hangs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ async def opened(api: Api, id: str, topic: str, timeout_ms: int = 60_000) -> Pro
     return stamp
 
 
-async def test_an_open_transaction_shows_since_when_and_where_and_hangs_after_half_its_time(api: Api) -> None:
+async def test_an_open_transaction_shows_its_start_and_topics_and_hangs_after_half_its_timeout(
+    api: Api,
+) -> None:
     await opened(api, "tx", "t")
     api.clock.advance(20_000)
     _, body = await api.ask("GET", "/v0/transactions")
@@ -48,7 +50,7 @@ async def test_an_unknown_id_is_not_found(api: Api) -> None:
     assert code(await api.ask("POST", "/v0/transactions/nope/abort"))[0] == 404
 
 
-async def test_a_key_sees_and_ends_only_what_its_rights_cover(open_api: Callable[..., Any]) -> None:
+async def test_a_key_sees_and_aborts_only_transactions_in_its_scope(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="reader:r,mine:r+a:a.,boss") as api:
         await opened(api, "x", "a.1")
         await opened(api, "y", "b.1")

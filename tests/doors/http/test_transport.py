@@ -111,7 +111,7 @@ async def test_the_preface_may_come_in_pieces(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "rubbish", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"PRI * HTTP/1.1 no\r\n\r\n", b"G" * 100_000]
 )
-async def test_what_is_no_http_gets_a_400_and_the_end(stage: Stage, rubbish: bytes) -> None:
+async def test_invalid_http_gets_a_400_and_a_close(stage: Stage, rubbish: bytes) -> None:
     reader, writer = await stage.connect()
     writer.write(rubbish)
     answer = await reader.read()
@@ -135,7 +135,7 @@ async def test_pipelined_requests_are_answered_in_order(stage: Stage) -> None:
     writer.close()
 
 
-async def test_a_chunked_body_and_one_that_waits_to_be_asked_for(stage: Stage) -> None:
+async def test_a_chunked_body_and_one_that_waits_for_100_continue(stage: Stage) -> None:
     reader, writer = await stage.connect()
     body = json.dumps(WRITE).encode()
     writer.write(
@@ -185,7 +185,7 @@ async def test_a_413_can_be_read_while_the_body_is_still_sent(broker: Broker) ->
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-async def test_a_client_that_takes_its_time_is_cut_off(
+async def test_a_slow_client_is_disconnected(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     for name in ("HTTP_HEAD_S", "HTTP_STALL_S", "HTTP_IDLE_S"):
@@ -203,7 +203,9 @@ async def test_a_client_that_takes_its_time_is_cut_off(
     assert await door.stop(1.0) == 0
 
 
-async def test_a_head_that_drips_does_not_gain_time(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_request_header_does_not_extend_the_timeout(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.3)
     monkeypatch.setattr("mainstem.doors.http.door._SWEEP_S", 0.05)
     door = HttpDoor(broker)
@@ -225,7 +227,7 @@ async def test_a_head_that_drips_does_not_gain_time(broker: Broker, monkeypatch:
     await door.stop(1.0)
 
 
-async def test_a_stop_answers_what_was_asked_and_then_closes(stage: Stage) -> None:
+async def test_a_stop_answers_open_requests_and_then_closes(stage: Stage) -> None:
     async with httpx.AsyncClient(base_url=stage.url, timeout=30) as client:
         await client.put("/v0/topics/t")
         waiting = asyncio.ensure_future(client.post("/v0/topics/t/diff", json={"wait_ms": 30_000}))
@@ -245,7 +247,7 @@ async def test_a_stop_ends_http_2_politely(stage: Stage) -> None:
         assert (await waiting).json()["caught_up"] is True
 
 
-async def test_a_client_that_leaves_frees_its_place(stage: Stage) -> None:
+async def test_a_client_that_leaves_frees_its_slot(stage: Stage) -> None:
     async with httpx.AsyncClient(base_url=stage.url, timeout=60) as client:
         await client.put("/v0/topics/t")
     key = stage.door.context.keys.everyone()
@@ -258,7 +260,7 @@ async def test_a_client_that_leaves_frees_its_place(stage: Stage) -> None:
     await _until(lambda: not (key.in_flight or stage.door.context.body_bytes))
 
 
-async def test_an_address_beyond_this_machine_needs_keys(broker: Broker) -> None:
+async def test_a_non_loopback_address_needs_keys(broker: Broker) -> None:
     with pytest.raises(CannotListen, match="MAINSTEM_API_KEYS"):
         await HttpDoor(broker).start(Address("0.0.0.0", 0))
     with pytest.raises(CannotListen):
@@ -290,7 +292,7 @@ def test_tls_over_both_protocols(serve: Callable[..., Any], certificate: Path) -
             assert client.get(url).json()["status"] == "ok"
 
 
-def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unusable_tls_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="--tls-cert"):
         tls_context(None, tmp_path / "key", None)
     with pytest.raises(InvalidConfig, match="cannot be used"):

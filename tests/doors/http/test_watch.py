@@ -1,4 +1,4 @@
-"""Event streams: what comes in them, in which order, and how they end."""
+"""Event streams: their frames, the order of the frames, and how streams end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .watching import EventStream, event_id, numbers, session, watch
 # Records
 
 
-async def test_the_backlog_comes_first_then_caught_up_once_then_what_is_new(api: Api) -> None:
+async def test_the_backlog_comes_first_then_caught_up_once_then_new_records(api: Api) -> None:
     await api.write("a", {"n": 1}, [2])
     async with await watch(api, "a") as stream:
         record, caught_up = await stream.events(2)
@@ -48,7 +48,7 @@ async def test_a_frame_holds_up_to_limit_records(api: Api) -> None:
         assert [numbers(event) for event in frames] == [[1, 2, 3], [4, 5, 6], [7]]
         assert [event.data["head_seq"] for event in frames] == [7, 7, 7]
         assert last.data["head_seq"] == 7
-        # A backlog that is more than one frame is one to catch up with again.
+        # A backlog of more than one frame is caught up with again.
         await api.write("a", *range(4))
         again = await stream.events(3)
         assert [event.name for event in again] == ["record", "record", "caught-up"]
@@ -136,7 +136,7 @@ async def test_partitions_are_watched_one_at_a_time_and_named(api: Api) -> None:
     assert code(await api.ask("POST", "/v0/watch", {"topics": {"p": {"partition": 2}}}))[0] == 404
 
 
-async def test_deleted_records_are_passed_over_in_silence(api: Api) -> None:
+async def test_deleted_records_are_skipped_silently(api: Api) -> None:
     await api.write("a", 1, 2, 3)
     await api.broker.trim("a", 2)
     async with await watch(api, "a") as stream:
@@ -170,7 +170,7 @@ async def test_a_gap_met_on_connecting_is_too_old_and_a_later_one_has_its_reason
             "head_seq": 5,
         }
         assert (numbers(record), record.data["from_seq"]) == ([4, 5], 3)
-        stream.reading.clear()  # it falls behind, further than the topic keeps
+        stream.reading.clear()  # it falls behind, further than the topic's retention
         await api.write("a", "first")
         for number in range(5):
             await api.write("a", number)
@@ -183,7 +183,7 @@ async def test_a_gap_met_on_connecting_is_too_old_and_a_later_one_has_its_reason
         assert numbers(events[-1]) == [10, 11]
 
 
-async def test_every_connection_has_a_first_read_of_its_own(api: Api) -> None:
+async def test_every_connection_has_its_own_first_read(api: Api) -> None:
     await api.put("a", cap_records=1)
     await api.write("a", 1, 2)
     url = (await session(api, "a"))["stream_url"]
@@ -192,7 +192,7 @@ async def test_every_connection_has_a_first_read_of_its_own(api: Api) -> None:
             assert (await stream.events(3))[0].data["reason"] == "from_seq_too_old"
 
 
-async def test_a_cursor_past_the_head_of_a_topic_made_anew_is_a_gap(api: Api) -> None:
+async def test_a_cursor_past_the_end_of_a_recreated_topic_is_a_gap(api: Api) -> None:
     await api.write("a", *range(9))
     url = (await session(api, topics={"a": {"from_seq": 9}}))["stream_url"]
     await api.ask("DELETE", "/v0/topics/a")
@@ -204,10 +204,10 @@ async def test_a_cursor_past_the_head_of_a_topic_made_anew_is_a_gap(api: Api) ->
         assert (record.data["from_seq"], numbers(record)) == (0, [1])
 
 
-# Topics that go
+# Deleted topics
 
 
-async def test_a_deleted_topic_is_told_of_and_the_rest_goes_on(api: Api) -> None:
+async def test_a_deleted_topic_is_reported_and_the_others_continue(api: Api) -> None:
     await api.write("a", 1)
     await api.put("b")
     async with await watch(api, "a", "b") as stream:
@@ -238,7 +238,7 @@ async def test_a_session_whose_topics_are_all_gone_is_gone(api: Api) -> None:
 # Heartbeats
 
 
-async def test_a_quiet_stream_beats_and_one_that_spoke_waits(api: Api, clock: ManualClock) -> None:
+async def test_a_quiet_stream_sends_heartbeats_and_a_busy_one_does_not(api: Api, clock: ManualClock) -> None:
     await api.put("a")
     heartbeats = api.context.live.heartbeats
     async with await watch(api, "a", heartbeat_ms=5_000) as stream:

@@ -1,4 +1,4 @@
-"""Coming back to a watch session, reading it slowly, and its end."""
+"""Resuming a watch session, reading it slowly, and its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .watching import EventStream, event_id, numbers, session, watch
 # Resuming
 
 
-async def test_a_session_goes_on_where_it_stopped(api: Api) -> None:
+async def test_a_session_resumes_where_it_stopped(api: Api) -> None:
     await api.write("a", 1, 2)
     url = (await session(api, "a"))["stream_url"]
     async with EventStream(api.context, url) as stream:
@@ -27,7 +27,7 @@ async def test_a_session_goes_on_where_it_stopped(api: Api) -> None:
         assert (numbers(record), caught_up.name) == ([3], "caught-up")
 
 
-async def test_a_session_goes_on_behind_what_everyone_was_told_at_once(api: Api) -> None:
+async def test_a_session_resumes_after_a_shared_page(api: Api) -> None:
     await api.write("a", 1)
     url = (await session(api, "a"))["stream_url"]
     async with EventStream(api.context, url) as stream, EventStream(api.context, url) as other:
@@ -80,7 +80,7 @@ async def test_an_event_id_that_cannot_be_read_is_ignored(api: Api, event_id: st
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(lambda text: text.encode())))
-def test_no_event_id_does_harm(raw: bytes) -> None:
+def test_no_event_id_causes_an_error(raw: bytes) -> None:
     for given_id in (raw, base64.urlsafe_b64encode(raw), base64.urlsafe_b64encode(raw).rstrip(b"=")):
         cursors = _resume_at(given_id)
         assert all(isinstance(name, str) and cursor >= 0 for name, cursor in cursors.items())
@@ -88,7 +88,7 @@ def test_no_event_id_does_harm(raw: bytes) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(max_size=20), st.integers(0, 2**63), max_size=5))
-def test_every_map_of_cursors_survives_the_way_out_and_back(cursors: dict[str, int]) -> None:
+def test_every_map_of_cursors_round_trips(cursors: dict[str, int]) -> None:
     assert _resume_at(event_id(cursors).encode()) == cursors
 
 
@@ -104,7 +104,7 @@ async def test_two_connections_of_a_session_each_get_everything(api: Api) -> Non
 # Slow readers, and the end
 
 
-async def test_a_reader_that_stops_holds_up_nobody_and_costs_one_frame(api: Api) -> None:
+async def test_a_reader_that_stops_delays_nobody_and_costs_one_frame(api: Api) -> None:
     await api.put("a")
     async with await watch(api, "a", limit=10) as slow, await watch(api, "a", limit=10) as fast:
         await slow.events(1), await fast.events(1)
@@ -125,7 +125,7 @@ async def test_a_reader_that_stops_holds_up_nobody_and_costs_one_frame(api: Api)
         assert late == list(range(1, 51))
 
 
-async def test_shutting_down_is_said_before_the_stream_ends(api: Api) -> None:
+async def test_shutdown_is_announced_before_the_stream_ends(api: Api) -> None:
     await api.put("a")
     async with await watch(api, "a") as stream:
         await stream.events(1)
@@ -139,7 +139,7 @@ async def test_shutting_down_is_said_before_the_stream_ends(api: Api) -> None:
     assert code(await api.ask("GET", url)) == (503, "shutting_down")
 
 
-async def test_nothing_is_left_of_streams_that_ended(api: Api) -> None:
+async def test_ended_streams_leave_nothing_behind(api: Api) -> None:
     await api.put("a")
     for _ in range(3):
         async with await watch(api, "a") as stream:

@@ -40,7 +40,7 @@ def frames(response: httpx.Response) -> Iterator[Event]:
 
 
 def heartbeat(event: Event) -> bool:
-    """These come whenever nothing else did for a second, as where the machine is slow."""
+    """Heartbeats come whenever nothing else did for a second, as on a slow machine."""
     return str(event.data).startswith(": hb 1")
 
 
@@ -91,7 +91,7 @@ def test_streams_share_an_http_2_connection(serve: Serve) -> None:
         assert server.process.wait() == 0
 
 
-def test_a_stream_ends_politely_when_the_server_does(serve: Serve) -> None:
+def test_a_stream_ends_cleanly_when_the_server_stops(serve: Serve) -> None:
     with serve() as server:
         write(server, "a", 1)
         with server.client.stream("GET", watch(server, {"a": {}})) as response:
@@ -106,7 +106,7 @@ def test_a_stream_ends_politely_when_the_server_does(serve: Serve) -> None:
         assert "connections cut off" not in server.process.events()
 
 
-def test_a_client_goes_on_after_a_restart_without_loss(serve: Serve) -> None:
+def test_a_client_resumes_after_a_restart_without_loss(serve: Serve) -> None:
     with serve() as server:
         server.ask("PUT", "/v0/topics/a", {"durability": "fsync"})
         write(server, "a", *range(10))
@@ -116,7 +116,7 @@ def test_a_client_goes_on_after_a_restart_without_loss(serve: Serve) -> None:
         assert last.cursors == {"a": 4}
         server.process.kill()
     with serve() as server:
-        # The session went with the server. The id says where the client was.
+        # The session ended with the server. The id tells where the client was.
         assert server.ask("GET", url)[0] == 404
         url = watch(server, {name: {"from_seq": seq} for name, seq in last.cursors.items()})
         with server.client.stream("GET", url, headers={"last-event-id": "eyJhIjo0fQ"}) as response:
@@ -153,7 +153,7 @@ def test_a_client_that_never_reads_costs_little_and_catches_up(serve: Serve) -> 
         assert numbered == list(range(2, rounds + 2))
 
 
-def test_clients_that_leave_give_their_places_back(serve: Serve) -> None:
+def test_clients_that_leave_free_their_slots(serve: Serve) -> None:
     with serve("--max-sse-connections", "2") as server:
         write(server, "a", 1)
         url = watch(server, {"a": {}})

@@ -1,4 +1,4 @@
-"""Watch sessions: who may make one, what it says, and who may open its stream."""
+"""Watch sessions: who may create one, what the response holds, and who may open its stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Open = Callable[..., Any]
 # Making a session
 
 
-async def test_a_session_names_its_topics_and_where_it_stands(api: Api) -> None:
+async def test_a_session_names_its_topics_and_cursors(api: Api) -> None:
     await api.write("a", 1, 2, 3)
     await api.put("b")
     body = await session(api, topics={"a": {"from_seq": 1}, "b": {}})
@@ -36,7 +36,7 @@ async def test_a_session_names_its_topics_and_where_it_stands(api: Api) -> None:
     assert set(body) == {"wid", "stream_url", "session_ttl_ms", "topics", "performance"}
 
 
-async def test_tail_begins_at_the_head_whatever_from_seq_says(api: Api) -> None:
+async def test_tail_starts_at_the_end_whatever_from_seq_is(api: Api) -> None:
     await api.write("a", 1, 2, 3)
     body = await session(api, topics={"a": {"from_seq": 1, "tail": True}})
     assert body["topics"]["a"]["from_seq"] == 3
@@ -60,7 +60,7 @@ async def test_tail_begins_at_the_head_whatever_from_seq_says(api: Api) -> None:
         {"topics": {"a": {}}, "include_data": 1},
     ],
 )
-async def test_what_is_no_session_is_refused(api: Api, body: dict[str, object]) -> None:
+async def test_an_invalid_session_is_refused(api: Api, body: dict[str, object]) -> None:
     await api.put("a")
     assert code(await api.ask("POST", "/v0/watch", body)) == (400, "invalid_request")
 
@@ -96,7 +96,9 @@ async def test_bodies_need_a_json_content_type(api: Api) -> None:
     assert answer.status_code == 415
 
 
-async def test_sessions_are_bounded_and_those_that_idle_make_room(open_api: Open, clock: ManualClock) -> None:
+async def test_the_number_of_sessions_is_bounded_and_idle_ones_are_evicted(
+    open_api: Open, clock: ManualClock
+) -> None:
     async with open_api(bounds=HttpLimits(watch_sessions=2)) as api:
         await api.put("a")
         first, second = await session(api, "a"), await session(api, "a")
@@ -110,7 +112,7 @@ async def test_sessions_are_bounded_and_those_that_idle_make_room(open_api: Open
             clock.advance(1)
             await session(api, "a")
             assert code(await api.ask("GET", second["stream_url"])) == (404, "not_found")
-        # The connected one stayed, and idles from the moment its connection went.
+        # The connected one stayed, and is idle from the moment its connection closed.
         clock.advance(299_999)
         async with EventStream(api.context, first["stream_url"]) as stream:
             assert stream.status == 200
@@ -121,7 +123,7 @@ async def test_sessions_are_bounded_and_those_that_idle_make_room(open_api: Open
 # Opening a stream
 
 
-async def test_a_stream_has_its_headers_and_says_first_when_to_come_back(api: Api) -> None:
+async def test_a_stream_has_its_headers_and_starts_with_retry(api: Api) -> None:
     async with await watch(api, *[(await api.write("a", 1))["topic"]]) as stream:
         assert stream.status == 200
         assert stream.headers["content-type"] == "text/event-stream"
@@ -142,7 +144,7 @@ async def test_a_stream_has_its_headers_and_says_first_when_to_come_back(api: Ap
         ("text/event-stream;q=0", 406),
     ],
 )
-async def test_the_client_must_take_event_streams(api: Api, accept: str, status: int) -> None:
+async def test_the_client_must_accept_event_streams(api: Api, accept: str, status: int) -> None:
     await api.put("a")
     url = (await session(api, "a"))["stream_url"]
     async with EventStream(api.context, url, accept=accept) as stream:
@@ -156,7 +158,7 @@ async def test_an_unknown_session_is_not_found(api: Api, wid: str) -> None:
     assert code(await api.ask("GET", f"/v0/watch/{wid}")) == (404, "not_found")
 
 
-async def test_only_the_key_that_made_a_session_may_read_it(open_api: Open) -> None:
+async def test_only_the_key_that_created_a_session_may_read_it(open_api: Open) -> None:
     async with open_api(api_keys="maker,other,reader:r") as api:
         await api.ask("PUT", "/v0/topics/a", {}, key="maker")
         url = (await session(api, "a", key="maker"))["stream_url"]
@@ -208,13 +210,13 @@ async def test_streams_are_bounded_in_all_and_for_each_key(open_api: Open) -> No
             assert again.status == 200
 
 
-async def test_an_open_stream_is_no_request_in_flight(open_api: Open) -> None:
+async def test_an_open_stream_does_not_count_as_a_request_in_flight(open_api: Open) -> None:
     async with open_api(bounds=HttpLimits(inflight_per_key=1)) as api:
         await api.put("a")
         async with await watch(api, "a"):
             assert (await api.write("a", 1))["last_seq"] == 1
 
 
-async def test_only_get_is_known_there(api: Api) -> None:
+async def test_only_get_is_allowed(api: Api) -> None:
     assert code(await api.ask("POST", "/v0/watch/wid_x", {})) == (405, "method_not_allowed")
     assert code(await api.ask("GET", "/v0/watch")) == (405, "method_not_allowed")

@@ -46,7 +46,7 @@ async def test_there_is_no_socket_elsewhere(api: Api) -> None:
         assert socket.messages[0]["status"] == 404
 
 
-async def test_a_plain_request_is_told_to_shake_hands(api: Api) -> None:
+async def test_a_plain_request_is_told_to_upgrade(api: Api) -> None:
     assert code(await api.ask("GET", "/v0/ws")) == (400, "invalid_request")
 
 
@@ -107,7 +107,7 @@ async def test_request_ids_come_back_byte_for_byte(api: Api, request_id: str) ->
         ('{"op":"publish","topic":"b","create":false,"records":[{"data":1}]}', "topic_not_found"),
     ],
 )
-async def test_what_is_no_command_is_an_error_and_the_socket_stays(
+async def test_an_invalid_command_is_an_error_and_the_socket_stays_open(
     api: Api, text: str | bytes, expected: str
 ) -> None:
     await api.put("a")
@@ -164,7 +164,7 @@ async def test_a_publish_is_acknowledged_as_a_post_is_answered(api: Api) -> None
     assert (records[0]["$node"], records[0]["$tag"], records[0]["meta"]) == ("me", "t", {"m": 1})
 
 
-async def test_publishes_are_deduplicated_and_may_configure_what_they_make(api: Api) -> None:
+async def test_publishes_are_deduplicated_and_may_configure_the_topics_they_create(api: Api) -> None:
     async with WebSocket(api.context) as socket:
         command = {"op": "publish", "topic": "a", "records": [{"data": 1}], "idempotency_key": "k"}
         first = await socket.ask(**command, config={"cap_records": 7})
@@ -190,7 +190,7 @@ async def test_publishes_sent_without_waiting_keep_their_order(api: Api) -> None
 # Subscribing
 
 
-async def test_a_subscription_says_where_it_stands_then_sends_what_is_there_and_what_comes(api: Api) -> None:
+async def test_a_subscription_returns_its_cursor_then_sends_old_and_new_records(api: Api) -> None:
     await api.write("a", 1, 2)
     async with WebSocket(api.context) as socket:
         subscribed = await socket.ask(op="subscribe", request_id="s", topic="a", from_seq=1)
@@ -287,7 +287,7 @@ async def test_unsubscribing_ends_it(api: Api) -> None:
         assert api.broker.watching.places == 0
 
 
-async def test_gaps_and_deleted_topics_are_told_of(api: Api) -> None:
+async def test_gaps_and_deleted_topics_are_reported(api: Api) -> None:
     await api.put("a", cap_records=1)
     await api.write("a", 1, 2)
     async with WebSocket(api.context) as socket:
@@ -305,7 +305,7 @@ async def test_gaps_and_deleted_topics_are_told_of(api: Api) -> None:
 # Slow readers, the end, and noise
 
 
-async def test_who_does_not_read_gets_no_more_than_bounded_and_catches_up_later(api: Api) -> None:
+async def test_a_client_that_does_not_read_is_bounded_and_catches_up_later(api: Api) -> None:
     await api.put("a")
     async with WebSocket(api.context) as socket:
         await socket.ask(op="subscribe", topic="a")
@@ -322,7 +322,7 @@ async def test_who_does_not_read_gets_no_more_than_bounded_and_catches_up_later(
         assert got == list(range(1, 31))
 
 
-async def test_shutting_down_is_said_before_the_socket_closes(api: Api) -> None:
+async def test_shutdown_is_announced_before_the_socket_closes(api: Api) -> None:
     async with WebSocket(api.context) as socket:
         await socket.ask(op="ping")
         await api.context.live.shut_down()
@@ -333,7 +333,7 @@ async def test_shutting_down_is_said_before_the_socket_closes(api: Api) -> None:
         assert socket.messages[-1]["code"] == 1001
 
 
-async def test_nothing_is_left_of_a_socket_that_ended(api: Api) -> None:
+async def test_a_closed_socket_leaves_nothing_behind(api: Api) -> None:
     await api.put("a")
     async with WebSocket(api.context) as socket:
         await socket.ask(op="subscribe", topic="a")
@@ -382,7 +382,7 @@ def test_commands_of_any_shape_are_read_or_refused(command: dict[str, Any], kind
         decoded(decoder_of(kind), body)
 
 
-async def test_a_socket_outlives_noise(api: Api) -> None:
+async def test_a_socket_survives_noise(api: Api) -> None:
     await api.put("a")
     noise = [
         json.dumps({"op": op, field: value})

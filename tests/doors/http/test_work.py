@@ -77,7 +77,7 @@ class Client:
         return queue["ready"], queue["in_flight"]
 
     async def settled(self, ready: int, in_flight: int) -> None:
-        """Wait until the queue holds so many; a server notices a hang-up when it does."""
+        """Wait until the queue has these counts; a server notices a disconnect eventually."""
         async with asyncio.timeout(60):
             while await self.counts() != (ready, in_flight):
                 continue
@@ -112,7 +112,7 @@ async def test_jobs_come_as_events_with_the_fields_of_a_claim(client: Client) ->
         assert (await client.post("/ack", **named))["acked"] == 1
 
 
-async def test_a_connection_holds_as_many_as_it_asked_for_and_is_refilled_by_acks(client: Client) -> None:
+async def test_a_connection_leases_as_many_jobs_as_requested_and_acks_refill_it(client: Client) -> None:
     await client.write(*range(6))
     async with client.work("node=w1&max=2") as events:
         assert [(await events.job())["$seq"] for _ in range(2)] == [1, 2]
@@ -124,14 +124,14 @@ async def test_a_connection_holds_as_many_as_it_asked_for_and_is_refilled_by_ack
         assert await client.counts() == (1, 2)
 
 
-async def test_an_append_wakes_a_worker_that_waits(client: Client) -> None:
+async def test_an_append_wakes_a_waiting_worker(client: Client) -> None:
     async with client.work("node=w1&max=5") as events:
         for seq in (1, 2):
             await client.write("job")
             assert (await events.job())["$seq"] == seq
 
 
-async def test_a_hang_up_gives_the_leases_back_at_once(client: Client) -> None:
+async def test_a_disconnect_returns_the_leases_at_once(client: Client) -> None:
     await client.write(1, 2, 3)
     async with client.work("node=w1&max=2&lease_ms=86400000") as events:
         await events.job()
@@ -143,7 +143,7 @@ async def test_a_hang_up_gives_the_leases_back_at_once(client: Client) -> None:
     assert [(job["$seq"], job["deliveries"]) for job in again["claimed"]] == [(2, 2), (3, 2)]
 
 
-async def test_leases_of_others_with_the_same_name_stay_when_it_hangs_up(client: Client) -> None:
+async def test_a_disconnect_keeps_the_leases_of_others_with_the_same_name(client: Client) -> None:
     await client.write(1, 2)
     await client.post("/claim", node="w1", lease_ms=600_000)
     async with client.work("node=w1") as events:
@@ -151,7 +151,7 @@ async def test_leases_of_others_with_the_same_name_stay_when_it_hangs_up(client:
     await client.settled(1, 1)
 
 
-async def test_what_another_gives_back_or_lets_lapse_comes_here(client: Client) -> None:
+async def test_jobs_returned_or_expired_elsewhere_are_delivered(client: Client) -> None:
     await client.write(1, 2)
     await client.post("/claim", node="w2", lease_ms=600_000)
     await client.post("/claim", node="w2", lease_ms=100)
@@ -162,7 +162,7 @@ async def test_what_another_gives_back_or_lets_lapse_comes_here(client: Client) 
         assert (await events.job())["$seq"] == 1
 
 
-async def test_its_own_lapsed_job_comes_again(client: Client) -> None:
+async def test_its_own_expired_job_is_delivered_again(client: Client) -> None:
     await client.write(1)
     async with client.work("node=w1&lease_ms=100") as events:
         assert [(await events.job())["deliveries"] for _ in range(3)] == [1, 2, 3]
@@ -174,7 +174,7 @@ async def test_two_workers_share_the_jobs(client: Client) -> None:
         assert {(await one.job())["$seq"], (await two.job())["$seq"]} == {1, 2}
 
 
-async def test_the_stream_ends_with_an_error_when_the_queue_is_gone(client: Client) -> None:
+async def test_the_stream_ends_with_an_error_when_the_queue_is_deleted(client: Client) -> None:
     await client.write(1)
     async with client.work("node=w1") as events:
         await events.job()
@@ -185,7 +185,7 @@ async def test_the_stream_ends_with_an_error_when_the_queue_is_gone(client: Clie
         assert await events.frame() == {}
 
 
-async def test_the_stream_ends_politely_when_the_server_stops(serve: Callable[..., Any]) -> None:
+async def test_the_stream_ends_cleanly_when_the_server_stops(serve: Callable[..., Any]) -> None:
     with serve() as server:
         async with connected(server, "q") as client:
             await client.write(1)

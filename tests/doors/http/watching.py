@@ -22,7 +22,7 @@ class Event(NamedTuple):
 
 
 def parse(frame: str) -> Event:
-    """One frame without the blank line behind it. Every line must be one that the contract knows."""
+    """One frame without the blank line after it. Every line must be one that the contract defines."""
     assert "\r" not in frame
     name, data, cursors = "", None, None
     for line in frame.split("\n"):
@@ -48,7 +48,7 @@ def event_id(cursors: dict[str, int]) -> str:
 
 
 class _Connection:
-    """A client of the application: what it sends, what it gets, and whether it reads."""
+    """A client of the application: what it sends, what it receives, and whether it reads."""
 
     def __init__(self, context: Context, scope: dict[str, Any], first: dict[str, Any]) -> None:
         self.reading = asyncio.Event()
@@ -79,7 +79,7 @@ class _Connection:
         self._arrived.clear()
 
     async def ended(self) -> None:
-        """Wait until the application is done with it."""
+        """Wait until the application ends."""
         async with asyncio.timeout(PATIENCE_S):
             await self._task
 
@@ -140,13 +140,13 @@ class EventStream(_Connection):
         self._unread += [event for event in map(parse, frames) if event.name != "retry"]
 
     def waiting(self) -> list[Event]:
-        """Whatever has come and was not looked at yet."""
+        """Received events that were not read yet."""
         self._parse()
         events, self._unread = self._unread, []
         return events
 
     async def events(self, count: int) -> list[Event]:
-        """The next frames but for the first of all, retry."""
+        """The next frames, without the initial retry."""
         self._parse()
         while len(self._unread) < count:
             assert not self.done, f"it ended after {self._unread}"

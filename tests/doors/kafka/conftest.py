@@ -38,7 +38,7 @@ class KafkaStage:
 
 @asynccontextmanager
 async def opened(broker: Broker, **options: object) -> AsyncIterator[KafkaStage]:
-    """A door with options of its own."""
+    """A door with other options."""
     door = KafkaDoor(broker, **options)
     stage = KafkaStage(broker, door, await door.start(Address("127.0.0.1", 0)))
     try:
@@ -61,12 +61,12 @@ async def wire(kafka: KafkaStage) -> Wire:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One `mainstem serve` for all the tests of a file."""
+    """One `mainstem serve` for all tests of a file."""
     with server_process(tmp_path_factory.mktemp("kafka") / "data") as process:
         yield process
 
 
 @pytest.fixture
 def bootstrap(server: ServerProcess) -> str:
-    """What a client takes as bootstrap.servers."""
+    """The value of bootstrap.servers."""
     return str(server.address("kafka"))

@@ -1,4 +1,4 @@
-"""Requests from plain values: one description serves every version of a message."""
+"""Requests from plain values: one description works for every version of a message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def make(schema: type[Any], values: dict[str, Any]) -> Any:
-    """A message with these values; those the version has no field for are left out."""
+    """A message with these values; values without a field in this version are left out."""
     hints = typing.get_type_hints(schema)
     known = {field.name for field in fields(schema)}
     return schema(**{name: _made(hints[name], value) for name, value in values.items() if name in known})

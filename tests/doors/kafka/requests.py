@@ -22,7 +22,7 @@ def module(key: int, version: int) -> Any:
 
 
 def made(schema: type[Any], **fields: Any) -> Any:
-    """A message of whatever version: fields it does not have are left out."""
+    """A message of any version: fields that it does not have are left out."""
     known = schema.__dataclass_fields__
     return schema(**{name: value for name, value in fields.items() if name in known})
 
@@ -35,7 +35,7 @@ def produce(
     partitions: list[int] | None = None,
     transactional_id: str | None = None,
 ) -> Any:
-    """One batch a partition; partition 0 on if none are named."""
+    """One batch for each partition; from partition 0 on if none are named."""
     classes = module(PRODUCE, version)
     indexes = partitions if partitions is not None else range(len(records))
     data = tuple(

@@ -1,4 +1,4 @@
-"""A share consumer made by hand: its session, its fetches and its acknowledgements, one version at a time."""
+"""A hand-made share consumer: its session, fetches and acknowledgements, one version at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def ask(wire: Wire, api: int, version: int, **fields: Any) -> Any:
 
 
 async def earliest(broker: Broker, group: str = "g") -> None:
-    """Have the group begin at the start of what it reads."""
+    """Have the group start at the earliest offset."""
     await broker.shares.change_settings(group, [("share.auto.offset.reset", "earliest")], [])
 
 
@@ -53,7 +53,7 @@ class Sharer:
         epoch: int | None = None,
         **fields: Any,
     ) -> Any:
-        """The whole answer. A session that opens names partition 0 if no other is named."""
+        """The whole response. A new session names partition 0 if no other is named."""
         epoch = self.epoch if epoch is None else epoch
         named = dict.fromkeys(partitions or ((0,) if epoch == 0 or told else ()), ())
         named |= {min(named): told} if told else {}
@@ -103,7 +103,7 @@ class Sharer:
         return answer
 
     async def take(self, *told: Told, **options: Any) -> list[tuple[int, int]]:
-        """(offset, how often handed out) of what is got of partition 0; its records are there."""
+        """(offset, delivery count) of what partition 0 returned; checks that the records are there."""
         answer = await self.fetch(*told, **options)
         assert answer.error_code == 0, answer
         part = next(

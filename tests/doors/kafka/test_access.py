@@ -1,4 +1,4 @@
-"""What access rules let clients do: every API in every version, and the rules by themselves."""
+"""Access rules: every API in every version, and the rules by themselves."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from .requests import fetch, metadata, produce
 
 _BY_HAND = {0, 1, 3, 32, 78}
 _FREE = {17, 18, 36, 60}
-_FILTERED = {16, 66}  # the answer has nothing, rather than a code
-_NO_ROOM = {(9, 1), (35, 1), (35, 2), (43, 0)}  # the answer has no place for a code, and is empty
+_FILTERED = {16, 66}  # the response is empty instead of having a code
+_NO_ROOM = {(9, 1), (35, 1), (35, 2), (43, 0)}  # the response has no field for a code, and is empty
 _NO_RIGHT = {29, 30, 31, 53}  # the codes for topics, groups, the cluster, transactional ids
 _ME = "User:ANONYMOUS"
 
 
 @pytest.fixture
 async def guarded(broker: Broker) -> AsyncIterator[KafkaStage]:
-    """Nobody has to log in, and nobody may do anything that no rule allows."""
+    """Clients need not log in, and may only do what a rule allows."""
     async with opened(broker, security=KafkaSecurity(rules=True)) as stage:
         yield stage
 
@@ -66,7 +66,7 @@ async def _allow(broker: Broker, *rules: AccessRule) -> None:
 
 
 def _sample(hint: Any, name: str) -> Any:
-    """Something for a field: one item in every list, the topic `t` wherever a name goes."""
+    """A value for a field: one item in every list, the topic `t` for every name."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         return (_sample(arguments[0], name),)
@@ -101,7 +101,7 @@ def _codes(message: Any) -> Iterator[int]:
                 yield from _codes(item)
 
 
-def test_every_api_has_its_line_in_the_table() -> None:
+def test_every_api_has_its_rules_in_the_table() -> None:
     assert set(apis()) - set(RULES) == _BY_HAND
 
 
@@ -114,7 +114,7 @@ def test_every_api_has_its_line_in_the_table() -> None:
         for version in range(api.first, api.last + 1)
     ],
 )
-async def test_who_has_no_right_is_refused_in_every_version(
+async def test_a_client_without_rules_is_refused_in_every_version(
     guarded: KafkaStage, key: int, version: int
 ) -> None:
     await guarded.broker.create_topic("t")
@@ -132,7 +132,7 @@ async def test_who_has_no_right_is_refused_in_every_version(
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-async def test_a_rule_that_goes_stops_a_producer_on_its_open_connection(
+async def test_deleting_a_rule_stops_a_producer_on_its_open_connection(
     guarded: KafkaStage, version: int
 ) -> None:
     broker = guarded.broker
@@ -141,7 +141,7 @@ async def test_a_rule_that_goes_stops_a_producer_on_its_open_connection(
     await _allow(broker, _rule("t", Operation.WRITE))
     wire = await guarded.connect()
     slice, _ = batch(b"1")
-    for _ in range(3):  # the later ones take the short way
+    for _ in range(3):  # the later ones use the fast path
         assert set(_codes(await wire.ask(produce(version, "t", slice)))) == {0}
     assert set(_codes(await wire.ask(produce(version, "u", slice)))) == {ErrorCode.topic_authorization_failed}
     await broker.log.propose(DeleteAccessRules((_rule("t", Operation.WRITE),)))
@@ -150,7 +150,7 @@ async def test_a_rule_that_goes_stops_a_producer_on_its_open_connection(
     assert broker.log.bounds(broker.streams.get("t").streams[0]) == (0, 3)  # type: ignore[union-attr]
 
 
-async def test_a_rule_that_goes_stops_a_consumer_that_asks_the_same_again(guarded: KafkaStage) -> None:
+async def test_deleting_a_rule_stops_a_consumer_that_repeats_its_fetch(guarded: KafkaStage) -> None:
     broker = guarded.broker
     await broker.create_topic("t")
     await _allow(broker, _rule("t", Operation.READ))
@@ -162,7 +162,7 @@ async def test_a_rule_that_goes_stops_a_consumer_that_asks_the_same_again(guarde
     assert ErrorCode.topic_authorization_failed in set(_codes(answer))
 
 
-async def test_metadata_shows_what_may_be_described_and_makes_what_may_be_made(guarded: KafkaStage) -> None:
+async def test_metadata_shows_and_creates_only_permitted_topics(guarded: KafkaStage) -> None:
     broker = guarded.broker
     for name in ("seen", "hidden"):
         await broker.create_topic(name)
@@ -211,7 +211,7 @@ async def test_a_pattern_finds_the_topics_that_the_member_may_describe(guarded: 
 
 
 @pytest.mark.parametrize(("key", "version", "beat"), [(69, 1, 68), (77, 1, 76)])
-async def test_a_group_is_described_to_those_who_may_know_its_topics(
+async def test_a_group_is_described_to_clients_that_may_describe_its_topics(
     guarded: KafkaStage, key: int, version: int, beat: int
 ) -> None:
     broker = guarded.broker
@@ -252,7 +252,7 @@ async def test_authorized_operations_are_those_of_the_client(guarded: KafkaStage
 
 
 def _decided(rules: list[AccessRule], principal: str, host: str, operation: Operation, name: str) -> bool:
-    """The rules read one by one, as their description says."""
+    """Evaluate the rules one by one, as documented."""
     implied = {
         Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
         Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
@@ -293,7 +293,7 @@ _RULES = st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_RULES, max_size=6), _PRINCIPALS, _HOSTS, st.sampled_from(list(Operation)[1:]), _NAMES)
-def test_decisions_are_those_of_the_rules_read_one_by_one(
+def test_decisions_match_the_rules_evaluated_one_by_one(
     rules: list[AccessRule], principal: str, host: str, operation: Operation, name: str
 ) -> None:
     held = AccessRules()

@@ -1,4 +1,4 @@
-"""Real clients under access rules: what they are told, and that rules outlive the server."""
+"""Real clients under access rules: the errors they get, and rules that survive the server."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def test_a_created_topic_is_there_with_its_id_and_settings(wire: Wire, bro
 
 
 @pytest.mark.parametrize("factor", [-1, 1, 3, 100])
-async def test_any_replication_factor_is_taken(wire: Wire, broker: Broker, factor: int) -> None:
+async def test_any_replication_factor_is_accepted(wire: Wire, broker: Broker, factor: int) -> None:
     (made,) = await _create(wire, _topic("t", -1, factor))
     assert (made.error_code, made.replication_factor) == (ErrorCode.none, 1)
     assert broker.topic("t").partitions == 1
@@ -148,7 +148,7 @@ async def test_validating_creates_nothing(wire: Wire, broker: Broker) -> None:
         ),
     ],
 )
-async def test_what_cannot_be_created_is_told_why(
+async def test_invalid_topics_are_refused_with_a_reason(
     wire: Wire, broker: Broker, wanted: dict[str, Any], code: ErrorCode, message: str
 ) -> None:
     refused, made = await _create(wire, wanted, _topic("other"))
@@ -158,27 +158,27 @@ async def test_what_cannot_be_created_is_told_why(
     assert [info.name for info in broker.topics()] == ["other"]
 
 
-async def test_an_assignment_by_hand_to_this_broker_is_taken(wire: Wire, broker: Broker) -> None:
+async def test_a_manual_assignment_to_this_broker_is_accepted(wire: Wire, broker: Broker) -> None:
     assignments = [{"partition_index": index, "broker_ids": (1,)} for index in (1, 0, 2)]
     (made,) = await _create(wire, _topic("t", -1, -1, assignments=assignments))
     assert (made.error_code, broker.topic("t").partitions) == (ErrorCode.none, 3)
 
 
-async def test_a_topic_named_twice_in_a_request_is_not_made(wire: Wire, broker: Broker) -> None:
+async def test_a_topic_named_twice_in_a_request_is_not_created(wire: Wire, broker: Broker) -> None:
     other, twice = await _create(wire, _topic("twice"), _topic("other"), _topic("twice", 2))
     assert (twice.name, twice.error_code) == ("twice", ErrorCode.invalid_request)
     assert (other.name, other.error_code) == ("other", ErrorCode.none)
     assert [info.name for info in broker.topics()] == ["other"]
 
 
-async def test_a_topic_that_exists_is_left_alone(wire: Wire, broker: Broker) -> None:
+async def test_an_existing_topic_is_not_changed(wire: Wire, broker: Broker) -> None:
     await broker.create_topic("t", partitions=2)
     (refused,) = await _create(wire, _topic("t", 5))
     assert refused.error_code is ErrorCode.topic_already_exists
     assert broker.topic("t").partitions == 2
 
 
-async def test_many_topics_in_one_request_are_all_made(wire: Wire, broker: Broker) -> None:
+async def test_many_topics_in_one_request_are_all_created(wire: Wire, broker: Broker) -> None:
     count = limits.KAFKA_CHANGES_AT_ONCE * 2 + 1
     made = await _create(wire, *(_topic(f"t{index}") for index in range(count)))
     assert {result.error_code for result in made} == {ErrorCode.none}
@@ -248,7 +248,7 @@ async def test_a_recreated_topic_has_another_id(wire: Wire, broker: Broker) -> N
         (4, None, ErrorCode.none),
     ],
 )
-async def test_partitions_are_added_and_never_taken_away(
+async def test_partitions_are_added_and_never_removed(
     wire: Wire, broker: Broker, count: int, assignments: Any, code: ErrorCode
 ) -> None:
     await broker.create_topic("t", partitions=2)
@@ -298,7 +298,7 @@ async def test_a_setting_is_shown_with_type_source_synonyms_and_documentation(
     assert rows["preallocate"].config_type == 1
 
 
-async def test_only_the_settings_asked_for_are_shown(wire: Wire, broker: Broker) -> None:
+async def test_only_the_requested_settings_are_shown(wire: Wire, broker: Broker) -> None:
     await broker.create_topic("t")
     assert list(await _described(wire, "retention.ms", "none")) == ["retention.ms"]
 
@@ -331,7 +331,7 @@ async def test_a_brokers_settings_are_shown_and_read_only(wire: Wire) -> None:
     ]
 
 
-async def test_topics_with_the_same_settings_are_told_apart_and_changes_are_seen(
+async def test_topics_with_the_same_settings_are_distinguished_and_changes_are_seen(
     wire: Wire, broker: Broker
 ) -> None:
     await broker.create_topic("t")
@@ -343,7 +343,7 @@ async def test_topics_with_the_same_settings_are_told_apart_and_changes_are_seen
     assert await _described(wire, topic="other") == before
 
 
-async def test_a_resource_asked_for_twice_is_described_once(wire: Wire, broker: Broker) -> None:
+async def test_a_resource_requested_twice_is_described_once(wire: Wire, broker: Broker) -> None:
     await broker.create_topic("t")
     resource = {"resource_type": TOPIC, "resource_name": "t", "configuration_keys": None}
     answer = await _ask(wire, DESCRIBE, resources=[resource] * 1000, include_synonyms=False)
@@ -370,7 +370,7 @@ async def test_unknown_topics_fill_pages_too(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), [(DESCRIBE, 1), (GROW, 0), (ALTER, 0), (EDIT, 0), (CREATE, 2)])
-async def test_a_name_as_long_as_the_protocol_allows_is_refused_in_plain_words(
+async def test_a_name_of_the_protocols_maximum_length_is_refused_with_a_reason(
     wire: Wire, key: int, version: int
 ) -> None:
     name = "x" * 32767
@@ -545,7 +545,7 @@ async def test_pages_of_partitions_give_every_partition_once(wire: Wire, broker:
         assert seen == [(name, index) for name, count in sizes.items() for index in range(count)]
 
 
-async def test_a_cursor_outlives_its_topic(wire: Wire, broker: Broker) -> None:
+async def test_a_cursor_survives_its_topic(wire: Wire, broker: Broker) -> None:
     for name in ("a", "c"):
         await broker.create_topic(name)
     answer = await _ask(
@@ -565,7 +565,7 @@ async def test_a_cursor_outlives_its_topic(wire: Wire, broker: Broker) -> None:
     ]
 
 
-async def test_a_log_directory_tells_the_size_of_each_partition(wire: Wire, broker: Broker) -> None:
+async def test_a_log_directory_reports_the_size_of_each_partition(wire: Wire, broker: Broker) -> None:
     await broker.create_topic("t", partitions=2)
     await broker.create_topic("other")
     await broker.append_values("t", [b"x" * 1000], partition=1)

@@ -42,7 +42,7 @@ from confluent_kafka.admin import (
 from tests.support.cluster_server import server_process
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of the client's own making
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by the client
     from kafka.admin import ConfigResource as PyConfigResource
     from kafka.admin import KafkaAdminClient
 
@@ -73,7 +73,7 @@ async def aio(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 def _results(futures: dict[Any, Any]) -> dict[str, Any]:
-    """What became of each, an error included."""
+    """The outcome of each, errors included."""
     outcomes: dict[str, Any] = {}
     for key, future in futures.items():
         try:
@@ -184,7 +184,7 @@ def test_librdkafka_is_told_that_there_is_no_security(confluent: AdminClient) ->
 
 @pytest.mark.parametrize("stored", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("sent", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_the_broker_repacks_a_consumer_reads(
+def test_a_consumer_reads_recompressed_batches(
     confluent: AdminClient, bootstrap: str, sent: str, stored: str
 ) -> None:
     topic = f"{sent}-to-{stored}"
@@ -219,7 +219,7 @@ def test_kafka_python_does_everything_it_knows(python: KafkaAdminClient) -> None
     )
     assert created["topics"][0]["error_code"] == 0
     python.create_partitions({"py": 4})
-    deadline = time.monotonic() + 30  # another broker hears of them a moment later
+    deadline = time.monotonic() + 30  # another broker learns of them a moment later
     while len(python.describe_topics(["py"])[0]["partitions"]) != 4:
         assert time.monotonic() < deadline, "nobody tells of the new partitions"
     topic = PyConfigResource("TOPIC", "py", {"retention.bytes": "7", "cleanup.policy": ("APPEND", "compact")})
@@ -243,7 +243,7 @@ def test_kafka_python_does_everything_it_knows(python: KafkaAdminClient) -> None
 
 
 async def _comes_to_be(look: Callable[[], Awaitable[Any]], wanted: object) -> None:
-    """At once, where one server is all there is. This client asks any broker, and others know a moment later."""
+    """At once with a single server. This client asks any broker, and the others know a moment later."""
     for _ in range(200):
         if await look() == wanted:
             return
@@ -276,7 +276,7 @@ async def test_aiokafka_does_everything_it_knows(aio: AIOKafkaAdminClient) -> No
     assert "aio" not in await aio.list_topics()
 
 
-def test_topics_and_settings_outlive_the_server(tmp_path: Path) -> None:
+def test_topics_and_settings_survive_the_server(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with server_process(data_dir) as server:
         client = AdminClient({"bootstrap.servers": str(server.address("kafka"))})

@@ -1,4 +1,4 @@
-"""Every version of every admin API takes a plain request, and its answer is one the message library reads."""
+"""Every version of every admin API accepts a plain request, and the message library can read the response."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NEW_TOPIC = {
 }
 _RETENTION = {"name": "retention.ms", "value": "5", "config_operation": 0}
 
-# By API key: a request, and the field of the answer that has a row for each thing asked for (and how many).
+# By API key: a request, and the field of the response with a row for each requested thing (and how many).
 REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
     19: ({"topics": [_NEW_TOPIC], "timeout": _TIMEOUT, "validate_only": False}, "topics", 1),
     20: (
@@ -124,7 +124,7 @@ REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
     75: ({"topics": (), "response_partition_limit": 10, "cursor": None}, "topics", 1),
 }
 
-# Answered with an error, whatever the version: what stands behind them is not there.
+# Answered with an error in every version: this server does not have the feature.
 _REFUSED = {29: 54, 30: 54, 31: 54, 43: 84, 50: 91, 51: 54}
 
 
@@ -134,7 +134,7 @@ def _cases() -> list[tuple[int, int]]:
 
 
 def _codes(message: Any) -> list[int]:
-    """Every error code in an answer, however deep."""
+    """Every error code in a response, however deep."""
     if isinstance(message, tuple):
         return [code for item in message for code in _codes(item)]
     found: list[int] = []

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way of old
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a deprecated way
     import kafka
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka.*")
@@ -199,7 +199,7 @@ async def test_what_one_client_writes_the_others_read(bootstrap: str, writer: st
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-async def test_messages_of_megabytes_pass(bootstrap: str, writer: str) -> None:
+async def test_messages_of_several_megabytes_work(bootstrap: str, writer: str) -> None:
     topic = fresh(bootstrap, **{"max.message.bytes": "20000000"})
     messages = [
         Message(b"big", bytes([index]) * size, (), 1_700_000_000_000)
@@ -235,14 +235,16 @@ async def test_a_consumer_finds_offsets_by_time(bootstrap: str) -> None:
     consumer.close()
 
 
-async def test_a_topic_nobody_made_is_made_by_a_producer(bootstrap: str) -> None:
+async def test_a_producer_creates_a_missing_topic(bootstrap: str) -> None:
     topic = f"made-{uuid.uuid4().hex}"
     await write_confluent(bootstrap, topic, "none", messages_of(1))
     assert await read_aiokafka(bootstrap, topic, 4) == messages_of(1)
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-async def test_a_producer_goes_on_after_its_topic_was_made_again(bootstrap: str, transactional: bool) -> None:
+async def test_a_producer_continues_after_its_topic_was_recreated(
+    bootstrap: str, transactional: bool
+) -> None:
     topic = fresh(bootstrap)
     settings = {"transactional.id": topic} if transactional else {"enable.idempotence": True}
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})

@@ -1,4 +1,4 @@
-"""The connection: order, bounds, bad bytes, and how it ends."""
+"""The connection: order, limits, invalid bytes, and how it ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_many_frames_in_one_packet_split_anywhere(kafka: KafkaStage, wire:
     assert correlations == list(range(300))
 
 
-async def test_answers_leave_in_the_order_of_the_requests(kafka: KafkaStage, wire: Wire) -> None:
+async def test_responses_leave_in_the_order_of_the_requests(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t", partitions=2)
     slice, _ = batch(b"a")
     answers = await wire.ask_next(
@@ -82,7 +82,7 @@ async def test_a_waiting_fetch_does_not_hold_up_a_produce_behind_it(kafka: Kafka
         struct.pack(">ihhih", 15, 2, 6, 1, -1) + b"\0\xff\xff\xff\xff",
     ],
 )
-async def test_bad_bytes_close_that_connection_and_no_other(
+async def test_invalid_bytes_close_only_that_connection(
     kafka: KafkaStage, wire: Wire, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = await kafka.connect()
@@ -104,7 +104,7 @@ async def test_a_length_over_the_limit_costs_no_memory(broker: Broker) -> None:
         assert await other.ask(metadata(12))
 
 
-async def test_too_many_connections_are_turned_away(broker: Broker) -> None:
+async def test_too_many_connections_are_refused(broker: Broker) -> None:
     async with opened(broker, bounds=KafkaLimits(connections=2)) as stage:
         first, second = await stage.connect(), await stage.connect()
         await first.ask(metadata(12))
@@ -112,7 +112,7 @@ async def test_too_many_connections_are_turned_away(broker: Broker) -> None:
         assert await (await stage.connect()).ended()
         assert stage.door.metrics.connections_refused == 1
         await first.close()
-        while True:  # until the server has seen it go
+        while True:  # until the server notices that it closed
             third = await stage.connect()
             third.send(metadata(12))
             try:
@@ -129,7 +129,7 @@ async def test_an_idle_connection_is_closed(broker: Broker) -> None:
         assert await wire.ended()
 
 
-async def test_a_connection_that_waits_for_an_answer_is_not_idle(broker: Broker) -> None:
+async def test_a_connection_that_waits_for_a_response_is_not_idle(broker: Broker) -> None:
     await broker.create_topic("t")
     async with opened(broker, bounds=KafkaLimits(idle_s=0.05)) as stage:
         wire = await stage.connect()
@@ -137,7 +137,7 @@ async def test_a_connection_that_waits_for_an_answer_is_not_idle(broker: Broker)
         assert answer.responses[0].partitions[0].error_code is ErrorCode.none
 
 
-async def test_no_more_is_read_than_may_be_in_flight(broker: Broker) -> None:
+async def test_reading_stops_at_the_limit_of_requests_in_flight(broker: Broker) -> None:
     """Requests wait behind a slow one; the server holds a few and leaves the rest in the socket."""
     await broker.create_topic("t")
     async with opened(broker, bounds=KafkaLimits(in_flight_requests=4)) as stage:
@@ -160,8 +160,8 @@ async def test_all_connections_together_hold_a_bounded_number_of_bytes(broker: B
         assert broker.partition("t").end == 60
 
 
-async def test_a_client_that_reads_nothing_is_read_from_no_more(broker: Broker) -> None:
-    """It asks for megabytes over and over and never takes them: the server stops, others do not notice."""
+async def test_the_server_stops_reading_from_a_client_that_reads_nothing(broker: Broker) -> None:
+    """It requests megabytes again and again and never reads: the server stops reading, and others do not notice."""
     await broker.create_topic("t")
     for _ in range(8):
         await broker.append_values("t", [bytes(900_000)])
@@ -177,7 +177,7 @@ async def test_a_client_that_reads_nothing_is_read_from_no_more(broker: Broker) 
         assert len(answers) == 200
 
 
-async def test_a_stalled_reader_is_cut_off(broker: Broker) -> None:
+async def test_a_stalled_reader_is_disconnected(broker: Broker) -> None:
     await broker.create_topic("t")
     for _ in range(8):
         await broker.append_values("t", [bytes(900_000)])
@@ -190,7 +190,7 @@ async def test_a_stalled_reader_is_cut_off(broker: Broker) -> None:
         async with asyncio.timeout(30):
             while stage.door.open_connections > 1:
                 await other.ask(metadata(12))
-        assert (await other.ask(metadata(12))).brokers  # the one who reads stays
+        assert (await other.ask(metadata(12))).brokers  # the client that reads stays
 
 
 async def test_stopping_answers_what_waits_and_closes(broker: Broker) -> None:

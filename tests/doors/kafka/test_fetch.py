@@ -27,7 +27,7 @@ VERSIONS = range(API.first, API.last + 1)
 
 
 async def topic_of(broker: Broker, version: int, **options: Any) -> str | uuid.UUID:
-    """How a version names the topic `t`, which is made."""
+    """How a version names the topic `t`; creates the topic."""
     info = await broker.create_topic("t", **options)
     return uuid.UUID(bytes=info.topic_id) if version >= 13 else "t"
 
@@ -70,7 +70,7 @@ async def test_every_version_answers_errors_by_partition(kafka: KafkaStage, wire
     assert part.error_code is expected
 
 
-async def test_waits_until_something_is_written(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_fetch_waits_until_something_is_written(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t", partitions=20)
     waiting = asyncio.ensure_future(
         wire.ask(fetch(11, "t", *((index, 0) for index in range(20)), wait_ms=60_000))
@@ -85,13 +85,13 @@ async def test_waits_until_something_is_written(kafka: KafkaStage, wire: Wire) -
     assert values(parts[13]) == [(0, b"news")]
 
 
-async def test_gives_up_waiting_when_the_client_wants(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_fetch_waits_no_longer_than_the_client_wants(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     (part,) = parts_of(await wire.ask(fetch(11, "t", (0, 0), wait_ms=30)))
     assert (part.error_code, part.high_watermark, part.records) == (ErrorCode.none, 0, b"")
 
 
-async def test_waits_for_as_many_bytes_as_the_client_wants(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_fetch_waits_for_the_minimum_bytes(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     waiting = asyncio.ensure_future(wire.ask(fetch(11, "t", (0, 0), wait_ms=60_000, min_bytes=2000)))
     other = await kafka.connect()
@@ -106,7 +106,7 @@ async def test_waits_for_as_many_bytes_as_the_client_wants(kafka: KafkaStage, wi
     assert [offset for offset, _ in values(part)][:8] == list(range(8))
 
 
-async def test_at_least_one_batch_whatever_the_limits(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_fetch_returns_at_least_one_batch_whatever_the_limits(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t", partitions=2)
     for partition in (0, 1):
         await kafka.broker.append_values("t", [b"x" * 5000], partition=partition)
@@ -116,7 +116,7 @@ async def test_at_least_one_batch_whatever_the_limits(kafka: KafkaStage, wire: W
     assert sorted(sizes) == [0, 1]
 
 
-async def test_limits_cut_between_the_batches_of_one_produce(kafka: KafkaStage, wire: Wire) -> None:
+async def test_limits_split_between_the_batches_of_one_produce(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     slice = b"".join(bytes(batch(b"%d" % index * 1000)[0]) for index in range(10))
     await wire.ask(produce(9, "t", slice))
@@ -159,7 +159,7 @@ async def test_leader_epochs_are_checked(kafka: KafkaStage, wire: Wire, epoch: i
     assert part.error_code is code
 
 
-async def test_asking_for_a_session_gets_none_and_going_on_with_one_is_refused(
+async def test_a_new_fetch_session_is_declined_and_an_existing_one_refused(
     kafka: KafkaStage, wire: Wire
 ) -> None:
     await kafka.broker.create_topic("t")
@@ -217,9 +217,7 @@ async def test_ephemeral_topics_are_read_from_memory(kafka: KafkaStage, wire: Wi
     assert values(part, 1) == [(1, b"b")]
 
 
-async def test_an_idle_client_that_asks_the_same_again_gets_what_came_meanwhile(
-    kafka: KafkaStage, wire: Wire
-) -> None:
+async def test_an_idle_client_that_repeats_its_fetch_gets_new_records(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t", partitions=2)
     same = fetch(11, "t", (0, 0), (1, 0), wait_ms=10)
     for _ in range(3):
@@ -229,7 +227,7 @@ async def test_an_idle_client_that_asks_the_same_again_gets_what_came_meanwhile(
     assert kafka.broker.log.visibility.watched == 0
 
 
-async def test_an_idle_client_that_asks_the_same_again_is_woken(kafka: KafkaStage, wire: Wire) -> None:
+async def test_an_idle_client_that_repeats_its_fetch_is_woken(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     await wire.ask(fetch(11, "t", (0, 0), wait_ms=1))
     waiting = asyncio.ensure_future(wire.ask(fetch(11, "t", (0, 0), wait_ms=60_000)))
@@ -240,7 +238,7 @@ async def test_an_idle_client_that_asks_the_same_again_is_woken(kafka: KafkaStag
     assert values(part) == [(0, b"news")]
 
 
-async def test_the_first_offset_is_told_anew_after_a_trim(kafka: KafkaStage, wire: Wire) -> None:
+async def test_the_log_start_offset_is_updated_after_a_truncation(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     await kafka.broker.append_values("t", [b"a", b"b"])
     same = fetch(11, "t", (0, 2), wait_ms=1)
@@ -259,7 +257,7 @@ async def test_an_idle_client_that_leaves_is_forgotten(kafka: KafkaStage, wire: 
         await other.ask(metadata(12, "t"))
 
 
-async def test_a_topic_made_again_under_its_name_is_another(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_recreated_topic_is_another_topic(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     same = fetch(11, "t", (0, 0), wait_ms=1)
     await wire.ask(same)
@@ -271,11 +269,11 @@ async def test_a_topic_made_again_under_its_name_is_another(kafka: KafkaStage, w
     assert values(parts_of(await wire.ask(same))[0]) == [(0, b"fresh")]
 
 
-async def test_an_answer_holds_no_record_twice_where_what_is_read_overlaps(
+async def test_a_response_holds_no_record_twice_where_reads_overlap(
     kafka: KafkaStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches made of a part begin where somebody began to read. A client leaves out what is before the offset it
-    asked for, and takes every other record of an answer for a new one."""
+    """Batches encoded from a part begin where a read began. A client skips records before its fetch offset, and
+    treats every other record of a response as new."""
     broker = kafka.broker
     await broker.create_topic("t")
     await broker.append_values("t", [b"%d" % n for n in range(60)])
@@ -286,14 +284,14 @@ async def test_an_answer_holds_no_record_twice_where_what_is_read_overlaps(
         return memoryview(batch)
 
     def read(stream: int, offset: int, max_bytes: int) -> ReadChunk:
-        if offset < 40:  # as they came
+        if offset < 40:  # as they were written
             return ReadChunk((stored(0, 20), stored(20, 40)), 40)
         return ReadChunk((stored(35, 60),), 60) if offset < 60 else ReadChunk((), 60)  # made of a part
 
     monkeypatch.setattr(broker.streams, "read_cached", read)
     found, at = [], 0
     while at < 60:
-        # It does not wait for more, either, where more is there and has to go into the next answer.
+        # It does not wait for more either, where more is there and has to go into the next response.
         patient = {"min_bytes": 1 << 19, "wait_ms": 60_000} if at == 0 else {}
         (part,) = parts_of(await asyncio.wait_for(wire.ask(fetch(11, "t", (0, at), **patient)), 30))
         found += [offset for offset, _ in values(part, at)]

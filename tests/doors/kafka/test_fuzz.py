@@ -1,4 +1,4 @@
-"""Requests that were damaged on purpose: the connection may close, nothing else may happen."""
+"""Deliberately damaged requests: the connection may close, nothing else may happen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .messages import make
 from .requests import fetch, list_offsets, metadata, produce
 from .wire import request_frame
 
-FRAMES = 1000  # a seed
+FRAMES = 1000  # for each seed
 MEMORY_BYTES_MAX = 200 << 20
 
 _ACKNOWLEDGED = {"first_offset": 0, "last_offset": 2, "acknowledge_types": (1, 2, 3)}
@@ -70,13 +70,13 @@ def damaged(frame: bytes, chance: random.Random) -> bytes:
             data[at : at + 4] = struct.pack(">i", chance.choice((-1, -(2**31), 2**31 - 1, 1 << 24)))
         if len(data) <= 5:
             break
-    if chance.random() < 0.9:  # else the length lies as well
+    if chance.random() < 0.9:  # else the length is wrong too
         data[:4] = struct.pack(">i", len(data) - 4)
     return bytes(data)
 
 
 def nonsense(chance: random.Random) -> bytes:
-    """A good header of a random API and version, and a body of noise."""
+    """A valid header of a random API and version, and a body of noise."""
     key, api = chance.choice(sorted(apis().items()))
     version = chance.randint(api.first, api.last)
     body = struct.pack(">hhih", key, version, 1, -1) + chance.randbytes(chance.randint(0, 60))
@@ -95,7 +95,7 @@ async def send_and_hang_up(kafka: KafkaStage, frame: bytes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_damaged_requests_harm_nobody_else(
+async def test_damaged_requests_affect_no_other_client(
     kafka: KafkaStage, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)
@@ -110,7 +110,7 @@ async def test_damaged_requests_harm_nobody_else(
             await send_and_hang_up(kafka, frame)
             if index % 50 == 0:
                 assert (await other.ask(metadata(12, "t"))).topics[0].name == "t"
-    assert [record.exc_text or record.getMessage() for record in caplog.records] == []  # no bug was met
+    assert [record.exc_text or record.getMessage() for record in caplog.records] == []  # no bug was found
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < MEMORY_BYTES_MAX
     values = {record.value for record in await kafka.broker.read("t", 0, max_records=100_000)}
     assert values <= {b"before", *(b"%d" % index for index in range(20))}
@@ -118,7 +118,7 @@ async def test_damaged_requests_harm_nobody_else(
 
 
 async def test_a_flood_of_half_requests_costs_what_was_sent(kafka: KafkaStage) -> None:
-    """Each announces 90 MiB and sends a little: memory grows by what came, not by what was announced."""
+    """Each announces 90 MiB and sends a little: memory grows by what was sent, not by what was announced."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     wires = [await kafka.connect() for _ in range(100)]
     for wire in wires:

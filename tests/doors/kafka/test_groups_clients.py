@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.cluster_server import server_process
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a deprecated way
     from kafka import KafkaConsumer
     from kafka.admin import KafkaAdminClient
 
@@ -46,11 +46,11 @@ PATIENCE_S = 90.0
 
 
 def quiet(error: KafkaError) -> None:
-    """Connections that break are part of these tests."""
+    """Broken connections are part of these tests."""
 
 
 class Reader:
-    """A confluent consumer that polls in a thread of its own."""
+    """A confluent consumer that polls in its own thread."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, **settings: object) -> None:
         known = {
@@ -80,7 +80,7 @@ class Reader:
         while not self._stop.is_set():
             message = self._consumer.poll(0.05)
             self.polls += 1
-            # Asked here alone: from another thread it may wait for ever for a callback of this one.
+            # Only here: from another thread it may wait forever for a callback of this one.
             assigned = self._consumer.assignment()
             self.topics = {part.topic for part in assigned}
             self.partitions = {part.partition for part in assigned}
@@ -103,13 +103,13 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 
 def told(reader: Reader) -> None:
-    """Give it the time to hear what it was sent: of a rebalance that gives it nothing new, too, and a moment later."""
+    """Give it the time to learn what it was sent, even of a rebalance that gives it nothing new."""
     before = reader.polls
     wait_until(lambda: reader.polls >= before + 10, "it polls")
 
 
 def shared(readers: list[Reader], partitions: int) -> bool:
-    """Each has a share, and all together have every partition once."""
+    """Each has a share, and together they have every partition once."""
     shares = [reader.partitions for reader in readers]
     return all(shares) and sorted(n for share in shares for n in share) == list(range(partitions))
 
@@ -148,7 +148,7 @@ def start(stack: ExitStack, *args: Any, **settings: object) -> Reader:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_share_the_work_and_take_over_from_who_leaves(
+def test_members_share_the_work_and_take_over_from_leaving_members(
     bootstrap: str, topic: str, readers: ExitStack, protocol: str
 ) -> None:
     settings = PROTOCOLS[protocol]
@@ -167,7 +167,7 @@ def test_members_share_the_work_and_take_over_from_who_leaves(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_group_goes_on_from_its_offsets(
+def test_a_group_continues_from_its_committed_offsets(
     bootstrap: str, topic: str, readers: ExitStack, protocol: str
 ) -> None:
     settings = PROTOCOLS[protocol]
@@ -211,7 +211,7 @@ def test_a_killed_member_is_replaced_after_its_session(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_static_member_that_starts_again_disturbs_nobody(
+def test_a_restarted_static_member_causes_no_rebalance(
     bootstrap: str, topic: str, readers: ExitStack, protocol: str
 ) -> None:
     settings = PROTOCOLS[protocol]
@@ -283,7 +283,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[i
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_and_offsets_come_through_a_killed_server(
+def test_members_and_offsets_survive_a_killed_server(
     tmp_path: Path, readers: ExitStack, protocol: str
 ) -> None:
     with server_process(tmp_path / "data") as server:
@@ -308,13 +308,13 @@ def test_members_and_offsets_come_through_a_killed_server(
         times = Counter(both[0].values + both[1].values)
         assert all(times[b"%d" % number] == 1 for number in range(100)), "nothing committed was read twice"
         assert max(times.values()) == 1, "nothing was read twice"
-        # Not left to the close: a client's last commit may be told to go elsewhere, which it does not do any more.
+        # Not left to the close: a client's last commit may be redirected, which the client does not follow any more.
         wait_until(lambda: committed(address, "g", "t", 4) == [50] * 4, "all is committed")
         for reader in both:
             reader.close()
 
 
-def test_members_that_the_broker_assigns_to_read_on_after_a_kill_without_a_commit(
+def test_members_with_broker_side_assignment_continue_after_a_kill_without_a_commit(
     tmp_path: Path, readers: ExitStack
 ) -> None:
     with server_process(tmp_path / "data") as server:
@@ -323,7 +323,7 @@ def test_members_that_the_broker_assigns_to_read_on_after_a_kill_without_a_commi
         quick = {**PROTOCOLS["consumer"], "enable.auto.commit": False, "reconnect.backoff.max.ms": 200}
         both = [start(readers, address, "g", "t", **quick) for _ in range(2)]
         wait_until(lambda: shared(both, 4), "two share")
-        # Only now: who hands over a partition without a commit has it read again.
+        # Only now: a partition that is handed over without a commit is read again.
         produce(address, "t", 0, 100)
         wait_until(lambda: len(both[0].values + both[1].values) == 100, "all is read")
         shares, given = [reader.partitions for reader in both], [reader.rebalances for reader in both]
@@ -338,9 +338,7 @@ def test_members_that_the_broker_assigns_to_read_on_after_a_kill_without_a_commi
             reader.close()
 
 
-def test_an_administrator_looks_at_groups_and_moves_them(
-    bootstrap: str, topic: str, readers: ExitStack
-) -> None:
+def test_an_administrator_describes_and_resets_groups(bootstrap: str, topic: str, readers: ExitStack) -> None:
     produce(bootstrap, topic, 0, 40)
     admin = AdminClient({"bootstrap.servers": bootstrap, "error_cb": quiet})
     reader = start(readers, bootstrap, topic, topic)
@@ -376,7 +374,7 @@ def test_an_administrator_looks_at_groups_and_moves_them(
     assert topic not in {group.group_id for group in listed.valid}
 
 
-def test_an_administrator_looks_at_a_group_that_the_broker_assigns(
+def test_an_administrator_describes_a_group_with_broker_side_assignment(
     bootstrap: str, topic: str, readers: ExitStack
 ) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "error_cb": quiet})
@@ -439,7 +437,7 @@ def test_a_reader_without_a_group_membership_commits(bootstrap: str, topic: str)
         consumer.close()
 
 
-async def test_aiokafka_commits_and_goes_on(bootstrap: str, topic: str) -> None:
+async def test_aiokafka_commits_and_continues(bootstrap: str, topic: str) -> None:
     await asyncio.to_thread(produce, bootstrap, topic, 0, 40)
     seen: list[bytes] = []
     for upto in (20, 40):
@@ -463,7 +461,7 @@ async def test_aiokafka_commits_and_goes_on(bootstrap: str, topic: str) -> None:
     assert sorted(map(int, seen)) == list(range(40))
 
 
-def test_kafka_python_commits_and_goes_on(bootstrap: str, topic: str) -> None:
+def test_kafka_python_commits_and_continues(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, 0, 40)
     seen: list[bytes] = []
     for upto in (20, 40):

@@ -1,4 +1,4 @@
-"""Damaged and senseless group requests: the connection may go, the door and the groups stay."""
+"""Damaged and invalid group requests: the connection may close, the door and the groups stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHARED = {
     "acknowledgement_batches": [{"first_offset": 0, "last_offset": 1, "acknowledge_types": (1, 2)}],
 }
 
-# By API key: a request that makes sense.
+# By API key: a valid request.
 REQUESTS: dict[int, dict[str, Any]] = {
     8: {
         "generation_id_or_member_epoch": -1,
@@ -105,7 +105,7 @@ def frames(key: int) -> list[bytes]:
 
 
 def damaged(frame: bytes, chance: random.Random) -> bytes:
-    """The same with some bytes changed, or some missing; its length still fits."""
+    """The frame with some bytes changed, or some missing; its length still fits."""
     body = bytearray(frame[4:])
     for _ in range(chance.randint(1, 4)):
         body[chance.randrange(8, len(body))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
@@ -115,7 +115,7 @@ def damaged(frame: bytes, chance: random.Random) -> bytes:
 
 
 async def outcome(wire: Wire, frame: bytes) -> None:
-    """An answer, the end of the connection, or a wait for other members."""
+    """A response, the end of the connection, or a wait for other members."""
     wire.send_raw(frame)
     try:
         async with asyncio.timeout(0.2):

@@ -1,4 +1,4 @@
-"""Many members at once, over real sockets, spoken by hand."""
+"""Many members at once, over real sockets, with hand-made frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 60
 
 
 class StormMember:
-    """Does what a consumer does: joins, syncs, sends heartbeats, and joins again when told to."""
+    """Behaves like a consumer: joins, syncs, sends heartbeats, and rejoins when told to."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -28,7 +28,7 @@ class StormMember:
         self.assignment = b""
 
     async def settle(self) -> None:
-        """Into a generation and its assignment."""
+        """Join a generation and get an assignment."""
         while not await self._join_and_sync():
             pass
 
@@ -64,7 +64,7 @@ class StormMember:
         return ErrorCode(answer.error_code)
 
     async def stay(self) -> None:
-        """Report once, and follow a rebalance."""
+        """Send one heartbeat, and follow a rebalance."""
         if await self.beat() == ErrorCode.rebalance_in_progress:
             await self.settle()
 
@@ -76,12 +76,12 @@ class StormMember:
         return await self.wire.ask(make(load_request_schema(key, version), {**known, **fields}))
 
 
-async def test_a_storm_of_fifty_members_settles(kafka: KafkaStage) -> None:
+async def test_a_storm_of_fifty_members_becomes_stable(kafka: KafkaStage) -> None:
     members = [StormMember(await kafka.connect()) for _ in range(MEMBERS)]
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*(member.settle() for member in members))
         await settled(members)
-        gone, members = members[:10], members[10:]  # the leader is among those who go
+        gone, members = members[:10], members[10:]  # the leader is among those that leave
         await asyncio.gather(*(member.leave() for member in gone))
         await settled(members)
         late = [StormMember(await kafka.connect()) for _ in range(10)]
@@ -90,7 +90,7 @@ async def test_a_storm_of_fifty_members_settles(kafka: KafkaStage) -> None:
 
 
 async def settled(members: list[StormMember]) -> None:
-    """Until all are in one generation and hear of no other."""
+    """Wait until all are in one generation and learn of no other."""
     while True:
         await asyncio.gather(*(member.stay() for member in members))
         codes = await asyncio.gather(*(member.beat() for member in members))

@@ -1,4 +1,4 @@
-"""Every version of the group APIs, spoken by hand: one whole life of a group each."""
+"""Every version of the group APIs, with hand-made frames: one whole group life cycle each."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def stable(wire: Wire, **fields: Any) -> Any:
     return joined
 
 
-def test_the_versions_that_are_spoken() -> None:
+def test_the_supported_versions() -> None:
     assert {key: (apis()[key].first, apis()[key].last) for key in EXPECTED} == EXPECTED
 
 
@@ -111,7 +111,7 @@ async def test_this_broker_is_the_coordinator(kafka: KafkaStage, wire: Wire, ver
 
 
 @pytest.mark.parametrize("version", [1, 3, 6])
-async def test_a_coordinator_of_something_unknown_is_refused(wire: Wire, version: int) -> None:
+async def test_a_coordinator_of_an_unknown_type_is_refused(wire: Wire, version: int) -> None:
     answer = await ask(wire, FIND, version, key="g", coordinator_keys=("g",), key_type=9)
     found = answer.coordinators[0] if version >= 4 else answer
     assert found.error_code == ErrorCode.invalid_request
@@ -133,7 +133,7 @@ async def test_a_member_joins(wire: Wire, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(JOIN)[5:])
-async def test_a_static_leader_that_is_back_skips_the_assignment_from_version_nine_on(
+async def test_a_restarted_static_leader_skips_the_assignment_from_version_nine_on(
     wire: Wire, version: int
 ) -> None:
     first = await stable(wire, version=version, group_instance_id="i")
@@ -145,7 +145,7 @@ async def test_a_static_leader_that_is_back_skips_the_assignment_from_version_ni
 
 
 @pytest.mark.parametrize("version", versions(SYNC))
-async def test_the_leader_brings_the_assignment(wire: Wire, version: int) -> None:
+async def test_the_leader_sends_the_assignment(wire: Wire, version: int) -> None:
     joined = await join(wire)
     fields = {
         "group_id": "g",
@@ -163,7 +163,7 @@ async def test_the_leader_brings_the_assignment(wire: Wire, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
-async def test_a_heartbeat_is_answered_with_what_is_wrong(wire: Wire, version: int) -> None:
+async def test_a_heartbeat_reports_errors(wire: Wire, version: int) -> None:
     joined = await stable(wire)
     for member_id, generation, instance, code in (
         (joined.member_id, 1, None, NONE),
@@ -265,7 +265,7 @@ async def test_offsets_are_fetched(wire: Wire, version: int) -> None:
         assert {row.committed_offset for row in answer.groups[1].topics[0].partitions} == {-1}
 
 
-async def test_an_epoch_of_another_cluster_is_not_told_again(wire: Wire) -> None:
+async def test_a_leader_epoch_of_another_cluster_is_not_returned(wire: Wire) -> None:
     for epoch, told in ((12, -1), (0, 0), (-1, -1)):
         fields = commit_fields(("t", 0, 5))
         fields["topics"][0]["partitions"][0]["committed_leader_epoch"] = epoch
@@ -323,7 +323,7 @@ async def test_version_ten_names_topics_by_their_id(kafka: KafkaStage, wire: Wir
     ]
 
 
-async def test_an_id_of_a_deleted_topic_does_not_move_the_offsets_of_its_successor(
+async def test_the_id_of_a_deleted_topic_does_not_change_offsets_of_its_successor(
     kafka: KafkaStage, wire: Wire
 ) -> None:
     old = UUID(bytes=kafka.broker.topic("t").topic_id)
@@ -346,7 +346,7 @@ async def test_a_member_fetches_offsets_at_its_epoch(wire: Wire) -> None:
 
 @pytest.mark.parametrize("version", versions(LIST))
 async def test_groups_are_listed(kafka: KafkaStage, wire: Wire, version: int) -> None:
-    await kafka.broker.commit_offset(SHARED_CURSOR, "t", 3)  # which is no group's
+    await kafka.broker.commit_offset(SHARED_CURSOR, "t", 3)  # not a group's
     await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 0, 5), group_id="offsets-only"))
     await stable(wire)
     await consumer(wire, 1, group_id="next")
@@ -440,7 +440,7 @@ async def consumer(wire: Wire, version: int, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", versions(CONSUMER))
-async def test_the_broker_assigns(kafka: KafkaStage, wire: Wire, version: int) -> None:
+async def test_broker_side_assignment(kafka: KafkaStage, wire: Wire, version: int) -> None:
     joined = await consumer(wire, version)
     assert (joined.error_code, joined.member_id, joined.member_epoch) == (NONE, "m", 1)
     [topic] = joined.assignment.topic_partitions
@@ -454,7 +454,7 @@ async def test_the_broker_assigns(kafka: KafkaStage, wire: Wire, version: int) -
     unheard = await consumer(wire, version, member_epoch=1, **unchanged)
     assert (
         unheard.assignment == joined.assignment
-    )  # until it says what it reads, the answer may have been lost
+    )  # until it reports its partitions, the response may have been lost
     reads = {**unchanged, "topic_partitions": [{"topic_id": topic.topic_id, "partitions": (0, 1, 2)}]}
     for fields in (reads, unchanged):
         assert (await consumer(wire, version, member_epoch=1, **fields)).assignment is None
@@ -488,7 +488,7 @@ async def test_a_subscription_by_pattern(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", versions(CONSUMER_DESCRIBE))
-async def test_groups_the_broker_assigns_are_described(wire: Wire, version: int) -> None:
+async def test_groups_with_broker_side_assignment_are_described(wire: Wire, version: int) -> None:
     await consumer(wire, 1)
     answer = await ask(
         wire, CONSUMER_DESCRIBE, version, group_ids=("g", "nobody"), include_authorized_operations=False

@@ -1,4 +1,4 @@
-"""kcat, as people type it."""
+"""kcat on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture(scope="module")
 def kcat() -> str:
-    """The program: from Debian's packages if need be. CI must have it."""
+    """The program, from Debian's packages if necessary. CI must have it."""
     if not shutil.which("kcat") and os.geteuid() == 0 and shutil.which("apt-get"):
         for step in (["update"], ["install", "-y", "kcat"]):
             subprocess.run(["apt-get", "-q", *step], capture_output=True, check=False, timeout=240)
@@ -62,7 +62,7 @@ def test_its_list_shows_topics_and_this_broker(kcat: str, bootstrap: str) -> Non
     assert bootstrap in {broker["name"] for broker in seen["brokers"]}
 
 
-def test_a_group_of_one_reads_from_where_it_stopped(kcat: str, bootstrap: str) -> None:
+def test_a_group_of_one_continues_where_it_stopped(kcat: str, bootstrap: str) -> None:
     group = ("-G", "kcat-group", "-X", "auto.offset.reset=earliest", "-e", "-q", "kcat-grouped")
     run(kcat, bootstrap, "-P", "-t", "kcat-grouped", given="1\n2\n")
     assert run(kcat, bootstrap, *group).splitlines() == ["1", "2"]

@@ -1,4 +1,4 @@
-"""An idempotent producer and a server that is killed under it: nothing is lost, nothing is there twice."""
+"""An idempotent producer and a server that is killed again and again: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_an_idempotent_producer_survives_kills_without_loss_or_duplicates(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
-            "log_level": 0,  # refused connections are what this is about
+            "log_level": 0,  # refused connections are expected here
             "linger.ms": 1,
-            "batch.num.messages": 200,  # of which librdkafka has one under way: a cluster takes 100 ms for each
+            "batch.num.messages": 200,  # librdkafka has one of these in flight: a cluster takes 100 ms for each
             "message.timeout.ms": int(WITHIN_S * 1000),
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,

@@ -1,4 +1,4 @@
-"""A broker of a cluster that lags behind the others: it asks before it says that something is not there."""
+"""A broker of a cluster that lags behind the others: it catches up before it reports that something does not exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .wire import Wire
 
 @pytest.fixture
 async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Broker]]:
-    """Two brokers over one bucket, neither of which looks what the other did unless something makes it."""
+    """Two brokers over one bucket, neither of which follows the other unless something makes it."""
     monkeypatch.setattr(limits, "BUCKET_POLL_S", 3_600.0)
     async with brokers_here(tmp_path, "ahead", "behind") as brokers:
         yield brokers
@@ -39,7 +39,7 @@ async def _listed(wire: Wire) -> list[str]:
     return [topic.name for topic in (await wire.ask(metadata(9, all=True))).topics]
 
 
-async def test_metadata_knows_what_another_broker_made_and_deleted(two: list[Broker]) -> None:
+async def test_metadata_knows_what_another_broker_created_and_deleted(two: list[Broker]) -> None:
     ahead, behind = two
     async with opened(behind) as stage:
         wire = await stage.connect()
@@ -52,7 +52,7 @@ async def test_metadata_knows_what_another_broker_made_and_deleted(two: list[Bro
         assert await _codes(wire, "one") == [ErrorCode.unknown_topic_or_partition]
 
 
-async def test_without_a_store_what_is_known_is_told_and_nothing_is_said_not_to_be(
+async def test_without_a_store_known_topics_are_returned_and_none_is_reported_missing(
     two: list[Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead, behind = two
@@ -71,10 +71,10 @@ async def test_without_a_store_what_is_known_is_told_and_nothing_is_said_not_to_
         assert code is not ErrorCode.unknown_topic_or_partition
 
 
-async def test_records_that_may_have_been_written_are_not_said_not_to_be(
+async def test_records_that_may_have_been_written_are_not_reported_as_failed(
     two: list[Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client without retries sends again what it is told was not written, and it would be there twice."""
+    """A client without retries sends again what was reported as not written, which would duplicate it."""
     ahead, _ = two
     await ahead.create_topic("t")
     sharing = ahead.log.sharing
@@ -96,7 +96,7 @@ async def test_records_that_may_have_been_written_are_not_said_not_to_be(
         assert [record.value for record in await ahead.read("t", 0)] == [b"once"]
 
 
-async def test_administrators_find_what_another_broker_made_and_changed(two: list[Broker]) -> None:
+async def test_administrators_find_what_another_broker_created_and_changed(two: list[Broker]) -> None:
     ahead, behind = two
     async with opened(behind) as stage:
         wire = await stage.connect()

@@ -99,7 +99,7 @@ async def test_the_only_epoch_ends_at_the_end(kafka: KafkaStage, wire: Wire, ver
     ]
 
 
-async def test_a_loss_that_deleted_records_pass_is_told_of_still(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_loss_among_deleted_records_is_still_reported(kafka: KafkaStage, wire: Wire) -> None:
     broker = kafka.broker
     topic = await broker.create_topic("t")
     await broker.append_values("t", [b"%d" % number for number in range(8)])

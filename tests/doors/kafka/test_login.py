@@ -1,4 +1,4 @@
-"""Logging in, frame by frame: what comes before it, what goes wrong in it, how long it lasts."""
+"""Authentication, frame by frame: what may come before it, what fails, and how long it lasts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def closed(broker: Broker, clock: ManualClock) -> AsyncIterator[KafkaStage]:
-    """A door at which clients have to log in, every ten seconds."""
+    """A door at which clients have to authenticate every ten seconds."""
     security = KafkaSecurity(
         mechanisms=("PLAIN", "SCRAM-SHA-256"),
         users=tuple(parse_users("ann:an,bob:bo")),
@@ -51,7 +51,7 @@ async def _said(wire: Wire, message: bytes, mechanism: str = "PLAIN") -> Any:
     return await wire.ask(_AUTHENTICATE(auth_bytes=message))
 
 
-async def test_before_login_nothing_is_served_but_what_login_needs(closed: KafkaStage) -> None:
+async def test_before_login_only_login_requests_are_served(closed: KafkaStage) -> None:
     slice, _ = batch(b"1")
     for request in (
         metadata(9, "made", create=True),
@@ -65,7 +65,7 @@ async def test_before_login_nothing_is_served_but_what_login_needs(closed: Kafka
     assert closed.broker.streams.get("made") is None
 
 
-async def test_a_request_sent_along_with_a_login_that_fails_is_not_served(closed: KafkaStage) -> None:
+async def test_a_request_pipelined_with_a_failing_login_is_not_served(closed: KafkaStage) -> None:
     wire = await closed.connect()
     wire.send(_HANDSHAKE(mechanism="PLAIN"))
     wire.send(_AUTHENTICATE(auth_bytes=b"\0ann\0wrong"))
@@ -77,7 +77,7 @@ async def test_a_request_sent_along_with_a_login_that_fails_is_not_served(closed
     assert closed.broker.streams.get("made") is None
 
 
-async def test_a_request_sent_along_with_a_good_login_is_served_after_it(closed: KafkaStage) -> None:
+async def test_a_request_pipelined_with_a_successful_login_is_served_after_it(closed: KafkaStage) -> None:
     wire = await closed.connect()
     wire.send(_HANDSHAKE(mechanism="PLAIN"))
     wire.send(_AUTHENTICATE(auth_bytes=_GOOD))
@@ -108,7 +108,7 @@ async def test_before_login_large_requests_are_not_even_received(closed: KafkaSt
         b"\0ann\0bo",
     ],
 )
-async def test_a_login_that_makes_no_sense_is_refused_and_ends_the_connection(
+async def test_an_invalid_login_is_refused_and_ends_the_connection(
     closed: KafkaStage, message: bytes
 ) -> None:
     wire = await closed.connect()
@@ -129,9 +129,7 @@ async def test_a_login_that_makes_no_sense_is_refused_and_ends_the_connection(
         b",",
     ],
 )
-async def test_a_first_scram_message_that_makes_no_sense_is_refused(
-    closed: KafkaStage, message: bytes
-) -> None:
+async def test_an_invalid_first_scram_message_is_refused(closed: KafkaStage, message: bytes) -> None:
     wire = await closed.connect()
     answer = await _said(wire, message, "SCRAM-SHA-256")
     assert answer.error_code == ErrorCode.sasl_authentication_failed
@@ -142,7 +140,7 @@ async def test_a_first_scram_message_that_makes_no_sense_is_refused(
     "final",
     ["", "c=biws,r=x,p=AA==", "c=biws,r={nonce},p=AA==", "c=biws,r={nonce},p=!", "c=bad,r={nonce},p=AA=="],
 )
-async def test_a_scram_proof_that_is_none_is_refused(closed: KafkaStage, final: str) -> None:
+async def test_an_invalid_scram_proof_is_refused(closed: KafkaStage, final: str) -> None:
     wire = await closed.connect()
     first = await _said(wire, b"n,,n=ann,r=x", "SCRAM-SHA-256")
     nonce = first.auth_bytes.decode().split(",")[0][2:]
@@ -151,7 +149,7 @@ async def test_a_scram_proof_that_is_none_is_refused(closed: KafkaStage, final: 
     assert await wire.ended()
 
 
-async def test_an_unknown_user_is_given_the_same_salt_every_time_as_a_known_one_is(
+async def test_an_unknown_user_gets_the_same_salt_every_time_like_a_known_one(
     closed: KafkaStage,
 ) -> None:
     async def salt(user: bytes) -> str:
@@ -188,7 +186,7 @@ async def test_a_login_lasts_as_long_as_it_says_and_can_be_renewed(
     await _said(wire, _GOOD)
     clock.advance(9_000)
     assert (await _said(wire, _GOOD)).error_code == ErrorCode.none
-    clock.advance(9_000)  # past the first one's end
+    clock.advance(9_000)  # past the end of the first login
     await wire.ask(metadata(9, "t"))
     clock.advance(1_000)
     wire.send(metadata(9, "t"))
@@ -202,7 +200,7 @@ async def test_a_connection_stays_with_its_user(closed: KafkaStage) -> None:
     assert await wire.ended()
 
 
-async def test_noise_before_login_harms_nobody(closed: KafkaStage) -> None:
+async def test_noise_before_login_affects_no_other_client(closed: KafkaStage) -> None:
     chance = random.Random(7)
     for _ in range(200):
         wire = await closed.connect()
@@ -232,7 +230,7 @@ def test_users_are_listed_with_a_password_or_its_hash() -> None:
             parse_users(wrong)
 
 
-async def test_what_is_sent_along_with_a_renewal_that_fails_is_not_served(closed: KafkaStage) -> None:
+async def test_requests_pipelined_with_a_failing_renewal_are_not_served(closed: KafkaStage) -> None:
     wire = await closed.connect()
     await _said(wire, _GOOD)
     await wire.ask(_HANDSHAKE(mechanism="PLAIN"))

@@ -1,4 +1,4 @@
-"""Real clients that log in: over TLS, by password, by certificate and by token."""
+"""Real clients that authenticate: over TLS, by password, by certificate and by token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.certificates import make_certificates
 from tests.support.cluster_server import server_process
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a deprecated way
     from kafka import KafkaConsumer
 
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
@@ -94,7 +94,7 @@ def _consumed(config: dict[str, Any], topic: str, count: int) -> list[bytes]:
 
 
 def _refusal(config: dict[str, Any]) -> str:
-    """What a client is told that is not let in."""
+    """The error of a client that is refused."""
     seen: list[str] = []
     admin = AdminClient({**config, "error_cb": lambda error: seen.append(str(error))}, logger=_Silent())
     until = time.monotonic() + 60
@@ -123,11 +123,11 @@ def test_a_client_logs_in_by_password_over_tls(
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize(("user", "password"), [("ann", "bo"), ("nobody", "an")])
-def test_a_wrong_password_and_an_unknown_user_are_told_the_same(
+def test_a_wrong_password_and_an_unknown_user_get_the_same_error(
     server: ServerProcess, certificates: Path, mechanism: str, user: str, password: str
 ) -> None:
     told = _refusal(_login(server, certificates, mechanism, user, password))
-    assert "the user is not known, or this is not the password" in told
+    assert "unknown user or wrong password" in told
 
 
 def test_a_mechanism_that_is_not_offered_is_refused_by_name(
@@ -138,7 +138,7 @@ def test_a_mechanism_that_is_not_offered_is_refused_by_name(
     assert "OAUTHBEARER" in _refusal(config)
 
 
-def test_without_tls_nothing_is_understood(server: ServerProcess, certificates: Path) -> None:
+def test_a_client_without_tls_is_refused(server: ServerProcess, certificates: Path) -> None:
     config = _login(server, certificates, "PLAIN", "ann", "an") | {"security.protocol": "SASL_PLAINTEXT"}
     _refusal(config)
     assert server.running
@@ -198,19 +198,19 @@ def test_passwords_that_administrators_set_survive_a_kill(tmp_path: Path) -> Non
         assert [(one.mechanism, one.iterations) for one in described.scram_credential_infos] == [
             (ScramMechanism.SCRAM_SHA_256, 8192)
         ]
-        # A password checks by PLAIN as well, and not for a mechanism it was not hashed for.
+        # PLAIN can check any hash of the password; a SCRAM mechanism needs its own.
         for mechanism in ("SCRAM-SHA-256", "PLAIN"):
             _produced(plain(server, mechanism, "eve", "first"), "kept", b"2")
-        assert "not known" in _refusal(plain(server, "SCRAM-SHA-512", "eve", "first"))
+        assert "unknown user or wrong password" in _refusal(plain(server, "SCRAM-SHA-512", "eve", "first"))
         gone = UserScramCredentialDeletion("eve", ScramMechanism.SCRAM_SHA_256)
         admin.alter_user_scram_credentials([gone])["eve"].result(20)
         with pytest.raises(KafkaException, match="RESOURCE_NOT_FOUND"):
             admin.alter_user_scram_credentials([gone])["eve"].result(20)
-        assert "not known" in _refusal(plain(server, "SCRAM-SHA-256", "eve", "first"))
+        assert "unknown user or wrong password" in _refusal(plain(server, "SCRAM-SHA-256", "eve", "first"))
         assert sorted(admin.describe_user_scram_credentials().result(20)) == ["ole"]
 
 
-def test_a_certificate_is_asked_for_and_names_the_client(tmp_path: Path, certificates: Path) -> None:
+def test_a_certificate_is_required_and_names_the_client(tmp_path: Path, certificates: Path) -> None:
     flags = (
         "--kafka-tls-cert",
         str(certificates / "server.pem"),
@@ -232,7 +232,7 @@ def test_a_certificate_is_asked_for_and_names_the_client(tmp_path: Path, certifi
         }
         _produced(config | shown, "by-certificate", b"1")
         assert _consumed(config | shown, "by-certificate", 1) == [b"1"]
-        # The same authority, but a name without any right.
+        # The same authority, but a name without any access rule.
         other = {
             "ssl.certificate.location": str(certificates / "server.pem"),
             "ssl.key.location": str(certificates / "server.key"),
@@ -256,7 +256,7 @@ def _with_token(server: ServerProcess, make: Callable[[], str]) -> dict[str, Any
     }
 
 
-def test_a_token_that_nobody_signed_is_for_development_only(tmp_path: Path) -> None:
+def test_an_unsigned_token_is_for_development_only(tmp_path: Path) -> None:
     flags = ("--kafka-sasl", "oauthbearer", "--kafka-acl", "off", "--kafka-oauth-unsecured", "true")
     with server_process(tmp_path / "data", *flags) as server:
         _produced(_with_token(server, lambda: _token({"alg": "none"}, {"sub": "ann"})), "by-token", b"1")
@@ -287,8 +287,8 @@ def test_a_token_that_a_known_key_signed_lets_a_client_in(tmp_path: Path) -> Non
         assert not [line for line in server.lines if line["event"] == "connection dropped"]
 
 
-def test_a_login_that_runs_out_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
-    """The client does so when a tenth of it is left: on a machine that has more to do, that must be more time."""
+def test_an_expiring_login_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
+    """The client renews when a tenth of the lifetime is left: a busy machine needs a longer lifetime."""
     for lifetime_s in (1.5, 6.0, 30.0):
         dropped = _dropped_in_two_lifetimes(tmp_path / str(lifetime_s), lifetime_s)
         if not dropped:
@@ -297,7 +297,7 @@ def test_a_login_that_runs_out_is_renewed_on_the_same_connection(tmp_path: Path)
 
 
 def _dropped_in_two_lifetimes(directory: Path, lifetime_s: float) -> list[object]:
-    """What the client and the server say about it, if the connection was not kept."""
+    """The errors of the client and the server, if the connection was not kept."""
     directory.mkdir()
     flags = ("--kafka-sasl", "scram-sha-256", "--kafka-acl", "off")
     flags += ("--kafka-reauthenticate-ms", str(int(1000 * lifetime_s)))

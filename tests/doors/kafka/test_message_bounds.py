@@ -1,4 +1,4 @@
-"""Every message of every API is measured before the library reads it."""
+"""Every message of every API is measured before the library decodes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.__name__}-{schema.__version__}")
-def test_what_passes_is_read_by_the_library_to_the_end(schema: type) -> None:
+def test_the_library_can_decode_every_message_that_passes(schema: type) -> None:
     """Bytes of noise, mostly small so that some of them are messages."""
     chance = random.Random(schema.__name__ + str(schema.__version__))
     for _ in range(300):
@@ -49,8 +49,8 @@ def _read(schema: type, body: bytes) -> int:
         return UNREADABLE
 
 
-async def test_bytes_after_a_message_are_passed_over(kafka: KafkaStage, wire: Wire) -> None:
-    """librdkafka leaves three of them after a Metadata request for every topic."""
+async def test_bytes_after_a_message_are_ignored(kafka: KafkaStage, wire: Wire) -> None:
+    """librdkafka leaves three bytes after a Metadata request for every topic."""
     await kafka.broker.create_topic("t")
     frame = request_frame(metadata(13, all=True), 9)[4:] + b"\1\0\0"
     wire.send_raw(struct.pack(">i", len(frame)) + frame)
@@ -58,7 +58,7 @@ async def test_bytes_after_a_message_are_passed_over(kafka: KafkaStage, wire: Wi
     assert [topic.name for topic in answer.topics] == ["t"]
 
 
-async def test_tagged_fields_of_the_future_are_passed_over(kafka: KafkaStage, wire: Wire) -> None:
+async def test_unknown_tagged_fields_are_ignored(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     body = request_frame(metadata(12, "t"), 9)[4:]
     future = b"\2" + b"\x15\3abc" + b"\x16\0"
@@ -78,7 +78,7 @@ async def test_tagged_fields_of_the_future_are_passed_over(kafka: KafkaStage, wi
     ],
     ids=lambda request: f"{type(request).__name__}-{request.__version__}",
 )
-def test_whole_messages_pass_and_cut_ones_do_not(request_: object) -> None:
+def test_complete_messages_pass_and_truncated_ones_do_not(request_: object) -> None:
     body = encode(request_)
     fitted(type(request_), body)
     for cut in range(len(body)):
@@ -100,7 +100,7 @@ def test_a_compact_array_that_announces_too_much_is_refused() -> None:
             fitted(schema, number + bytes(100))
 
 
-def test_a_null_where_none_may_be_is_refused() -> None:
+def test_a_null_in_a_field_that_is_not_nullable_is_refused() -> None:
     with pytest.raises(MalformedRequest):
         fitted(load_request_schema(2, 1), struct.pack(">ii", -1, -1))
     with pytest.raises(MalformedRequest):

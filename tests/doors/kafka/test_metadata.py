@@ -21,7 +21,7 @@ VERSIONS = range(API.first, API.last + 1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_every_version_tells_brokers_and_partitions(
+async def test_every_version_returns_brokers_and_partitions(
     kafka: KafkaStage, wire: Wire, version: int
 ) -> None:
     info = await kafka.broker.create_topic("t", partitions=3)
@@ -50,7 +50,7 @@ async def test_every_version_lists_all_topics(kafka: KafkaStage, wire: Wire, ver
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_topic_asked_for_is_made_if_the_client_wants(
+async def test_a_requested_topic_is_created_if_the_client_wants(
     kafka: KafkaStage, wire: Wire, version: int
 ) -> None:
     if version >= 4:
@@ -62,7 +62,7 @@ async def test_a_topic_asked_for_is_made_if_the_client_wants(
 
 
 @pytest.mark.parametrize("version", [1, 9, 12])
-async def test_a_name_that_cannot_be_is_an_error(kafka: KafkaStage, wire: Wire, version: int) -> None:
+async def test_an_invalid_name_is_an_error(kafka: KafkaStage, wire: Wire, version: int) -> None:
     answer = await wire.ask(metadata(version, "not a name", "good"))
     codes = {topic.name: topic.error_code for topic in answer.topics}
     assert codes == {"not a name": ErrorCode.invalid_topic_exception, "good": ErrorCode.none}
@@ -77,7 +77,7 @@ async def test_topics_are_found_by_id(kafka: KafkaStage, wire: Wire) -> None:
     assert (unknown.topic_id, unknown.error_code) == (stranger, ErrorCode.unknown_topic_id)
 
 
-async def test_an_id_counts_whatever_name_stands_beside_it(kafka: KafkaStage, wire: Wire) -> None:
+async def test_an_id_counts_whatever_name_is_beside_it(kafka: KafkaStage, wire: Wire) -> None:
     info = await kafka.broker.create_topic("t")
     known, stranger = uuid.UUID(bytes=info.topic_id), uuid.uuid4()
     asked = metadata(12, known, stranger)
@@ -89,7 +89,7 @@ async def test_an_id_counts_whatever_name_stands_beside_it(kafka: KafkaStage, wi
     ]
 
 
-async def test_a_kept_answer_goes_when_topics_change(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_cached_response_is_dropped_when_topics_change(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     for _ in range(2):
         assert len((await wire.ask(metadata(12, "t"))).topics[0].partitions) == 1
@@ -100,7 +100,7 @@ async def test_a_kept_answer_goes_when_topics_change(kafka: KafkaStage, wire: Wi
     assert answer.topics[0].error_code is ErrorCode.unknown_topic_or_partition
 
 
-async def test_without_auto_creation_nothing_is_made(broker: Broker) -> None:
+async def test_without_auto_creation_nothing_is_created(broker: Broker) -> None:
     async with opened(broker, auto_create=False) as stage:
         wire = await stage.connect()
         answer = await wire.ask(metadata(12, "t"))
@@ -108,7 +108,7 @@ async def test_without_auto_creation_nothing_is_made(broker: Broker) -> None:
     assert broker.topics() == []
 
 
-async def test_the_cluster_id_outlives_the_door(broker: Broker) -> None:
+async def test_the_cluster_id_survives_the_door(broker: Broker) -> None:
     seen = set()
     for _ in range(2):
         async with opened(broker) as stage:
@@ -117,7 +117,7 @@ async def test_the_cluster_id_outlives_the_door(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_every_version_of_api_versions_tells_the_ranges(wire: Wire, version: int) -> None:
+async def test_every_version_of_api_versions_returns_the_ranges(wire: Wire, version: int) -> None:
     schema = module(API_VERSIONS, version).ApiVersionsRequest
     fields = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
     answer = await wire.ask(schema(**fields))
@@ -128,16 +128,18 @@ async def test_every_version_of_api_versions_tells_the_ranges(wire: Wire, versio
         [final] = answer.finalized_features
         assert (final.name, final.min_version_level, final.max_version_level) == ("transaction.version", 2, 2)
         assert answer.finalized_features_epoch == 0
-        # Clients of version 3 cannot bear a level that begins at 0.
+        # Clients of version 3 fail on a feature level that starts at 0.
         supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
         assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
 
 
-async def test_api_versions_of_the_future_answers_version_0_with_the_ranges(wire: Wire) -> None:
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_the_ranges(
+    wire: Wire,
+) -> None:
     frame = bytearray(request_frame(module(API_VERSIONS, 0).ApiVersionsRequest(), 77))
     frame[6:8] = (99).to_bytes(2, "big")
     wire.send_raw(bytes(frame))
     correlation, answer = await wire.receive(load_response_schema(API_VERSIONS, 0))
     assert (correlation, answer.error_code) == (77, ErrorCode.unsupported_version)
     assert len(answer.api_keys) == len(apis())
-    assert await wire.ask(metadata(12))  # and the connection goes on
+    assert await wire.ask(metadata(12))  # the connection stays open

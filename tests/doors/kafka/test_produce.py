@@ -24,7 +24,7 @@ SPOKEN_BY_LIBRARY = range(3, API.last + 1)
 
 
 async def topic_of(broker: Broker, name: str, version: int, **options: object) -> str | uuid.UUID:
-    """How a version names the topic, which is made."""
+    """How a version names the topic; creates the topic."""
     info = await broker.create_topic(name, **options)
     return uuid.UUID(bytes=info.topic_id) if version >= 13 else name
 
@@ -104,10 +104,10 @@ async def test_gaps_and_old_epochs_of_a_producer_are_refused(kafka: KafkaStage, 
 
 
 @pytest.mark.parametrize("requests", [1, 3])
-async def test_a_producer_of_whom_nothing_is_known_goes_on_with_its_sequence(
+async def test_an_unknown_producer_continues_with_its_sequence(
     kafka: KafkaStage, wire: Wire, requests: int
 ) -> None:
-    """As after its topic was made again: clients know of no other way on, some give up for good."""
+    """As after its topic was recreated: clients cannot recover otherwise, some fail for good."""
     await kafka.broker.create_topic("t")
     producer, _ = await kafka.broker.transactions.new_producer()
     for sequence in range(requests):
@@ -123,16 +123,16 @@ async def test_a_producer_of_whom_nothing_is_known_goes_on_with_its_sequence(
     assert {gap.error_code, stranger.error_code} == {ErrorCode.out_of_order_sequence_number}
 
 
-async def test_no_ack_no_answer_but_the_records_are_there(kafka: KafkaStage, wire: Wire) -> None:
+async def test_acks_0_gets_no_response_but_the_records_are_there(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     slice, _ = batch(b"quiet")
     wire.send(produce(9, "t", slice, acks=0))
-    answer = await wire.ask(metadata(12, "t"))  # the next answer is that of the next request
+    answer = await wire.ask(metadata(12, "t"))  # the next response is that of the next request
     assert answer.topics[0].name == "t"
     assert [record.value for record in await kafka.broker.read("t", 0, max_wait_ms=5000)] == [b"quiet"]
 
 
-async def test_acks_other_than_the_three_are_refused(kafka: KafkaStage, wire: Wire) -> None:
+async def test_invalid_acks_are_refused(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     slice, _ = batch(b"a")
     part = only_part(await wire.ask(produce(9, "t", slice, acks=2)))
@@ -140,7 +140,7 @@ async def test_acks_other_than_the_three_are_refused(kafka: KafkaStage, wire: Wi
     assert kafka.broker.partition("t").end == 0
 
 
-async def test_a_topic_nobody_made_is_made(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_missing_topic_is_created(kafka: KafkaStage, wire: Wire) -> None:
     one, _ = batch(b"one")
     two, _ = batch(b"two")
     wire.send(produce(9, "fresh", one))
@@ -159,13 +159,13 @@ async def test_without_auto_creation_an_unknown_topic_is_an_error(broker: Broker
         assert part.error_code is ErrorCode.unknown_topic_id
 
 
-async def test_an_impossible_name_is_not_made(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_topic_with_an_invalid_name_is_not_created(kafka: KafkaStage, wire: Wire) -> None:
     slice, _ = batch(b"a")
     part = only_part(await wire.ask(produce(9, "no spaces please", slice)))
     assert part.error_code is ErrorCode.unknown_topic_or_partition
 
 
-async def test_log_append_time_is_answered_and_stored(kafka: KafkaStage, wire: Wire) -> None:
+async def test_log_append_time_is_returned_and_stored(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t", config=TopicConfig(timestamp_type="LogAppendTime"))
     slice, _ = batch(b"a", times=1000)
     part = only_part(await wire.ask(produce(9, "t", slice)))
@@ -174,7 +174,7 @@ async def test_log_append_time_is_answered_and_stored(kafka: KafkaStage, wire: W
     assert int(part.log_append_time.timestamp() * 1000) == record.timestamp_ms > 1000
 
 
-async def test_the_first_offset_still_there_is_answered(kafka: KafkaStage, wire: Wire) -> None:
+async def test_the_log_start_offset_is_returned(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     await kafka.broker.append_values("t", [b"a", b"b", b"c"])
     await kafka.broker.trim("t", 2)
@@ -204,10 +204,8 @@ async def test_a_request_larger_than_the_receive_buffer_arrives_whole(kafka: Kaf
 
 
 @pytest.mark.parametrize("version", [8, 9, 13])
-async def test_batches_in_a_row_are_each_judged_by_themselves(
-    kafka: KafkaStage, wire: Wire, version: int
-) -> None:
-    """Requests that begin alike are not parsed again, but every batch of them is checked and placed."""
+async def test_consecutive_batches_are_each_checked(kafka: KafkaStage, wire: Wire, version: int) -> None:
+    """Requests with the same prefix are not parsed again, but every batch of them is checked and placed."""
     topic = await topic_of(kafka.broker, "t", version, partitions=3)
     good, _ = batch(b"good")
     torn = bytearray(good)
@@ -241,7 +239,7 @@ async def test_batches_in_a_row_are_each_judged_by_themselves(
 
 
 @pytest.mark.parametrize("version", [7, 8, 9, 13])
-async def test_only_what_is_just_like_the_one_before_takes_the_short_way(
+async def test_only_requests_like_the_previous_one_use_the_fast_path(
     kafka: KafkaStage, wire: Wire, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await topic_of(kafka.broker, "t", version)
@@ -268,7 +266,7 @@ async def test_only_what_is_just_like_the_one_before_takes_the_short_way(
     assert short == ([] if version < 8 else [True, True, False, True, False, False])
 
 
-async def test_a_row_of_batches_notices_that_its_topic_changed(kafka: KafkaStage, wire: Wire) -> None:
+async def test_consecutive_batches_notice_that_their_topic_changed(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     slice, _ = batch(b"x" * 500)
     for _ in range(2):
@@ -277,11 +275,11 @@ async def test_a_row_of_batches_notices_that_its_topic_changed(kafka: KafkaStage
     part = only_part(await wire.ask(produce(9, "t", slice)))
     assert part.error_code is ErrorCode.message_too_large
     await kafka.broker.delete_topic("t")
-    part = only_part(await wire.ask(produce(9, "t", slice)))  # made anew
+    part = only_part(await wire.ask(produce(9, "t", slice)))  # recreated
     assert (part.error_code, part.base_offset) == (ErrorCode.none, 0)
 
 
-async def test_a_failure_nobody_wants_to_hear_of_closes_the_connection(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_failure_with_acks_0_closes_the_connection(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     wire.send(produce(9, "t", b"junk", acks=0))
     assert await wire.ended()

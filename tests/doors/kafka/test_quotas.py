@@ -1,4 +1,4 @@
-"""Client quotas: told, kept, and held to, by hand-made frames."""
+"""Client quotas: described, stored and enforced, by hand-made frames."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_quotas_are_set_found_by_filter_and_removed(wire: Wire) -> None:
         ([("user", "a")], {_RATE: float("nan")}),
     ],
 )
-async def test_quotas_that_make_no_sense_are_refused_by_name(
+async def test_invalid_quotas_are_refused_by_name(
     wire: Wire, entity: list[tuple[str, str | None]], limits: dict[str, float | None]
 ) -> None:
     good = (_entity(("user", "good")), {_RATE: 1.0})
@@ -114,7 +114,7 @@ async def test_quotas_that_make_no_sense_are_refused_by_name(
 @pytest.mark.parametrize(
     "components", [[("ip", 2, None)], [("user", 3, None)], [("user", 0, None)], [("user", 2, None)] * 2]
 )
-async def test_a_filter_that_makes_no_sense_is_refused(
+async def test_an_invalid_filter_is_refused(
     wire: Wire, components: list[tuple[str, int, str | None]]
 ) -> None:
     assert (await wire.ask(_describe(*components))).error_code == ErrorCode.invalid_request
@@ -125,7 +125,7 @@ async def _limit(broker: Broker, key: str, rate: float, client: str = "test") ->
 
 
 async def _muted(wire: Wire) -> bool:
-    """Whether the door reads nothing of a client that another one would be answered."""
+    """Whether the door does not read from this client, while it answers another."""
     wire.send(metadata(9, create=False))
     try:
         await asyncio.wait_for(wire.reader.readexactly(1), 0.1)
@@ -135,7 +135,7 @@ async def _muted(wire: Wire) -> bool:
 
 
 @pytest.mark.parametrize("version", [3, 9])
-async def test_a_producer_over_its_quota_is_answered_told_and_not_read_from(
+async def test_a_producer_over_its_quota_is_answered_throttled_and_muted(
     kafka: KafkaStage, version: int
 ) -> None:
     await kafka.broker.create_topic("t")
@@ -146,7 +146,7 @@ async def test_a_producer_over_its_quota_is_answered_told_and_not_read_from(
     within_the_window = await wire.ask(produce(version, "t", slice))
     assert within_the_window.throttle_time.total_seconds() == 0
     answer = await wire.ask(produce(version, "t", slice))
-    assert answer.responses[0].partition_responses[0].base_offset == 2  # taken all the same
+    assert answer.responses[0].partition_responses[0].base_offset == 2  # accepted nevertheless
     assert 1 < answer.throttle_time.total_seconds() < 7
     other = await kafka.connect()
     assert await _muted(wire)
@@ -156,7 +156,7 @@ async def test_a_producer_over_its_quota_is_answered_told_and_not_read_from(
     assert counted["mainstem_kafka_throttled_seconds_total"][0][1] > 1
 
 
-async def test_a_muted_client_is_read_again_when_its_time_is_over(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_muted_client_is_read_again_after_its_throttle_time(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     await _limit(kafka.broker, _RATE, 10_000.0)
     slice, _ = batch(b"x" * 101_000)
@@ -166,7 +166,7 @@ async def test_a_muted_client_is_read_again_when_its_time_is_over(kafka: KafkaSt
 
 
 @pytest.mark.parametrize("version", [4, 12])
-async def test_a_consumer_over_its_quota_gets_its_records_and_is_told(
+async def test_a_consumer_over_its_quota_gets_its_records_and_a_throttle_time(
     kafka: KafkaStage, wire: Wire, version: int
 ) -> None:
     await kafka.broker.create_topic("t")
@@ -184,7 +184,7 @@ async def test_a_consumer_over_its_quota_gets_its_records_and_is_told(
     assert await _muted(wire)
 
 
-async def test_a_client_without_a_quota_is_never_held_back(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_client_without_a_quota_is_never_throttled(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     await _limit(kafka.broker, _RATE, 1.0, client="another")
     slice, _ = batch(b"x" * 100_000)
@@ -223,7 +223,7 @@ def _meter(broker: Broker, key: str, client: str = "test") -> Meter:
         "find-coordinator",
     ],
 )
-async def test_a_client_that_took_too_much_time_is_answered_told_and_not_read_from(
+async def test_a_client_over_its_request_quota_is_answered_throttled_and_muted(
     kafka: KafkaStage, wire: Wire, request_of: Callable[[bytearray], Any]
 ) -> None:
     await kafka.broker.create_topic("t")
@@ -231,7 +231,7 @@ async def test_a_client_that_took_too_much_time_is_answered_told_and_not_read_fr
     await _limit(kafka.broker, "request_percentage", 100.0)
     for _ in range(2):
         assert (await wire.ask(request_of(slice))).throttle_time.total_seconds() == 0
-    _meter(kafka.broker, "request_percentage").take(1_000 + 500)  # hundredths of seconds: ten were to spare
+    _meter(kafka.broker, "request_percentage").take(1_000 + 500)  # hundredths of seconds: ten were left
     answer = await wire.ask(request_of(slice))
     assert 2 < answer.throttle_time.total_seconds() < 8
     assert await _muted(wire)
@@ -239,7 +239,7 @@ async def test_a_client_that_took_too_much_time_is_answered_told_and_not_read_fr
     assert dict(counted["mainstem_kafka_throttled_total"])[("quota", "request_percentage"),] == 1
 
 
-async def test_the_time_of_requests_is_counted_and_of_others_it_is_not(kafka: KafkaStage, wire: Wire) -> None:
+async def test_request_time_is_counted_only_for_clients_with_a_quota(kafka: KafkaStage, wire: Wire) -> None:
     await _limit(kafka.broker, "request_percentage", 0.000001)  # less than any request takes
     await _limit(kafka.broker, "request_percentage", 100.0, client="another")
     first = await wire.ask(metadata(12))
@@ -248,7 +248,7 @@ async def test_the_time_of_requests_is_counted_and_of_others_it_is_not(kafka: Ka
     assert _meter(kafka.broker, "request_percentage", "another").take(0) == 0
 
 
-async def test_finding_out_versions_and_logging_in_are_free(kafka: KafkaStage, wire: Wire) -> None:
+async def test_api_versions_and_logins_are_free(kafka: KafkaStage, wire: Wire) -> None:
     await _limit(kafka.broker, "request_percentage", 0.000001)
     hello = make(load_request_schema(18, 3), {"client_software_name": "test", "client_software_version": "1"})
     for _ in range(3):
@@ -256,7 +256,7 @@ async def test_finding_out_versions_and_logging_in_are_free(kafka: KafkaStage, w
     assert (await wire.ask(metadata(12))).throttle_time.total_seconds() == 0
 
 
-async def test_work_that_waits_is_counted_step_by_step() -> None:
+async def test_only_the_running_steps_of_waiting_work_are_counted() -> None:
     meter, clock = Meter(1.0, ManualClock()), ManualClock()
     events = [asyncio.get_running_loop().create_future() for _ in range(2)]
 
@@ -274,10 +274,10 @@ async def test_work_that_waits_is_counted_step_by_step() -> None:
 
     task = asyncio.create_task(run())
     await asyncio.sleep(0)
-    clock.advance(5_000)  # others are at work, or nobody is
+    clock.advance(5_000)  # others run, or nobody does
     events[0].set_result(None)
     events[1].set_exception(ValueError())
     with pytest.raises(LookupError):
         await task
-    assert meter.take(0) == 0  # a hundredth of ten seconds was to spare, and is used up
+    assert meter.take(0) == 0  # a hundredth of ten seconds was left, and is used up
     assert meter.take(0.01) > 0

@@ -1,4 +1,4 @@
-"""Bulk requests are kept where they were received: nobody's bytes end up in another's batch."""
+"""Bulk requests stay where they were received: no client's bytes end up in another's batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .requests import metadata, produce
 from .wire import Wire, request_frame
 
 
-def test_room_is_never_given_twice() -> None:
+def test_space_is_never_given_out_twice() -> None:
     landing = ReceiveBuffer()
     first = landing.room(0)
     first[:5] = b"first"
@@ -48,17 +48,17 @@ def _owner(view: memoryview) -> int:
     return np.frombuffer(view.obj, np.uint8).ctypes.data  # type: ignore[arg-type]
 
 
-def test_a_block_is_filled_again_once_nothing_refers_to_it() -> None:
+def test_a_block_is_reused_once_nothing_refers_to_it() -> None:
     landing = ReceiveBuffer()
     held = [_fill(landing) for _ in range(3)]
     assert len({_owner(one) for one in held}) == 3
     first = _owner(held.pop(0))
-    assert _owner(_fill(landing)) == first  # and by now nothing refers to it once more
-    part = held.pop(0)[100:200]  # as long as a piece of it is somebody's, it is not free
+    assert _owner(_fill(landing)) == first  # nothing refers to it any more
+    part = held.pop(0)[100:200]  # a block is not free while a slice of it is referenced
     assert _owner(_fill(landing)) not in (_owner(part), _owner(held[0]))
 
 
-def test_a_block_that_is_held_for_long_does_not_keep_the_others_from_being_used_again(
+def test_a_block_held_for_long_does_not_prevent_reuse_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "KAFKA_LANDING_BLOCKS_MAX", 4)
@@ -71,7 +71,7 @@ def test_a_block_that_is_held_for_long_does_not_keep_the_others_from_being_used_
     assert stuck[:5] == b"stuck"
 
 
-def test_blocks_that_are_not_in_use_are_given_back() -> None:
+def test_unused_blocks_are_freed() -> None:
     landing = ReceiveBuffer()
     held = [_fill(landing) for _ in range(3)]
     owners = [weakref.ref(one.obj) for one in held]  # type: ignore[arg-type]
@@ -81,20 +81,20 @@ def test_blocks_that_are_not_in_use_are_given_back() -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, limits.KAFKA_RECEIVE_BUFFER_BYTES, 900_000])
-def test_there_is_room_for_another_frame_of_the_same_size(left: int) -> None:
+def test_there_is_space_for_another_frame_of_the_same_size(left: int) -> None:
     landing = ReceiveBuffer()
     landing.take(len(landing.room(0)) - left)
     assert len(landing.room(900_000)) >= 900_000
 
 
-def test_large_frames_get_memory_of_their_own_instead_of_most_of_a_block() -> None:
+def test_large_frames_get_their_own_memory_instead_of_most_of_a_block() -> None:
     landing = ReceiveBuffer()
     first = landing.room(0)
     landing.take(len(first) - limits.KAFKA_LANDING_FRAME_BYTES_MAX)
     assert landing.room(50 * limits.MIB).obj is first.obj
 
 
-def test_what_is_large_is_kept_in_place_and_what_is_small_is_copied() -> None:
+def test_large_requests_stay_in_place_and_small_ones_are_copied() -> None:
     block = fresh(limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN + 10)
     large = kept(block, 5, 5 + limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN)
     assert np.shares_memory(np.frombuffer(large, np.uint8), np.frombuffer(block, np.uint8))
@@ -113,15 +113,15 @@ async def _records(broker: Broker, partition: int) -> list[bytes]:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """With a small tail cache, so that blocks are filled again and again."""
+    """With a small tail cache, so that blocks are reused again and again."""
     broker = await Broker.open(BrokerOptions(tmp_path / "data", tail_cache_bytes=2 * limits.MIB))
     yield broker
     await broker.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_producers_side_by_side_keep_their_bytes(kafka: KafkaStage, seed: int) -> None:
-    """Small and large requests in any mixture, cut anywhere, on connections that are read in turn."""
+async def test_concurrent_producers_keep_their_bytes(kafka: KafkaStage, seed: int) -> None:
+    """Small and large requests in any mixture, split anywhere, on connections that are read in turn."""
     chance = random.Random(seed)
     await kafka.broker.create_topic("t", partitions=3, config=TopicConfig(max_message_bytes=4_000_000))
     sent: list[list[bytes]] = [[], [], []]

@@ -1,4 +1,4 @@
-"""Share groups, by hand-made frames: members, sessions, locks, acknowledgements, and what an administrator asks."""
+"""Share groups, by hand-made frames: members, sessions, locks, acknowledgements, and administration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OPENING = {
 
 @pytest.fixture
 async def kafka(broker: Broker) -> Any:
-    """Ten records in each of two partitions, and a group that begins with the first."""
+    """Ten records in each of two partitions, and a group that starts with the first."""
     await broker.create_topic("t", partitions=2)
     for partition in range(2):
         await broker.append_values("t", [b"%d" % number for number in range(10)], partition=partition)
@@ -99,7 +99,7 @@ async def test_members_join_share_partitions_stay_and_leave(kafka: KafkaStage, w
     again = await _beat(wire, "a", first.member_epoch)
     assert again.member_epoch == third.member_epoch
     seen = [_assigned(again), _assigned(third), _assigned(await _beat(wire, "b", 0, ("t",)))]
-    assert all(seen)  # three members, two partitions: nobody is left without
+    assert all(seen)  # three members, two partitions: each has one
     assert set().union(*(parts or set() for parts in seen)) == {0, 1}
     described = await ask(wire, DESCRIBE, 1, group_ids=("g", "h"), include_authorized_operations=True)
     group, missing = described.groups
@@ -111,7 +111,7 @@ async def test_members_join_share_partitions_stay_and_leave(kafka: KafkaStage, w
     assert (await _beat(wire, "a", again.member_epoch)).error_code == ErrorCode.unknown_member_id
 
 
-async def test_a_member_with_another_epoch_is_fenced_and_joins_again(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_member_with_another_epoch_is_fenced_and_rejoins(kafka: KafkaStage, wire: Wire) -> None:
     joined = await _beat(wire, "a", 0, ("t",))
     assert (await _beat(wire, "a", joined.member_epoch + 5)).error_code == ErrorCode.fenced_member_epoch
     assert _assigned(await _beat(wire, "a", 0, ("t",))) == {0, 1}
@@ -128,7 +128,7 @@ async def test_a_member_with_another_epoch_is_fenced_and_joins_again(kafka: Kafk
         ({"member_epoch": 3}, ErrorCode.unknown_member_id),
     ],
 )
-async def test_a_heartbeat_that_makes_no_sense_is_refused(
+async def test_an_invalid_heartbeat_is_refused(
     kafka: KafkaStage, wire: Wire, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     plain = {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ("t",)}
@@ -136,7 +136,7 @@ async def test_a_heartbeat_that_makes_no_sense_is_refused(
     assert answer.error_code == code
 
 
-async def test_a_group_is_of_one_kind_at_a_time(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_group_has_one_type_at_a_time(kafka: KafkaStage, wire: Wire) -> None:
     await _beat(wire, "a", 0, ("t",))
     consumer = {"member_id": "m", "member_epoch": 0, "topic_partitions": (), "subscribed_topic_names": ("t",)}
     beat = {"group_id": "g", "rebalance_timeout": timedelta(seconds=10), **consumer}
@@ -163,13 +163,13 @@ async def test_share_groups_are_listed_and_deleted(kafka: KafkaStage, sharer: Sh
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_records_go_to_one_member_and_accepted_ones_to_nobody_again(
+async def test_records_go_to_one_member_and_accepted_ones_are_never_delivered_again(
     kafka: KafkaStage, version: int
 ) -> None:
     one = Sharer(await kafka.connect(), kafka.broker, member="one", version=version)
     two = Sharer(await kafka.connect(), kafka.broker, member="two", version=version)
     got = await one.take(records=4)
-    if version == 1:  # whole batches, whatever was asked for
+    if version == 1:  # whole batches, whatever was requested
         assert got == [(offset, 1) for offset in range(10)]
         assert await two.take(records=4) == []
         assert (await one.acknowledge((0, 4, ACCEPT), (5, 9, RELEASE))).error_code == NONE
@@ -181,7 +181,9 @@ async def test_records_go_to_one_member_and_accepted_ones_to_nobody_again(
     assert await two.take((4, 5, ACCEPT), records=10) == [(7, 1), (8, 1), (9, 1)]
 
 
-async def test_acknowledgements_are_of_what_one_has_all_or_nothing(kafka: KafkaStage, sharer: Sharer) -> None:
+async def test_acknowledgements_of_acquired_records_are_all_or_nothing(
+    kafka: KafkaStage, sharer: Sharer
+) -> None:
     await sharer.take(records=4)
     other = Sharer(await kafka.connect(), kafka.broker, member="other")
     await other.take(records=2)
@@ -192,9 +194,7 @@ async def test_acknowledgements_are_of_what_one_has_all_or_nothing(kafka: KafkaS
     assert _only(await sharer.acknowledge((0, 3, ACCEPT))).error_code == ErrorCode.invalid_record_state
     part = _only(await sharer.fetch((9, 9, ACCEPT), records=1))
     assert part.acknowledge_error_code == ErrorCode.invalid_record_state
-    assert [run.first_offset for run in part.acquired_records] == [
-        6
-    ]  # which does not keep it from getting more
+    assert [run.first_offset for run in part.acquired_records] == [6]  # it still gets more records
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ async def test_acknowledgements_are_of_what_one_has_all_or_nothing(kafka: KafkaS
         {"first_offset": 0, "last_offset": (1 << 62), "acknowledge_types": (0,)},
     ],
 )
-async def test_acknowledgements_that_make_no_sense_change_nothing(
+async def test_invalid_acknowledgements_change_nothing(
     kafka: KafkaStage, sharer: Sharer, batch: dict[str, Any]
 ) -> None:
     await sharer.take(records=4)
@@ -244,7 +244,7 @@ async def test_types_by_record_gaps_and_renewals(kafka: KafkaStage, sharer: Shar
 # Sessions
 
 
-async def test_a_session_goes_from_epoch_to_epoch(kafka: KafkaStage, sharer: Sharer) -> None:
+async def test_a_sessions_epoch_rises(kafka: KafkaStage, sharer: Sharer) -> None:
     assert (await sharer.fetch(epoch=3)).error_code == ErrorCode.share_session_not_found
     assert (await sharer.acknowledge(epoch=1)).error_code == ErrorCode.share_session_not_found
     assert (await sharer.fetch((0, 0, ACCEPT), epoch=0)).error_code == ErrorCode.invalid_request
@@ -277,7 +277,7 @@ async def test_a_session_remembers_its_partitions_until_they_are_forgotten(
     assert _only(await sharer.fetch(partitions=(1,))).partition_index == 1
 
 
-async def test_who_closes_its_session_gives_back_uncounted_who_vanishes_counted(kafka: KafkaStage) -> None:
+async def test_closing_a_session_releases_uncounted_and_a_lost_connection_counted(kafka: KafkaStage) -> None:
     for _ in range(8):
         leaver = Sharer(await kafka.connect(), kafka.broker, member="leaver")
         assert await leaver.take(records=3) == [(0, 1), (1, 1), (2, 1)]
@@ -289,7 +289,7 @@ async def test_who_closes_its_session_gives_back_uncounted_who_vanishes_counted(
         await vanisher.wire.close()
         await until(lambda: not share.leases.leased)
     last = Sharer(await kafka.connect(), kafka.broker, member="last")
-    assert await last.take(records=1) == [(1, 1)]  # the first was handed out five times: it is given up
+    assert await last.take(records=1) == [(1, 1)]  # the first was delivered five times: it is archived
 
 
 async def test_every_session_of_a_connection_ends_with_it(kafka: KafkaStage) -> None:
@@ -297,7 +297,7 @@ async def test_every_session_of_a_connection_ends_with_it(kafka: KafkaStage) -> 
     for number in range(5):
         await Sharer(wire, kafka.broker, member=f"m{number}").take(records=2)
     sharer = Sharer(wire, kafka.broker, member="m0")
-    await sharer.take()  # in place of its old one
+    await sharer.take()  # instead of its old one
     wire.send_raw(
         request_frame(make(load_request_schema(FETCH, 2), _OPENING), 9)
     )  # and one that is not waited for
@@ -308,9 +308,7 @@ async def test_every_session_of_a_connection_ends_with_it(kafka: KafkaStage) -> 
     assert len(kafka.door.context.share_sessions) == 0
 
 
-async def test_a_fetch_waits_for_records_and_for_what_others_give_back(
-    kafka: KafkaStage, sharer: Sharer
-) -> None:
+async def test_a_fetch_waits_for_new_and_released_records(kafka: KafkaStage, sharer: Sharer) -> None:
     other = Sharer(await kafka.connect(), kafka.broker, member="other")
     assert len(await other.take()) == 10
     waiting = asyncio.create_task(sharer.take(wait_ms=20_000))
@@ -323,17 +321,17 @@ async def test_a_fetch_waits_for_records_and_for_what_others_give_back(
     assert await waiting == [(10, 1)]
 
 
-async def test_a_waiting_fetch_holds_up_nothing_else_and_ends_with_the_door(
+async def test_a_waiting_fetch_delays_nothing_else_and_ends_with_the_door(
     kafka: KafkaStage, wire: Wire
 ) -> None:
-    sharer = Sharer(wire, kafka.broker, group="latest")  # which begins at the end: there is nothing
+    sharer = Sharer(wire, kafka.broker, group="latest")  # it starts at the end: there is nothing
     waiting = asyncio.create_task(sharer.fetch(wait_ms=20_000))
     await until(lambda: kafka.broker.log.visibility.watched > 0)
     assert await kafka.door.stop(15.0) == 0
     assert (await waiting).responses == ()
 
 
-async def test_locks_run_out(kafka: KafkaStage, sharer: Sharer) -> None:
+async def test_locks_expire(kafka: KafkaStage, sharer: Sharer) -> None:
     await kafka.broker.shares.change_settings("g", [("share.record.lock.duration.ms", "1000")], [])
     other = Sharer(await kafka.connect(), kafka.broker, member="other")
     assert len(await other.take()) == 10
@@ -341,7 +339,7 @@ async def test_locks_run_out(kafka: KafkaStage, sharer: Sharer) -> None:
     assert _only(await other.acknowledge((0, 0, ACCEPT))).error_code == ErrorCode.invalid_record_state
 
 
-async def test_partitions_that_are_not_there_are_named(kafka: KafkaStage, sharer: Sharer) -> None:
+async def test_missing_partitions_are_named(kafka: KafkaStage, sharer: Sharer) -> None:
     part = _only(await sharer.fetch(partitions=(7,)))
     assert part.error_code == ErrorCode.unknown_topic_or_partition
     assert _only(await sharer.acknowledge((0, 0, ACCEPT), partition=7)).error_code == part.error_code
@@ -350,7 +348,7 @@ async def test_partitions_that_are_not_there_are_named(kafka: KafkaStage, sharer
     assert _only(await sharer.acknowledge((0, 0, ACCEPT))).error_code == ErrorCode.unknown_topic_id
 
 
-async def test_only_so_many_records_are_in_flight(kafka: KafkaStage, sharer: Sharer) -> None:
+async def test_the_number_of_records_in_flight_is_bounded(kafka: KafkaStage, sharer: Sharer) -> None:
     await kafka.broker.shares.change_settings("g", [("share.partition.max.record.locks", "3")], [])
     assert _offsets(await sharer.take()) == [0, 1, 2]
     assert await sharer.take() == []
@@ -382,7 +380,9 @@ async def test_open_and_aborted_transactions(kafka: KafkaStage, wire: Wire) -> N
     await broker.append_values("t", [b"after"])
     assert _offsets(await careful.take()) == [13]
     assert _offsets(await careless.take((10, 10, ACCEPT), (11, 11, RELEASE))) == [13]
-    assert kafka.broker.shares.of_group("careless")[stream].in_flight == 11  # 11 is nobody's any more
+    assert (
+        kafka.broker.shares.of_group("careless")[stream].in_flight == 11
+    )  # 11 is not acquired by anybody any more
 
 
 # What an administrator asks
@@ -424,7 +424,7 @@ async def test_settings_of_groups_are_described_changed_and_checked(kafka: Kafka
     assert [row.resource_name for row in listed.config_resources] == ["g"]
 
 
-async def test_where_a_group_is_can_be_seen_moved_and_forgotten(
+async def test_offsets_of_a_share_group_are_described_altered_and_deleted(
     kafka: KafkaStage, sharer: Sharer, wire: Wire
 ) -> None:
     async def described(topics: Any = None) -> list[tuple[int, int, int, int]]:
@@ -455,7 +455,7 @@ async def test_where_a_group_is_can_be_seen_moved_and_forgotten(
     assert (await ask(wire, 92, 0, group_id="g", topics=[])).error_code == ErrorCode.group_id_not_found
 
 
-async def test_the_access_rules_hold_for_share_groups(broker: Broker) -> None:
+async def test_access_rules_apply_to_share_groups(broker: Broker) -> None:
     await broker.create_topic("t")
     await broker.append_values("t", [b"a", b"b"])
     await earliest(broker)

@@ -1,4 +1,4 @@
-"""Share groups and quotas with a client of others': librdkafka's share consumer, through confluent-kafka."""
+"""Share groups and quotas with a third-party client: librdkafka's share consumer, through confluent-kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATIENCE_S = 90.0
 
 
 def _topic(bootstrap: str, name: str, records: int, partitions: int = 1) -> None:
-    """Made, filled, and read from the start by the group of its name."""
+    """Create and fill a topic; the group of its name reads it from the start."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions)])[name].result()
     earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
@@ -65,7 +65,7 @@ def test_two_consumers_share_one_partition_and_each_record_goes_to_one(bootstrap
         ends = time.monotonic() + _PATIENCE_S
         while sum(map(len, got)) < written or not all(got):
             assert time.monotonic() < ends
-            if not all(got):  # until both have joined, and got something
+            if not all(got):  # until both have joined, and got records
                 for _ in range(20):
                     producer.produce("shared", b"%d" % written)
                     written += 1
@@ -81,7 +81,7 @@ def test_two_consumers_share_one_partition_and_each_record_goes_to_one(bootstrap
         assert _poll(three, 1.0) == []
 
 
-def test_released_records_come_again_and_rejected_ones_do_not(bootstrap: str) -> None:
+def test_released_records_are_delivered_again_and_rejected_ones_are_not(bootstrap: str) -> None:
     _topic(bootstrap, "judged", 9, partitions=3)
     explicit = {"share.acknowledgement.mode": "explicit"}
     kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
@@ -99,7 +99,7 @@ def test_released_records_come_again_and_rejected_ones_do_not(bootstrap: str) ->
     assert seen == {b"%d" % number: 2 if number // 3 == 1 else 1 for number in range(9)}
 
 
-def test_what_was_accepted_stays_accepted_after_kill_9(tmp_path: Path) -> None:
+def test_accepted_records_stay_accepted_after_a_kill(tmp_path: Path) -> None:
     explicit = {"share.acknowledgement.mode": "explicit"}
     accepted: set[bytes] = set()
     with ServerProcess(tmp_path / "data") as server:
@@ -128,7 +128,7 @@ def test_what_was_accepted_stays_accepted_after_kill_9(tmp_path: Path) -> None:
     assert left == {b"%d" % number for number in range(40)} - accepted
 
 
-async def test_a_producer_over_its_quota_is_told_so(server: ServerProcess) -> None:
+async def test_a_producer_over_its_quota_is_throttled(server: ServerProcess) -> None:
     wire = await Wire.connect(server.address("kafka"))
     entry = {
         "entity": [{"entity_type": "client-id", "entity_name": "eager"}],
@@ -145,7 +145,7 @@ async def test_a_producer_over_its_quota_is_told_so(server: ServerProcess) -> No
             "throttle_cb": lambda event: told.append(event.throttle_time),
         }
     )
-    deadline = time.monotonic() + _PATIENCE_S  # the topic's broker may hear of the quota a moment later
+    deadline = time.monotonic() + _PATIENCE_S  # the topic's broker may learn of the quota a moment later
     while not told:
         assert time.monotonic() < deadline, "nobody was told"
         producer.produce("throttled", b"x" * 21_000)

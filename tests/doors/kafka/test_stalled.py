@@ -1,4 +1,4 @@
-"""Clients that announce a request and fall silent in the middle of it: what they make the server hold is bounded."""
+"""Clients that announce a request and stall in the middle of it: the memory they occupy is bounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ANNOUNCED = (
 
 
 class Silence(asyncio.Transport):
-    """A client that reads all it is sent, and from which nothing comes but what the test puts there."""
+    """A client that reads everything, and sends only what the test gives it."""
 
     def write(self, data: object) -> None: ...
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
@@ -38,7 +38,7 @@ class Silence(asyncio.Transport):
 
 
 def _receive(connection: KafkaConnection, data: bytes) -> object:
-    """All of it at once, as from a socket. Returns what the memory it went to belongs to."""
+    """Receive all at once, as from a socket. Returns the owner of the memory that it went to."""
     room = connection.get_buffer(-1)
     room[: len(data)] = data
     connection.buffer_updated(len(data))
@@ -58,7 +58,7 @@ class Stalled:
         client.connection_made(Silence())
         _receive(client, request_frame(produce(9, "t", batch(bytes(limits.KAFKA_BULK_BYTES))[0]), 1))
         block = _receive(client, struct.pack(">i", _ANNOUNCED) + bytes(10))
-        assert isinstance(block, np.ndarray)  # and not the buffer that all connections share
+        assert isinstance(block, np.ndarray)  # not the buffer that all connections share
         self._blocks.append(weakref.ref(block))
         self._clients.append(client)
 
@@ -67,7 +67,7 @@ class Stalled:
         landing.take(len(landing.room(0)))
 
     def held(self) -> int:
-        """How many blocks that they began a request in are still there."""
+        """How many of the blocks that they began a request in still exist."""
         return len({id(block()) for block in self._blocks if block() is not None})
 
     def end(self) -> None:
@@ -85,7 +85,7 @@ async def test_clients_that_stall_share_blocks(kafka: KafkaStage) -> None:
     stalled.end()
 
 
-async def test_whatever_others_send_a_client_that_stalls_holds_one_block(kafka: KafkaStage) -> None:
+async def test_a_stalled_client_holds_one_block_whatever_others_send(kafka: KafkaStage) -> None:
     await kafka.broker.create_topic("t")
     stalled = Stalled(kafka)
     for _ in range(_CLIENTS):
@@ -100,14 +100,14 @@ async def test_whatever_others_send_a_client_that_stalls_holds_one_block(kafka: 
     assert stalled.held() <= limits.KAFKA_LANDING_BLOCKS_MAX
 
 
-async def test_only_so_many_clients_that_stall_hold_a_block(
+async def test_the_number_of_stalled_clients_that_hold_a_block_is_bounded(
     kafka: KafkaStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "KAFKA_LANDING_FRAMES_MAX", 10)
     monkeypatch.setattr(limits, "KAFKA_LANDING_BLOCKS_MAX", 4)
     await kafka.broker.create_topic("t")
     stalled = Stalled(kafka)
-    for _ in range(2):  # who is gone holds nothing, and others may
+    for _ in range(2):  # closed connections hold nothing, and others may
         for _ in range(_CLIENTS):
             stalled.add()
             stalled.others_send_much()
@@ -117,7 +117,7 @@ async def test_only_so_many_clients_that_stall_hold_a_block(
         stalled.end()
 
 
-def test_what_is_announced_and_not_sent_takes_no_memory(server: ServerProcess) -> None:
+def test_announced_bytes_that_are_not_sent_take_no_memory(server: ServerProcess) -> None:
     memory = psutil.Process(server.pid).memory_info
     address = server.address("kafka")
     with ExitStack() as stack:
@@ -130,6 +130,6 @@ def test_what_is_announced_and_not_sent_takes_no_memory(server: ServerProcess) -
             client.sendall(struct.pack(">i", limits.KAFKA_REQUEST_BYTES_MAX) + bytes(100_000))
         with socket.create_connection((address.host, address.port), 30) as other:
             other.sendall(request_frame(metadata(12), 1))
-            assert other.recv(4)  # so that what came before it has been received
-        # Nearly 5 GB were announced. The kernel gives large memory in pages of 2 MiB.
+            assert other.recv(4)  # so that the earlier bytes have been received
+        # Nearly 5 GB were announced. The kernel gives out large memory in pages of 2 MiB.
         assert memory().rss - before < _CLIENTS * 4 * limits.MIB

@@ -1,4 +1,4 @@
-"""The transaction APIs in every version, by hand-made frames: codes, fencing, and what Fetch tells of it."""
+"""The transaction APIs in every version, by hand-made frames: codes, fencing, and what Fetch returns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def offsets_in(part: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_every_producer_gets_an_id_of_its_own(client: Client, version: int) -> None:
+async def test_every_producer_gets_its_own_id(client: Client, version: int) -> None:
     ids = set()
     for id in (None, None, "a", "b"):
         one = Client(client.wire, id)
@@ -125,7 +125,7 @@ async def test_partitions_are_added_all_or_none(client: Client, version: int) ->
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_ends_are_answered_by_what_they_find(client: Client, version: int) -> None:
+async def test_ending_a_transaction_depends_on_its_state(client: Client, version: int) -> None:
     assert await client.end(True, version) is ErrorCode.invalid_producer_id_mapping
     await client.init()
     assert await client.end(True, version) is ErrorCode.invalid_txn_state
@@ -153,7 +153,7 @@ async def test_offsets_count_once_committed(kafka: KafkaStage, client: Client, v
     assert await zombie.offsets(4, version) is ErrorCode.invalid_producer_epoch
 
 
-async def test_offsets_of_a_member_nobody_knows_are_refused(client: Client) -> None:
+async def test_offsets_of_an_unknown_member_are_refused(client: Client) -> None:
     await client.init()
     await client.add_group()
     code = await client.offsets(3, member_id="nobody", generation_id=4)
@@ -161,10 +161,10 @@ async def test_offsets_of_a_member_nobody_knows_are_refused(client: Client) -> N
 
 
 @pytest.mark.parametrize("version", [3, 5])
-async def test_offsets_of_a_member_at_an_old_epoch_are_of_an_illegal_generation(
+async def test_offsets_of_a_member_with_an_old_epoch_are_an_illegal_generation(
     kafka: KafkaStage, client: Client, version: int
 ) -> None:
-    """Producers know no stale epochs: Java's would give up for good."""
+    """Producers know no stale epochs: Java's would fail for good."""
     joined = await kafka.door.context.groups.consumer_heartbeat(
         ConsumerHeartbeat(group="g", member_id="m", epoch=0, rebalance_ms=1_000, topics=frozenset({"t"}))
     )
@@ -175,7 +175,7 @@ async def test_offsets_of_a_member_at_an_old_epoch_are_of_an_illegal_generation(
     assert await client.offsets(3, version, **old | {"generation_id": joined.epoch}) is ErrorCode.none
 
 
-async def test_fetch_tells_of_the_stable_end_and_of_aborted_transactions(
+async def test_fetch_returns_the_last_stable_offset_and_aborted_transactions(
     kafka: KafkaStage, client: Client
 ) -> None:
     await client.init()
@@ -243,7 +243,7 @@ async def test_transactions_are_listed_and_described(kafka: KafkaStage, client: 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_nobody_writes_markers_by_hand(client: Client, version: int) -> None:
+async def test_clients_cannot_write_markers(client: Client, version: int) -> None:
     marker = {
         "producer_id": 1,
         "producer_epoch": 0,
@@ -256,7 +256,7 @@ async def test_nobody_writes_markers_by_hand(client: Client, version: int) -> No
     assert result.error_code is ErrorCode.cluster_authorization_failed
 
 
-async def test_an_id_nobody_used_is_not_found(client: Client) -> None:
+async def test_an_unused_id_is_not_found(client: Client) -> None:
     await client.init()
     request = make(load_request_schema(DESCRIBE, 0), {"transactional_ids": ("none", "tx")})
     client.wire.send(request)

@@ -1,5 +1,5 @@
-"""Transactions of the second version (KIP-890), by hand-made frames: partitions join by being written to, every end
-gives another epoch, and what comes late is fenced."""
+"""Transactions of the second version (KIP-890), by hand-made frames: a write adds its partition, every end returns
+another epoch, and late writes are fenced."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def client(kafka: KafkaStage, wire: Wire) -> Client:
 
 
 async def values(broker: Broker, partition: int = 0) -> list[bytes | None]:
-    """What is committed."""
+    """The committed values."""
     return [record.value for record in await broker.read("t", 0, partition=partition)]
 
 
@@ -40,9 +40,9 @@ def name_of(broker: Broker, version: int) -> str | uuid.UUID:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-async def test_a_partition_joins_by_being_written_to(kafka: KafkaStage, client: Client, version: int) -> None:
+async def test_a_write_adds_its_partition(kafka: KafkaStage, client: Client, version: int) -> None:
     topic = name_of(kafka.broker, version)
-    for sequence in range(3):  # the second and third look just like the one before, which is the short way
+    for sequence in range(3):  # the second and third look just like the one before, which is the fast path
         assert await client.produce(topic, sequence, b"%d" % sequence, version=version) == (OK, sequence)
     assert await client.produce(topic, 0, b"other", version=version, partition=1) == (OK, 0)
     assert await values(kafka.broker) == []
@@ -59,11 +59,11 @@ async def test_a_late_batch_of_a_transaction_that_ended_is_fenced(kafka: KafkaSt
     late = client.copy()
     late.wire = await kafka.connect()
     await client.finish(False)
-    for sequence in (1, 2):  # the long way, then the short one
+    for sequence in (1, 2):  # the slow path, then the fast one
         assert await late.produce("t", sequence, b"late") == (FENCED, -1)
     assert await late.produce("t", 0, b"late", partition=1) == (FENCED, -1)
     assert await late.offsets(3, 5) is FENCED
-    assert await client.finish(True) == (ErrorCode.invalid_txn_state, -1, -1)  # nothing was begun by it
+    assert await client.finish(True) == (ErrorCode.invalid_txn_state, -1, -1)  # it began nothing
     assert await client.produce("t", 0, b"y") == (OK, 2)
 
 
@@ -80,7 +80,7 @@ async def test_older_versions_must_add_their_partitions_first(
     assert await client.produce("t", 0, b"x", version=version) == (OK, 0)
 
 
-async def test_offsets_join_by_being_given(kafka: KafkaStage, client: Client) -> None:
+async def test_committing_offsets_adds_the_group(kafka: KafkaStage, client: Client) -> None:
     assert await client.offsets(3, 4) is ABORTABLE
     assert await client.offsets(3, 5) is OK
     assert kafka.broker.committed("g", "t") is None
@@ -91,7 +91,7 @@ async def test_offsets_join_by_being_given(kafka: KafkaStage, client: Client) ->
     assert kafka.broker.committed("g", "t") == 3
 
 
-async def test_a_retried_end_is_answered_alike(client: Client) -> None:
+async def test_a_retried_end_gets_the_same_response(client: Client) -> None:
     await client.produce("t", 0, b"x")
     before = client.copy()
     answer = await client.finish(True)
@@ -102,7 +102,7 @@ async def test_a_retried_end_is_answered_alike(client: Client) -> None:
     assert await before.finish(True) == (ErrorCode.producer_fenced, -1, -1)
 
 
-async def test_an_abort_of_nothing_fences_all_the_same(client: Client) -> None:
+async def test_an_empty_abort_fences(client: Client) -> None:
     before = client.copy()
     assert await client.finish(True) == (ErrorCode.invalid_txn_state, -1, -1)
     assert await client.finish(False) == (OK, before.producer, 1)
@@ -110,7 +110,7 @@ async def test_an_abort_of_nothing_fences_all_the_same(client: Client) -> None:
     assert await Client(client.wire, "other").finish(False) == (ErrorCode.invalid_producer_id_mapping, -1, -1)
 
 
-async def test_a_producer_that_took_too_long_aborts_and_goes_on(kafka: KafkaStage, client: Client) -> None:
+async def test_a_producer_that_timed_out_aborts_and_continues(kafka: KafkaStage, client: Client) -> None:
     await client.produce("t", 0, b"x")
     assert await kafka.broker.transactions.abort("tx")
     assert await client.produce("t", 1, b"y") == (FENCED, -1)
@@ -120,7 +120,7 @@ async def test_a_producer_that_took_too_long_aborts_and_goes_on(kafka: KafkaStag
     assert await values(kafka.broker) == [b"z"]
 
 
-async def test_a_new_start_fences_what_the_one_before_writes(kafka: KafkaStage, client: Client) -> None:
+async def test_a_restarted_producer_fences_the_previous_one(kafka: KafkaStage, client: Client) -> None:
     await client.produce("t", 0, b"x")
     zombie = client.copy()
     assert await client.init(5) is OK
@@ -129,7 +129,7 @@ async def test_a_new_start_fences_what_the_one_before_writes(kafka: KafkaStage, 
     assert await values(kafka.broker) == []
 
 
-async def test_nobody_joins_the_transaction_of_another_id(client: Client) -> None:
+async def test_a_producer_cannot_join_the_transaction_of_another_id(client: Client) -> None:
     thief = Client(client.wire, "thief")
     await thief.init()
     thief.producer, thief.epoch = client.producer, client.epoch
@@ -137,14 +137,14 @@ async def test_nobody_joins_the_transaction_of_another_id(client: Client) -> Non
     assert await client.finish(True) == (ErrorCode.invalid_txn_state, -1, -1)
 
 
-async def test_two_phases_are_refused_by_name(client: Client) -> None:
+async def test_two_phase_commit_is_refused_by_name(client: Client) -> None:
     refused = ErrorCode.transactional_id_authorization_failed
     assert await client.init(6, enable2_pc=True) is refused
     assert await client.init(6, keep_prepared_txn=True) is ErrorCode.unsupported_version
     assert client.epoch == 0
 
 
-async def test_kills_between_write_end_and_answer_change_nothing(tmp_path: Path) -> None:
+async def test_kills_between_write_end_and_response_change_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with killed(data) as wire:
         client = Client(wire)

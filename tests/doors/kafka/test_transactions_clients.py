@@ -1,4 +1,4 @@
-"""Exactly once, with real clients: what one of them commits all of them see, and nothing else, ever."""
+"""Exactly once, with real clients: all see what one of them commits, and never anything else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.cluster_server import server_process
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
     from kafka import KafkaConsumer, KafkaProducer
     from kafka import TopicPartition as PyTopicPartition
 
@@ -70,7 +70,7 @@ def values_of(prefix: str, count: int = 30) -> list[bytes]:
     return [f"{prefix}-{number:03}".encode() for number in range(count)]
 
 
-# Readers: everything below the end as it is when they start
+# Readers: everything below the end at their start
 
 
 def read_with_confluent(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
@@ -156,7 +156,7 @@ async def test_commits_are_seen_and_aborts_are_not(bootstrap: str, topic: str) -
     assert sorted(read_with_confluent(bootstrap, topic, "read_uncommitted")) == everything
 
 
-async def test_an_open_transaction_hides_what_stands_behind_it(bootstrap: str, topic: str) -> None:
+async def test_an_open_transaction_hides_the_records_after_it(bootstrap: str, topic: str) -> None:
     early, late = producer_of(bootstrap, "early"), producer_of(bootstrap, "late")
     transact(early, topic, values_of("before"), commit=True)
     early.begin_transaction()
@@ -182,7 +182,7 @@ async def test_a_zombie_is_fenced(bootstrap: str, topic: str) -> None:
     await everyone_sees(bootstrap, topic, values_of("fresh"))
 
 
-async def test_time_ends_a_transaction_that_nobody_ends(bootstrap: str, topic: str) -> None:
+async def test_a_transaction_that_is_never_ended_times_out(bootstrap: str, topic: str) -> None:
     slow = producer_of(bootstrap, "slow", **{"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
     slow.begin_transaction()
     write(slow, topic, values_of("slow"))
@@ -207,7 +207,7 @@ async def test_time_ends_a_transaction_that_nobody_ends(bootstrap: str, topic: s
 
 
 async def test_what_is_consumed_and_what_is_produced_commit_together(bootstrap: str, topic: str) -> None:
-    """Consume, transform, produce: every third attempt aborts and is made again."""
+    """Consume, transform, produce: every third attempt aborts and is retried."""
     target = new_topic(bootstrap)
     transact(producer_of(bootstrap, "source"), topic, values_of("in", 60), commit=True)
     producer = producer_of(bootstrap, "copier")
@@ -296,7 +296,7 @@ async def test_kafka_python_transacts(bootstrap: str, topic: str) -> None:
 
 
 class MortalServer:
-    """A server on one port and one directory that is killed now and then, and started again at once."""
+    """A server on one port and one directory that is killed now and then, and restarted at once."""
 
     def __init__(self, data_dir: Path, seed: int) -> None:
         self._data_dir = data_dir
@@ -329,7 +329,7 @@ class MortalServer:
 
 
 class Watcher:
-    """A read_committed reader that looks on all the while."""
+    """A read_committed reader that reads all the time."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.seen: list[bytes] = []
@@ -362,7 +362,7 @@ class Watcher:
 
 
 def insist(attempt: Callable[[], object], deadline: float) -> None:
-    """Try until it is done; a transaction in doubt may be ended as often as it takes."""
+    """Retry until done; a transaction in doubt may be ended as often as necessary."""
     while True:
         try:
             attempt()
@@ -373,7 +373,7 @@ def insist(attempt: Callable[[], object], deadline: float) -> None:
 
 
 class MortalClient:
-    """A producer that ends every transaction the way it wants to, however often the server goes."""
+    """A producer that ends every transaction as it wants, however often the server is killed."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -400,7 +400,7 @@ class MortalClient:
         try:
             insist(lambda: self._producer.abort_transaction(5.0), deadline)
         except KafkaException as error:
-            # A transaction the server never heard of cannot be aborted, which this client does not survive.
+            # A transaction unknown to the server cannot be aborted, which this client does not survive.
             if not (error.args[0].fatal() and error.args[0].code() == KafkaError.INVALID_TXN_STATE):
                 raise
             self._producer = self._start()

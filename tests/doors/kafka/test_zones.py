@@ -1,4 +1,4 @@
-"""Brokers in several zones: a client that says where it stands reads from a broker of that place."""
+"""Brokers in several zones: a client that names its zone reads from a broker of that zone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTITIONS = 6
 
 @pytest.fixture
 async def zones(tmp_path: Path) -> AsyncIterator[dict[str, KafkaStage]]:
-    """A broker in each of two zones, with a topic that holds one record a partition. Clients here stand `here`."""
+    """A broker in each of two zones, with a topic of one record a partition. Clients are in the zone `here`."""
     place = SharedPlace((tmp_path / "bucket").as_uri())
     async with AsyncExitStack() as stack:
         found = {}
@@ -64,7 +64,7 @@ async def test_clients_find_a_broker_of_their_zone_among_the_replicas(zones: dic
         assert {racks[node] for node in part.replica_nodes} == {"here", "there"}
 
 
-async def test_where_nobody_stands_any_more_any_broker_serves(zones: dict[str, KafkaStage]) -> None:
+async def test_a_zone_without_a_broker_is_served_by_any_broker(zones: dict[str, KafkaStage]) -> None:
     await zones["here"].broker.close()
     await zones["there"].broker.log.barrier()
     read = await _fetched(zones["there"])

@@ -1,4 +1,4 @@
-"""A transactional producer made by hand: one request at a time, in whatever version."""
+"""A hand-made transactional producer: one request at a time, in any version."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Client:
         return (await self.ask(END, version, committed=committed)).error_code
 
     async def finish(self, committed: bool) -> tuple[ErrorCode, int, int]:
-        """End by the second version of transactions, and go on with the producer and epoch it gives."""
+        """End with version 2 of transactions, and continue with the returned producer and epoch."""
         answer = await self.ask(END, 5, committed=committed)
         if answer.error_code is ErrorCode.none:
             self.producer, self.epoch = answer.producer_id, answer.producer_epoch
@@ -100,7 +100,7 @@ class Client:
         return part.error_code, part.base_offset
 
     def copy(self) -> Client:
-        """The same producer, as one who missed what comes next."""
+        """The same producer, as one that misses what comes next."""
         other = Client(self.wire, self.id)
         other.producer, other.epoch = self.producer, self.epoch
         return other

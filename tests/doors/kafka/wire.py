@@ -1,4 +1,4 @@
-"""A client made by hand: frames written and read with the message library, one version at a time."""
+"""A hand-made client: frames written and read with the message library, one version at a time."""
 
 from __future__ import annotations
 
@@ -64,30 +64,30 @@ class Wire:
         self.writer.write(data)
 
     async def receive_raw(self) -> bytes:
-        """One answer, header included. Raises IncompleteReadError at the end of the connection."""
+        """One response, header included. Raises IncompleteReadError at the end of the connection."""
         (length,) = struct.unpack(">i", await self.reader.readexactly(4))
         return await self.reader.readexactly(length)
 
     async def receive(self, schema: type[Any]) -> tuple[int, Any]:
-        """The correlation id and the answer."""
+        """The correlation id and the response."""
         frame = await self.receive_raw()
         header, at = entity_reader(schema.__header_schema__)(frame, 0)
         return header.correlation_id, decode(schema, frame[at:])
 
     async def ask(self, request: Any) -> Any:
-        """The answer to a request, in the request's version."""
-        self._unanswered.clear()  # none, or of requests that are not answered
+        """The response to a request, in the request's version."""
+        self._unanswered.clear()  # none, or of requests that get no response
         self.send(request)
         return (await self.answers())[0]
 
     async def ask_next(self, *requests: Any) -> list[Any]:
-        """Send these as well, then take the answers to all that was sent, in order."""
+        """Send these too, then return the responses to all requests sent, in order."""
         for request in requests:
             self.send(request)
         return await self.answers()
 
     async def answers(self) -> list[Any]:
-        """The answers to all that was sent and not yet answered, in order."""
+        """The responses to all requests that have none yet, in order."""
         found = []
         for sent, request in self._unanswered:
             schema = load_response_schema(request.__api_key__, request.__version__)
@@ -104,7 +104,7 @@ class Wire:
 
     async def close(self) -> None:
         self.writer.close()
-        with contextlib.suppress(ConnectionError):  # the server may be first
+        with contextlib.suppress(ConnectionError):  # the server may close first
             await self.writer.wait_closed()
 
 

@@ -44,7 +44,7 @@ class Wire:
 
     async def close(self) -> None:
         self.writer.close()
-        with contextlib.suppress(ConnectionError):  # the server may be first
+        with contextlib.suppress(ConnectionError):  # the server may close first
             await self.writer.wait_closed()
 
 

@@ -35,7 +35,7 @@ async def test_register_put_get_and_the_end(wire: Wire) -> None:
         (b"\xc3\x28", "ERR invalid utf-8"),
     ],
 )
-async def test_refusals_are_exact_and_the_connection_goes_on(
+async def test_error_texts_are_exact_and_the_connection_stays_open(
     wire: Wire, request_: str | bytes, answer: str
 ) -> None:
     assert await wire.ask(request_) == answer
@@ -43,7 +43,7 @@ async def test_refusals_are_exact_and_the_connection_goes_on(
 
 
 @pytest.mark.parametrize("name", ["no/name", "..", "ü", "x" * 256])
-async def test_a_name_that_is_none_is_refused_with_the_reason(wire: Wire, name: str) -> None:
+async def test_an_invalid_name_is_refused_with_the_reason(wire: Wire, name: str) -> None:
     answer = await wire.ask(f"REGISTER {name}")
     assert answer.startswith("ERR ")
     assert "letters, digits" in answer
@@ -63,7 +63,7 @@ async def test_the_largest_payload_comes_back(wire: Wire) -> None:
     assert await wire.ask("GET t") == f"OK {payload}"
 
 
-async def test_bytes_of_another_door_come_as_they_are(text: TextStage, wire: Wire) -> None:
+async def test_values_of_another_door_are_returned_unchanged(text: TextStage, wire: Wire) -> None:
     await text.broker.create_topic("t")
     await text.broker.append_values("t", [b"\xff\x00raw", None], keys=[b"k", None])
     wire.send("GET t", "GET t", "GET t")
@@ -122,7 +122,7 @@ async def test_ten_thousand_pipelined_puts_are_stored_in_order_by_few_commits(
     assert await wire.answers(10_001) == [*(f"OK {number}" for number in range(10_000)), "EMPTY"]
 
 
-async def test_answers_keep_the_order_of_mixed_requests(wire: Wire) -> None:
+async def test_responses_keep_the_order_of_mixed_requests(wire: Wire) -> None:
     wire.send(
         "REGISTER a", "REGISTER b", "GET a", "PUT a 1", "PUT b 2", "PUT none 3", "PUT a 4", "PUT a", "x"
     )
@@ -151,7 +151,7 @@ async def test_two_readers_never_get_the_same_entry(text: TextStage, wire: Wire)
     assert sorted(taken) == sorted(f"OK {number}" for number in range(1000))
 
 
-async def test_a_full_topic_that_rejects_takes_exactly_what_fits(text: TextStage, wire: Wire) -> None:
+async def test_a_full_topic_that_rejects_accepts_exactly_what_fits(text: TextStage, wire: Wire) -> None:
     await text.broker.create_topic(
         "t", config=TopicConfig(durability="disk", cap_records=150, discard="reject")
     )
@@ -163,7 +163,7 @@ async def test_a_full_topic_that_rejects_takes_exactly_what_fits(text: TextStage
     assert await wire.answers(151) == [*(f"OK {number}" for number in range(150)), "EMPTY"]
 
 
-async def test_only_the_payload_that_is_too_large_is_refused(text: TextStage, wire: Wire) -> None:
+async def test_only_an_oversized_payload_is_refused(text: TextStage, wire: Wire) -> None:
     await text.broker.create_topic("t", config=TopicConfig(durability="disk", max_message_bytes=1000))
     payloads = [str(number) * 150 for number in range(9)]
     payloads[4] = "x" * 2000
@@ -177,7 +177,7 @@ async def test_only_the_payload_that_is_too_large_is_refused(text: TextStage, wi
     assert await wire.answers(9) == [*(f"OK {payload}" for payload in payloads), "EMPTY"]
 
 
-async def test_a_refusal_by_the_broker_is_told_and_the_connection_goes_on(
+async def test_a_refusal_by_the_broker_is_returned_and_the_connection_stays_open(
     text: TextStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await wire.ask("REGISTER t")
@@ -192,7 +192,7 @@ async def test_a_refusal_by_the_broker_is_told_and_the_connection_goes_on(
     assert await wire.ask("GET t") == "OK y"
 
 
-async def test_a_bug_is_answered_and_logged_and_the_connection_goes_on(
+async def test_a_bug_is_answered_and_logged_and_the_connection_stays_open(
     text: TextStage, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await wire.ask("REGISTER t")

@@ -17,7 +17,7 @@ def _bodies(reader: FrameReader) -> list[bytes]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=10), st.data())
-def test_any_cut_of_the_stream_gives_the_same_bodies(bodies: list[bytes], data: st.DataObject) -> None:
+def test_any_split_of_the_stream_gives_the_same_bodies(bodies: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(map(frame, bodies))
     reader = FrameReader()
     found: list[bytes] = []

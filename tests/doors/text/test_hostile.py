@@ -1,4 +1,4 @@
-"""Clients that break the rules get told, cut off or bounded; the others notice nothing."""
+"""Clients that break the rules get an error, a close or a limit; the others notice nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from .conftest import Stage, TextStage, Wire
 
 
 @pytest.mark.parametrize("length", [0, 65_537, 2**32 - 1])
-async def test_a_wrong_length_is_answered_in_turn_and_closes_the_connection(wire: Wire, length: int) -> None:
+async def test_an_invalid_length_is_answered_in_order_and_closes_the_connection(
+    wire: Wire, length: int
+) -> None:
     wire.send("REGISTER t", "PUT t x")
     wire.writer.write(struct.pack("<I", length) + b"whatever")
     wire.send("PUT t never")
@@ -25,13 +27,13 @@ async def test_a_wrong_length_is_answered_in_turn_and_closes_the_connection(wire
     assert await wire.ended()
 
 
-async def test_a_client_in_the_middle_of_a_giant_body_still_reads_why(wire: Wire) -> None:
+async def test_a_client_that_sends_an_oversized_body_still_gets_the_error(wire: Wire) -> None:
     wire.writer.write(struct.pack("<I", 2**31) + b"x" * 4_000_000)
     assert await wire.receive() == b"ERR invalid frame length"
     assert await wire.ended()
 
 
-async def test_nothing_behind_a_wrong_length_is_executed(text: TextStage, wire: Wire) -> None:
+async def test_nothing_after_an_invalid_length_is_executed(text: TextStage, wire: Wire) -> None:
     await wire.ask("REGISTER t")
     wire.writer.write(struct.pack("<I", 0))
     wire.send("PUT t never")
@@ -49,7 +51,7 @@ async def test_a_truncated_frame_changes_nothing(text: TextStage, wire: Wire) ->
     assert await other.ask("GET t") == "EMPTY"
 
 
-async def test_garbage_never_takes_the_door_down(text: TextStage) -> None:
+async def test_garbage_never_stops_the_door(text: TextStage) -> None:
     noise = random.Random(20)
     for _ in range(30):
         wire = await text.connect()
@@ -67,29 +69,29 @@ async def test_a_frame_may_come_byte_by_byte(wire: Wire) -> None:
     assert await wire.receive() == b"OK"
 
 
-async def test_who_closes_his_side_early_still_gets_all_answers(wire: Wire) -> None:
+async def test_a_client_that_half_closes_still_gets_all_responses(wire: Wire) -> None:
     wire.send("REGISTER t", *(f"PUT t {number}" for number in range(5000)))
     wire.writer.write_eof()
     assert await wire.answers(5001) == ["OK"] * 5001
     assert await wire.ended()
 
 
-async def test_puts_of_a_client_that_went_away_are_kept_and_its_gets_consume_nothing(
+async def test_puts_of_a_disconnected_client_are_kept_and_its_gets_consume_nothing(
     text: TextStage, wire: Wire
 ) -> None:
     await wire.ask("REGISTER t")
     gone = await text.connect()
     gone.send(*(f"PUT t {number}" for number in range(2000)), "GET t")
     await gone.writer.drain()
-    assert await gone.receive() == b"OK"  # the first run is under way or done
+    assert await gone.receive() == b"OK"  # the first run is in progress or done
     gone.writer.transport.abort()
     await text.door.stop(30.0)
-    # What was taken before it went is gone, but never more than what it could have read.
+    # What was taken before it left is consumed, but never more than what it could have read.
     records = await text.broker.read("t", 0, max_records=5000)
     assert [record.value for record in records] == [b"%d" % number for number in range(len(records))]
 
 
-async def test_more_connections_than_allowed_are_told_so(stage: Stage) -> None:
+async def test_too_many_connections_get_an_error(stage: Stage) -> None:
     async with stage.open(connections_max=2) as text:
         first, second = await text.connect(), await text.connect()
         assert await first.ask("REGISTER t") == "OK"
@@ -98,13 +100,13 @@ async def test_more_connections_than_allowed_are_told_so(stage: Stage) -> None:
         assert await third.receive() == b"ERR too many connections"
         assert await third.ended()
         await first.close()
-        while True:  # until the server saw it go
+        while True:  # until the server notices that it closed
             fourth = await text.connect()
             if await fourth.ask("GET t") == "EMPTY":
                 break
 
 
-async def test_a_client_that_never_reads_is_bounded_and_cut_off(stage: Stage) -> None:
+async def test_a_client_that_never_reads_is_bounded_and_disconnected(stage: Stage) -> None:
     async with stage.open(stall_s=0.3) as text:
         flood = struct.pack("<I", 7) + b"METRICS"
         loop = asyncio.get_running_loop()
@@ -114,7 +116,7 @@ async def test_a_client_that_never_reads_is_bounded_and_cut_off(stage: Stage) ->
         await loop.sock_connect(deaf, (text.address.host, text.address.port))
         sent = await asyncio.wait_for(_send_until_cut_off(loop, deaf, flood * 1000), 60)
         deaf.close()
-        # Requests of a bounded pipeline and the kernel's buffers, not of a gigabyte.
+        # Requests of a bounded pipeline and the kernel's buffers, not a gigabyte.
         assert sent < 64 * limits.MIB
         assert await (await text.connect()).ask("REGISTER t") == "OK"
 
@@ -128,7 +130,7 @@ async def _send_until_cut_off(loop: asyncio.AbstractEventLoop, client: socket.so
     return sent
 
 
-async def test_reading_pauses_while_too_much_is_unanswered(
+async def test_reading_pauses_while_too_many_requests_are_unanswered(
     text: TextStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await wire.ask("REGISTER t")
@@ -146,14 +148,14 @@ async def test_reading_pauses_while_too_much_is_unanswered(
     payload = "x" * 60_000
     wire.send(*[f"PUT t {payload}"] * 400)  # 24 MB
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(wire.writer.drain(), 0.5)  # the server takes no more
+        await asyncio.wait_for(wire.writer.drain(), 0.5)  # the server accepts no more
     assert served == 0
     held.set()
     assert await wire.answers(400) == ["OK"] * 400
     assert served == 400
 
 
-async def test_a_stop_answers_what_was_received_and_refuses_new_clients(text: TextStage, wire: Wire) -> None:
+async def test_a_stop_answers_received_requests_and_refuses_new_clients(text: TextStage, wire: Wire) -> None:
     await wire.ask("REGISTER t")
     idle = await text.connect()
     assert await idle.ask("GET t") == "EMPTY"
@@ -167,7 +169,7 @@ async def test_a_stop_answers_what_was_received_and_refuses_new_clients(text: Te
     await idle.close()
     assert await stopping == 0
     assert first == b"OK"
-    # Every answer stands for a record, and everything received was answered.
+    # Every response is for a record, and everything received was answered.
     answers = rest.count(b"\x02\0\0\0OK")
     assert len(rest) == answers * 6
     assert text.broker.partition("t").end == 1 + answers
@@ -175,7 +177,7 @@ async def test_a_stop_answers_what_was_received_and_refuses_new_clients(text: Te
         await text.connect()
 
 
-async def test_a_drain_cuts_off_who_does_not_finish() -> None:
+async def test_a_drain_disconnects_clients_that_do_not_finish() -> None:
     class Stubborn:
         aborted = False
 

@@ -1,4 +1,4 @@
-"""A pipeline served in runs gives what the same requests one by one would give."""
+"""A pipeline that is served in batches gives the same responses as its requests one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MESSAGE_BYTES_MAX = 300
 
 
 class Model:
-    """What the contract says, one request at a time."""
+    """The contract, one request at a time."""
 
     def __init__(self) -> None:
         self._stored: dict[str, list[str]] = {}
@@ -55,7 +55,7 @@ async def test_a_pipeline_is_answered_as_its_requests_one_by_one(text: TextStage
     requests = ["REGISTER small", "REGISTER full"]
     verb, topic = "PUT", "small"
     for number in range(600):
-        if chance.random() < 0.3:  # runs of alike requests, as real pipelines have
+        if chance.random() < 0.3:  # runs of similar requests, as in real pipelines
             verb = chance.choice(["PUT", "PUT", "GET", "REGISTER"])
         if chance.random() < 0.5:
             topic = chance.choice([*_TOPICS, "plain", "nowhere"])

@@ -1,4 +1,4 @@
-"""What each text means, and what may be served together."""
+"""What each text means, and which requests may be served together."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_puts_are_served_together_whatever_their_topics() -> None:
     assert next_run(waiting) == [PutRequest("a", b"4")]
 
 
-def test_gets_are_served_together_if_they_are_of_one_topic_and_not_too_many() -> None:
+def test_a_limited_number_of_gets_of_one_topic_is_served_together() -> None:
     waiting = deque([GetRequest("a"), GetRequest("a"), GetRequest("b"), MetricsRequest(), MetricsRequest()])
     assert [len(next_run(waiting)) for _ in range(4)] == [2, 1, 1, 1]
     many = deque([GetRequest("a")] * (limits.TEXT_TAKES_PER_RUN_MAX + 1))

@@ -1,4 +1,4 @@
-"""Segments follow from the number of entries."""
+"""Segments are computed from the number of entries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_full_segments_are_sealed_and_the_last_one_is_open(
     assert state.leader_node == 7
 
 
-def test_of_very_many_segments_the_newest_are_listed() -> None:
+def test_only_the_newest_of_many_segments_are_listed() -> None:
     state = segments(10**12, NODE)
     assert len(state.sealed_segments) == limits.TEXT_STATE_SEGMENTS_MAX
     assert state.current_segment == 10**11 + 1

@@ -11,7 +11,7 @@ from .repacking import SMALL
 
 @pytest.fixture
 async def machine() -> AsyncIterator[Machine]:
-    """Nothing is read from memory, so that reads meet what was repacked."""
+    """Without a tail cache, so that reads use the repacked files."""
     machine = Machine(repack=SMALL, tail_cache_bytes=0)
     yield machine
     await machine.kill()

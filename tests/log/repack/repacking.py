@@ -1,4 +1,4 @@
-"""What tests of repacking share: a machine that repacks early, and records to be repacked."""
+"""Support for tests of repacking: a machine that repacks early, and records to repack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.machine import DIRECTORY, Machine
 from tests.support.waiting import finished
 
 SMALL = RepackOptions(
-    on=False,  # each test says when
+    on=False,  # each test starts it
     after_objects=2,
     least_bytes=0,
     bytes_per_s=0,

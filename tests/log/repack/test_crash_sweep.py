@@ -1,4 +1,4 @@
-"""Repacking under crashes: wherever the power goes, nothing promised is broken and nothing is left behind."""
+"""Power losses while repacking: every promise holds, and no file is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POINTS_OF_A_SLICE = 12
 
 
 async def _work(machine: Machine, seed: int, history: History) -> None:
-    """Two lives in which everything is repacked as soon as it can be; a crash may end them anywhere."""
+    """Two runs in which everything is repacked as soon as possible; a crash may end them anywhere."""
     workload = Workload(history, seed)
     for _ in range(2):
         broker = await machine.open()

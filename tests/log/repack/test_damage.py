@@ -1,4 +1,4 @@
-"""Damage before, in and after repacking: what is lost is told exactly, and nothing else goes with it."""
+"""Damage before, in and after repacking: exactly the damaged records are reported as lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .repacking import repack_all, repacker, wal_numbers, write_two
 
 
 async def _second_batch(files: RepackedFiles, number: int, start: int, length: int) -> int:
-    """Where the second batch of slices that were joined begins, in the file with this number."""
+    """Where the second batch of joined slices begins, in the file with this number."""
     (stored,) = await files.read(number, [(start, length)])
     return start + LENGTH_COVERS_FROM + int.from_bytes(stored[8:LENGTH_COVERS_FROM], "big")
 
@@ -38,7 +38,7 @@ async def _values_from(broker: Broker, stream: int, offset: int) -> list[bytes |
     return found
 
 
-async def test_damage_that_the_repacker_meets_is_an_explicit_loss_and_nothing_else_goes(
+async def test_the_repacker_reports_damage_as_a_loss_and_loses_nothing_else(
     machine: Machine,
 ) -> None:
     broker = await machine.open()
@@ -59,8 +59,8 @@ async def test_damage_that_the_repacker_meets_is_an_explicit_loss_and_nothing_el
     assert (await scan(broker, "busy")) == (values, lost)
 
 
-async def test_damage_in_an_object_that_was_repacked_is_no_loss(machine: Machine) -> None:
-    machine._checkpoint_every_bytes = 1 << 40  # so that a start replays all of it
+async def test_damage_in_an_object_that_was_already_repacked_loses_nothing(machine: Machine) -> None:
+    machine._checkpoint_every_bytes = 1 << 40  # so that a start replays everything
     broker = await machine.open()
     await write_two(broker, 60)
     expected = await scan(broker, "busy")
@@ -78,7 +78,7 @@ async def test_damage_in_an_object_that_was_repacked_is_no_loss(machine: Machine
     assert report.counts[Severity.HARMLESS]
 
 
-async def test_a_loss_told_of_one_slice_leaves_those_it_was_joined_with(machine: Machine) -> None:
+async def test_a_recorded_loss_of_one_slice_keeps_the_slices_joined_with_it(machine: Machine) -> None:
     broker = await machine.open()
     written = await write_two(broker, 120)
     await repack_all(broker)
@@ -92,10 +92,10 @@ async def test_a_loss_told_of_one_slice_leaves_those_it_was_joined_with(machine:
     ]
     joined = int(rows[0]["base"])
     gone = joined + 1
-    # As a job of the lake does that was sent to the log's own object, and met damage there.
+    # As a task of the lake does that read the log's own object and found damage there.
     await broker.log.propose(MarkLost(stream, gone, gone + 1))
     await broker.log.propose(DeleteRecords(stream, ((gone + 1, gone + 2),)))
-    assert broker.log.read_cached(stream, joined, 1000) is None  # memory must not say that there is nothing
+    assert broker.log.read_cached(stream, joined, 1000) is None  # memory must not report an empty range
     values, lost = await scan(broker, "quiet")
     assert lost == [(gone, gone + 1)]
     assert values == {offset: value for offset, value in written.items() if offset not in (gone, gone + 1)}
@@ -119,7 +119,7 @@ async def test_a_damaged_batch_among_joined_slices_is_lost_alone(machine: Machin
     assert file is not None
     second = await _second_batch(files, number, start, length)
     path = DIRECTORY / "objects" / file.key
-    machine.files.flip_bit(path, start + 3, 0)  # of the first one's offset, which readers write over
+    machine.files.flip_bit(path, start + 3, 0)  # in the first offset, which readers overwrite
     await machine.close()
     report = DirectoryCheck(DIRECTORY, files=machine.files).run()
     assert [problem.severity for problem in report.problems] == [Severity.REPAIRABLE]
@@ -134,12 +134,12 @@ async def test_a_damaged_batch_among_joined_slices_is_lost_alone(machine: Machin
     ]
     broker = await machine.open()
     left = {offset: value for offset, value in written.items() if offset != base + 1}
-    # From behind the damage first: what is lost is told by whatever read meets it.
+    # From behind the damage first: any read that meets the damage reports the loss.
     assert await _values_from(broker, stream, base + 2) == [left[at] for at in sorted(left) if at > base + 1]
     commits = broker.last_position
     assert await scan(broker, "quiet") == (left, [(base + 1, base + 2)])
     assert await scan(broker, "quiet") == (left, [(base + 1, base + 2)])
-    assert broker.last_position == commits  # it is noted once
+    assert broker.last_position == commits  # the loss is recorded once
     chunk = await broker.log.stored(stream, base, 1)
     assert chunk.next_offset == base + 1
     with pytest.raises(RecordsLost):
@@ -148,7 +148,7 @@ async def test_a_damaged_batch_among_joined_slices_is_lost_alone(machine: Machin
 
 
 @pytest.mark.parametrize("met_by", ["reader", "repacker", "second repacker"])
-async def test_a_copy_of_a_damaged_record_is_lost_alone(machine: Machine, met_by: str) -> None:
+async def test_only_the_copy_of_a_damaged_record_is_lost(machine: Machine, met_by: str) -> None:
     broker = await machine.open()
     for name in ("source", "copy"):
         await broker.create_topic(name)
@@ -184,7 +184,7 @@ async def test_a_copy_of_a_damaged_record_is_lost_alone(machine: Machine, met_by
     assert (await scan(broker, "copy"))[0].items() <= written.items()
 
 
-async def test_copying_files_once_more_loses_a_damaged_batch_alone(machine: Machine) -> None:
+async def test_repacking_again_loses_only_a_damaged_batch(machine: Machine) -> None:
     broker = await machine.open()
     await write_two(broker, 60)
     written, _ = await scan(broker, "busy")
@@ -192,7 +192,7 @@ async def test_copying_files_once_more_loses_a_damaged_batch_alone(machine: Mach
     repacked, stream = broker.log.ledger.repacked, broker.streams.of("busy", 0)
     files = RepackedFiles(repacked, broker.log.objects)
     damaged: list[int] = []
-    once = [one for one in repacked.rounds if one.level == 1]  # to be merged with those that come
+    once = [one for one in repacked.rounds if one.level == 1]  # to be merged with later rounds
     before = {number for one in once for number in range(one.number, one.number + len(one.files))}
     for number in before:
         rows = (await files.read_index(number)).rows
@@ -213,7 +213,7 @@ async def test_copying_files_once_more_loses_a_damaged_batch_alone(machine: Mach
     )
 
 
-async def test_a_check_knows_repacked_files_and_finds_a_bit_that_flipped_in_one(machine: Machine) -> None:
+async def test_a_check_finds_a_flipped_bit_in_a_repacked_file(machine: Machine) -> None:
     broker = await machine.open()
     await write_two(broker, 60)
     await repack_all(broker)

@@ -1,4 +1,4 @@
-"""Whatever is copied where, every reader finds at every offset what was there before."""
+"""However often data is copied, every reader finds the same record at every offset."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Contents = dict[tuple[int, str, int], Any]
 
 
 class Writer:
-    """Writes to topics of every kind, some of it in transactions, some copied from elsewhere, some deleted again."""
+    """Writes to topics of every kind: in transactions, copied by routers, and deleted again."""
 
     def __init__(self, broker: Broker, seed: int) -> None:
         self.broker = broker
@@ -103,7 +103,7 @@ class Writer:
 
 
 async def contents(broker: Broker, step: int = 1) -> Contents:
-    """What every offset of every stream, or every so many, gives to each kind of reader, and what is found by time."""
+    """What each kind of reader gets at every `step`-th offset of every stream, and what a search by time finds."""
     found: Contents = {}
     for topic in broker.log.ledger.topics:
         for stream in topic.streams:
@@ -150,7 +150,7 @@ def _damage(machine: Machine, broker: Broker, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_every_offset_gives_the_same_before_during_and_after(
+async def test_every_offset_reads_the_same_before_during_and_after(
     machine: Machine, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step_instead_of_threads(monkeypatch, seed)
@@ -165,7 +165,7 @@ async def test_every_offset_gives_the_same_before_during_and_after(
             _damage(machine, broker, dice)
         if turn == 2:
             await broker.delete_topic("gone")
-        before = await contents(broker)  # so that what is damaged is known to be
+        before = await contents(broker)  # so that the damage is recorded
         while await repacker(broker).step():
             assert (await contents(broker, 29)).items() <= before.items()
         await broker.log.collect()
@@ -181,7 +181,7 @@ async def test_every_offset_gives_the_same_before_during_and_after(
     assert any(len(one.files) > 1 for one in ledger.repacked.rounds)
 
 
-async def test_reads_in_flight_go_on_while_their_objects_are_replaced_and_dropped(machine: Machine) -> None:
+async def test_reads_in_flight_survive_the_replacement_of_their_objects(machine: Machine) -> None:
     broker = await machine.open()
     await write_two(broker, 200)
     before = await scan(broker, "busy")

@@ -1,4 +1,4 @@
-"""Which files there are: what is copied together, what a round replaces, and when the old ones go."""
+"""Which files exist: what is copied together, what a round replaces, and when old files are deleted."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def test_a_quiet_topic_no_longer_keeps_the_files_of_a_busy_one(machine: Ma
     assert len(wal_numbers(machine)) <= 3
     assert (await scan(broker, "quiet"))[0] == written
     kept = sum(one.bytes for one in broker.log.ledger.repacked.rounds)
-    assert kept < 120 * 100  # and nothing of what was trimmed is copied
+    assert kept < 120 * 100  # truncated records are not copied
     broker = await machine.restart()
     assert (await scan(broker, "quiet"))[0] == written
 
 
-async def test_slices_of_a_stream_stand_together_and_small_ones_are_joined(machine: Machine) -> None:
+async def test_slices_of_a_stream_are_contiguous_and_small_ones_are_joined(machine: Machine) -> None:
     broker = await machine.open()
     await write_two(broker, 120)
     await repack_all(broker)
@@ -45,7 +45,7 @@ async def test_slices_of_a_stream_stand_together_and_small_ones_are_joined(machi
         for number in last.covering(stream, 0)
     ]
     rows = [extents.rows_of(stream, 0, 1 << 60) for extents in found]
-    assert sum(int(some["count"].sum()) for some in rows) >= 3  # each a slice of its own before
+    assert sum(int(some["count"].sum()) for some in rows) >= 3  # each was a slice of its own before
     assert sum(map(len, rows)) == 1
 
 
@@ -65,8 +65,8 @@ async def test_files_that_were_merged_or_never_published_are_deleted(machine: Ma
 
 
 @pytest.mark.parametrize("room", [4_000, 8_000])
-async def test_a_round_that_fails_half_way_leaves_no_file_behind(machine: Machine, room: int) -> None:
-    """Above all where the disk is full: it is tried again and again."""
+async def test_a_round_that_fails_midway_leaves_no_file_behind(machine: Machine, room: int) -> None:
+    """Most of all on a full disk: the round is retried again and again."""
     machine._repack = replace(SMALL, round_bytes=1 << 20)
     broker = await machine.open()
     await write_two(broker, 60)
@@ -75,14 +75,14 @@ async def test_a_round_that_fails_half_way_leaves_no_file_behind(machine: Machin
         stored = repacker(broker)._stored
         with pytest.raises(NoSpace):
             await repacker(broker).step()
-        assert repacker(broker)._stored > stored + 1  # it got past a file
+        assert repacker(broker)._stored > stored + 1  # more than one file was written
         assert repacked_keys(machine) == set()
     machine.files.space_returns()
     await repack_all(broker)
     assert repacked_keys(machine) == {key for one in broker.log.ledger.repacked.rounds for key in one.keys}
 
 
-async def test_what_was_replaced_stays_while_somebody_may_read_it() -> None:
+async def test_a_replaced_object_stays_while_it_may_be_read() -> None:
     machine = Machine(repack=replace(SMALL, grace_s=10.0))
     try:
         broker = await machine.open()
@@ -97,7 +97,7 @@ async def test_what_was_replaced_stays_while_somebody_may_read_it() -> None:
         assert before <= set(wal_numbers(machine))
         machine.clock.advance(2_000)
         await broker.log.collect()
-        assert before <= set(wal_numbers(machine))  # the lease may be for a plan that names them
+        assert before <= set(wal_numbers(machine))  # the lease may belong to a plan that names them
         await broker.log.propose(ReleaseTask(f"parts/{stream}", 7))
         await broker.log.collect()
         assert len(before & set(wal_numbers(machine))) < len(before) / 2
@@ -105,7 +105,7 @@ async def test_what_was_replaced_stays_while_somebody_may_read_it() -> None:
         await machine.kill()
 
 
-async def test_a_round_that_is_mostly_dead_is_written_anew_and_a_dead_one_goes(machine: Machine) -> None:
+async def test_a_mostly_dead_round_is_rewritten_and_a_dead_one_deleted(machine: Machine) -> None:
     broker = await machine.open()
     written = await write_two(broker, 120)
     await repack_all(broker)

@@ -1,4 +1,4 @@
-"""The index of a repacked file is there twice: damage of one copy, of both, and in the same place."""
+"""A repacked file has its index twice: damage of one copy, of both, and in the same place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .repacking import repack_all, write_two
 
 
 @pytest.mark.parametrize("damaged", ["head", "tail", "both", "version"])
-async def test_copies_of_an_index_serve_as_long_as_they_are_not_damaged_in_the_same_place(
+async def test_an_index_survives_damage_in_different_places_of_its_copies(
     machine: Machine, damaged: str
 ) -> None:
     broker = await machine.open()
@@ -54,7 +54,7 @@ async def test_a_file_that_nobody_can_tell_the_contents_of_loses_its_own_records
     busy, _ = await scan(broker, "busy")
     await repack_all(broker)
     await broker.log.collect()
-    await write_two(broker, 5)  # goes on in the log
+    await write_two(broker, 5)  # continues in the log
     repacked = broker.log.ledger.repacked
     made = repacked.rounds[1]
     at = 0 if file == "first" else len(made.files) - 1
@@ -85,7 +85,7 @@ async def test_a_file_that_nobody_can_tell_the_contents_of_loses_its_own_records
             with pytest.raises(RecordsLost) as told:
                 await broker.log.stored(stream, offset, 1000)
             assert told.value.reason == UNREADABLE
-    # Nobody makes parts without these records, or trims by what it cannot see; others are not held up.
+    # The lake does not materialise without these records, and retention does not guess; other streams continue.
     await broker.create_topic("other", config=TopicConfig(retention_ms=1))
     await broker.append_values("other", [b"x"])
     machine.clock.advance(10)
@@ -97,13 +97,13 @@ async def test_a_file_that_nobody_can_tell_the_contents_of_loses_its_own_records
         planned.get(topic, 0) <= min(offsets, default=0) for topic, offsets in lost_of.items() if offsets
     )
     commits = broker.last_position
-    with contextlib.suppress(LogDamaged):  # told once, and then left alone
+    with contextlib.suppress(LogDamaged):  # reported once, then left alone
         await repack_all(broker)
     await write_two(broker, 100)
     await repack_all(broker)
     assert broker.last_position > commits
     assert made in broker.log.ledger.repacked.rounds
-    flip()  # restored, with the server running
+    flip()  # restored while the server runs
     assert (await scan(broker, "busy"))[1] == []
     assert (await scan(broker, "quiet"))[1] == []
     assert busy.items() <= (await scan(broker, "busy"))[0].items()

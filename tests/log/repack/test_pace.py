@@ -1,4 +1,4 @@
-"""How repacking shares the machine: turns of the loop, who writes much, and a debt that slows writes down."""
+"""How repacking shares the machine: the event loop, busy writers, and a debt that slows writes down."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.support.waiting import finished
 from .repacking import SMALL, repack_all, repacker, write_two
 
 
-async def test_however_many_streams_there_are_others_have_their_turn_between_a_few_of_them(
+async def test_many_streams_do_not_block_the_event_loop(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Work is counted, by turn of the loop, of whatever the repacker asks the ledger about a single stream."""
+    """Counts, for each turn of the loop, the repacker's ledger look-ups of single streams."""
     streams, at_once = 400, 16
     broker = await machine.open()
     await broker.create_topic("wide", partitions=streams)
@@ -49,7 +49,7 @@ async def test_however_many_streams_there_are_others_have_their_turn_between_a_f
         await asyncio.sleep(0)
     await repacking
     assert sum(count for (name, _), count in asked.items() if name == "holes") >= streams
-    assert max(asked.values()) <= 2 * at_once  # a little more where a turn also looks which objects may go
+    assert max(asked.values()) <= 2 * at_once  # a little more where a turn also finds objects to delete
     monkeypatch.undo()
     for stream in broker.topic("wide").streams[::37]:
         assert broker.log.bounds(stream) == (0, 5)
@@ -58,14 +58,14 @@ async def test_however_many_streams_there_are_others_have_their_turn_between_a_f
             at = (await broker.log.read(stream, at, 1000)).next_offset
 
 
-async def test_it_gives_way_to_who_writes_much_until_too_much_waits(
+async def test_repacking_yields_to_heavy_writes_until_the_debt_is_too_large(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await machine.open()
     await write_two(broker, 120)
     working = repacker(broker)
     working._options = replace(SMALL, bytes_per_s=1 << 40)
-    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_BYTES_PER_S", -1)  # whatever is written is much
+    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_BYTES_PER_S", -1)  # every write counts as heavy
     machine.clock.advance(1_000)
     monkeypatch.setattr(limits, "REPACK_GIVES_WAY_S", 0.001)
     monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 2 * (working.debt_objects + 1))
@@ -84,7 +84,7 @@ async def test_debt_slows_writes_down_until_it_is_paid(
     monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
     machine._repack = replace(SMALL, on=True, after_objects=2)
     broker = await machine.open()
-    repacker(broker)._maintains = lambda: False  # it does not keep up
+    repacker(broker)._maintains = lambda: False  # repacking does not keep up
     await write_two(broker, 100)
     beyond = repacker(broker).debt_objects - 3
     assert beyond > 0
@@ -97,7 +97,7 @@ async def test_debt_slows_writes_down_until_it_is_paid(
     assert broker.log._committer._held_back_s == 0.0
 
 
-async def test_what_is_too_little_to_be_repacked_slows_nobody_down(
+async def test_too_little_data_to_repack_does_not_slow_writes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)

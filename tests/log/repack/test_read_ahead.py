@@ -1,4 +1,4 @@
-"""Reading ahead in repacked files: which reads are under way when, and what becomes of them."""
+"""Read-ahead in repacked files: which reads are in flight, and how they end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ END = 1_000
 
 
 class Reads:
-    """A stream in which each read finds ten records, in two extents. They are loaded when the test says so."""
+    """A stream in which each read finds ten records in two extents. The test decides when they are loaded."""
 
     def __init__(self) -> None:
-        self.loads: list[list[int]] = []  # of each request, the offsets that its reads begin at
+        self.loads: list[list[int]] = []  # the start offsets of each request's reads
         self.gate = asyncio.Event()
         self.extent_bytes = A_READ // 2
         self.damaged_at = END
@@ -61,7 +61,7 @@ async def _settle() -> None:
 
 
 async def _second(reads: Reads, start: int = 0) -> asyncio.Task[PrefetchedRead | None]:
-    """Somebody asks for a second read in a row."""
+    """A reader requests a second sequential read."""
     await reads.take(start)
     await _settle()
     second = reads.take(start + 10)
@@ -69,13 +69,13 @@ async def _second(reads: Reads, start: int = 0) -> asyncio.Task[PrefetchedRead |
     return second
 
 
-async def test_the_next_read_is_under_way_before_the_first_one_is_loaded(reads: Reads) -> None:
-    assert await reads.take(0) is None  # it is loaded by whoever asked
+async def test_the_next_read_starts_before_the_first_one_is_loaded(reads: Reads) -> None:
+    assert await reads.take(0) is None  # the reader loads it itself
     await _settle()
     assert reads.loads == [[10]]
 
 
-async def test_from_the_second_in_a_row_on_a_few_come_by_one_request(reads: Reads) -> None:
+async def test_from_the_second_sequential_read_on_one_request_fetches_several(reads: Reads) -> None:
     second = await _second(reads)
     assert not second.done()
     assert reads.loads == [[10], [20, 30, 40, 50]]
@@ -89,7 +89,7 @@ async def test_from_the_second_in_a_row_on_a_few_come_by_one_request(reads: Read
     assert third.batches == [b"20", b"25"]
 
 
-async def test_more_are_begun_when_half_of_them_are_left(reads: Reads) -> None:
+async def test_more_reads_start_when_half_of_them_are_left(reads: Reads) -> None:
     await _second(reads)
     reads.gate.set()
     await reads.take(20)
@@ -111,13 +111,13 @@ async def test_a_request_stays_within_one_file_and_a_size(reads: Reads) -> None:
     assert reads.loads[-1] == [20, 30]
 
 
-async def test_who_looks_something_up_has_nothing_read_ahead(reads: Reads) -> None:
+async def test_a_small_look_up_starts_no_read_ahead(reads: Reads) -> None:
     await reads.take(0, max_bytes=limits.REPACKED_AHEAD_BYTES_MIN - 1)
     await _settle()
     assert reads.loads == []
 
 
-async def test_what_stands_before_damage_is_handed_out_and_the_rest_read_anew(reads: Reads) -> None:
+async def test_reads_before_damage_are_returned_and_the_others_retried(reads: Reads) -> None:
     await _second(reads)
     reads.damaged_at = 35
     reads.gate.set()
@@ -127,7 +127,7 @@ async def test_what_stands_before_damage_is_handed_out_and_the_rest_read_anew(re
     assert await reads.take(40) is None
 
 
-async def test_reads_that_fail_are_read_anew(reads: Reads) -> None:
+async def test_failed_reads_are_retried(reads: Reads) -> None:
     second = await _second(reads)
     reads.failing = True
     reads.gate.set()
@@ -135,7 +135,7 @@ async def test_reads_that_fail_are_read_anew(reads: Reads) -> None:
     assert await reads.take(20) is None
 
 
-async def test_reads_of_many_streams_give_way_and_nobody_waits_for_ever(reads: Reads) -> None:
+async def test_reads_of_many_streams_are_evicted_and_nobody_waits_forever(reads: Reads) -> None:
     waiting = await _second(reads)
     for stream in range(100, 100 + limits.REPACKED_READERS_MAX):
         await reads.take(0, stream)
@@ -147,7 +147,7 @@ async def test_reads_of_many_streams_give_way_and_nobody_waits_for_ever(reads: R
     assert await asyncio.wait_for(waiting, 30) is not None
 
 
-async def test_one_that_is_cancelled_leaves_the_others_of_its_request(reads: Reads) -> None:
+async def test_a_cancelled_read_does_not_affect_others_of_its_request(reads: Reads) -> None:
     await _second(reads)
     third = reads.take(20)
     await _settle()

@@ -1,4 +1,4 @@
-"""Several brokers over one log repack the same objects: the first one's files serve, on all of them."""
+"""Several brokers over one log repack the same objects: all use the files of the first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = RepackOptions(
 
 
 class Brokers(Cell):
-    """Each of which would do the upkeep."""
+    """Brokers each of which would maintain the log."""
 
     def __init__(self) -> None:
         super().__init__(MemoryObjectStore(), object_bytes=4096)
@@ -59,7 +59,7 @@ async def _write(cell: Brokers, count: int) -> None:
     await cell.meet()
 
 
-async def test_two_that_repack_at_once_agree_and_leave_nothing_behind(cell: Brokers) -> None:
+async def test_two_brokers_that_repack_at_once_agree_and_leave_nothing_behind(cell: Brokers) -> None:
     one, two = await cell.join(1), await cell.join(2)
     await one.create_topic("busy")
     await one.create_topic("quiet")
@@ -88,18 +88,18 @@ async def test_two_that_repack_at_once_agree_and_leave_nothing_behind(cell: Brok
         await cell.meet()
     assert cell.repacked_keys() == {key for made in repacked.rounds for key in made.keys}
     kept = [held.number for held in one.log._port.objects()]
-    assert kept[0] > repacked.frontier / 2  # the rest went, as far as no replay needs it
+    assert kept[0] > repacked.frontier / 2  # older objects were deleted, unless replay needs them
 
-    third = await cell.join(3)  # and whoever comes later finds all of it
+    third = await cell.join(3)  # a broker that joins later finds everything
     assert {name: await scan(third, name) for name in expected} == expected
 
 
-async def test_a_wrong_clock_takes_no_file_that_another_broker_is_about_to_publish_for_an_orphan(
+async def test_a_wrong_clock_deletes_no_file_that_another_broker_is_about_to_publish(
     cell: Brokers,
 ) -> None:
     stores = ManualClock(cell.clock.now_ms())
     cell.store._clock = stores
-    cell.clock.advance(2 * limits.REPACK_ORPHAN_GRACE_MS)  # the broker's runs ahead of the store's
+    cell.clock.advance(2 * limits.REPACK_ORPHAN_GRACE_MS)  # the broker's clock is ahead of the store's
     one = await cell.join(1)
     key = f"{REPACKED}{1:012d}-{2:012d}-2-1-1"
     await cell.store.put(key, b"of broker 2, not published yet")
@@ -108,6 +108,6 @@ async def test_a_wrong_clock_takes_no_file_that_another_broker_is_about_to_publi
     await repacker.clean()
     assert cell.repacked_keys() == {key}
     stores.advance(limits.REPACK_ORPHAN_GRACE_MS + 1)
-    repacker._orphans_at = None  # it looks once an hour
+    repacker._orphans_at = None  # it checks once an hour
     await repacker.clean()
     assert cell.repacked_keys() == set()

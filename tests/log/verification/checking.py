@@ -1,4 +1,4 @@
-"""Checking a data directory, and what of it a start gives back."""
+"""Check a data directory, and read what a start gives back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.stored import StoredLog, options
 
 
 def check(stored: StoredLog, *, owned: bool = False, quick: bool = False) -> VerificationReport:
-    """Check, and see that no byte of any file changed."""
+    """Check, and assert that no byte of any file changed."""
     before = stored.digest()
     report = DirectoryCheck(stored.directory, owned=owned, quick=quick).run()
     assert stored.digest() == before
@@ -27,12 +27,12 @@ def said(problem: Problem) -> tuple[Severity, str, int, int]:
 
 
 def wal_name(stored: StoredLog, number: int) -> str:
-    """A segment's file, as a problem names it."""
+    """A segment's file, as problems name it."""
     return f"wal/{stored.wal(number).name}"
 
 
 def all_in(stored: StoredLog, number: int) -> list[tuple[str, int, int]]:
-    """What is lost with a whole segment, as `lost` tells it."""
+    """What a lost segment loses, in the form of `lost`."""
     names = {0: "orders/0", 1: "orders/1", 2: "users/0"}
     return [(names[row["stream"]], row["base"], row["end"]) for row in stored.index(number).spans]
 
@@ -46,7 +46,7 @@ async def opened(stored: StoredLog) -> Broker:
 
 
 async def readable(stored: StoredLog) -> dict[tuple[str, int], dict[int, bytes | None]]:
-    """Every record a start gives back."""
+    """Every record that is readable after a start."""
     broker = await opened(stored)
     found: dict[tuple[str, int], dict[int, bytes | None]] = {}
     try:

@@ -1,4 +1,4 @@
-"""Data directories to be checked: one that was closed, one whose server was killed."""
+"""Data directories to check: one that was closed, one whose server was killed."""
 
 from __future__ import annotations
 

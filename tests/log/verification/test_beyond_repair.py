@@ -1,4 +1,4 @@
-"""The offline check: damage that no copy repairs, and tails that a crash tore."""
+"""The offline check: damage that no copy repairs, and torn tails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.stored import StoredLog
 from .checking import all_in, check, lost, only, opened, said, wal_name
 
 
-def test_both_copies_of_an_entry_before_the_checkpoint_cost_nothing(closed: StoredLog) -> None:
+def test_losing_both_copies_of_an_entry_before_the_checkpoint_loses_nothing(closed: StoredLog) -> None:
     number = closed.segments[1]
     first, second = (one.frame for one in closed.frames(number)[3:5])
     for at in (first.start + 10, first.tail_start + 10, second.start + 60, second.tail_start):
@@ -23,10 +23,12 @@ def test_both_copies_of_an_entry_before_the_checkpoint_cost_nothing(closed: Stor
     problem = only(check(closed))
     assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), first.start, second.end)
     assert f"positions {first.position} to {second.position}" in problem.what
-    assert f"the checkpoint of position {int(closed.checkpoints[-1].stem)} holds" in problem.meaning
+    assert f"the checkpoint of position {int(closed.checkpoints[-1].stem)} includes" in problem.meaning
 
 
-async def test_both_copies_of_a_durable_entry_after_the_checkpoint_stop_a_start(crashed: StoredLog) -> None:
+async def test_losing_both_copies_of_a_durable_entry_after_the_checkpoint_stops_a_start(
+    crashed: StoredLog,
+) -> None:
     number = crashed.segments[-1]
     frame = crashed.frames(number)[4].frame
     crashed.flip(crashed.wal(number), frame.start)
@@ -40,7 +42,7 @@ async def test_both_copies_of_a_durable_entry_after_the_checkpoint_stop_a_start(
         await opened(crashed)
 
 
-async def test_both_copies_of_an_index_name_what_cannot_be_looked_up(closed: StoredLog) -> None:
+async def test_losing_both_copies_of_an_index_names_the_unreadable_offsets(closed: StoredLog) -> None:
     number = closed.segments[1]
     footer = closed.footer(number)
     held = all_in(closed, number)
@@ -104,7 +106,7 @@ def test_a_log_that_lost_its_newest_segment_ends_before_its_checkpoint(closed: S
     assert not report.sound
 
 
-def test_a_segment_twice_is_told(closed: StoredLog) -> None:
+def test_a_duplicate_segment_is_reported(closed: StoredLog) -> None:
     copy = closed.wal(closed.segments[-1] + 1)
     shutil.copy(closed.wal(closed.segments[0]), copy)
     report = check(closed)
@@ -112,7 +114,7 @@ def test_a_segment_twice_is_told(closed: StoredLog) -> None:
     assert any(problem.file == f"wal/{copy.name}" for problem in report.problems)
 
 
-async def test_a_torn_last_commit_will_be_cut(crashed: StoredLog) -> None:
+async def test_a_torn_last_commit_will_be_truncated(crashed: StoredLog) -> None:
     number = crashed.segments[-1]
     frames = crashed.frames(number)
     last = frames[-1].frame
@@ -120,7 +122,7 @@ async def test_a_torn_last_commit_will_be_cut(crashed: StoredLog) -> None:
     report = check(crashed)
     problem = only(report)
     assert said(problem) == (Severity.TORN, wal_name(crashed, number), last.start, last.start + 60)
-    assert problem.advice == "the next start cuts them"
+    assert problem.advice == "the next start truncates them"
     assert report.sound
     assert report.commits == last.position
     await (await opened(crashed)).close()
@@ -136,7 +138,7 @@ def test_a_commit_that_lacks_only_its_second_copy_is_kept(crashed: StoredLog) ->
     assert report.commits == last.position + 1
 
 
-def test_space_allocated_ahead_is_no_problem(crashed: StoredLog) -> None:
+def test_preallocated_space_is_not_a_problem(crashed: StoredLog) -> None:
     with open(crashed.wal(crashed.segments[-1]), "ab") as file:
         file.write(bytes(100_000))
     assert check(crashed).problems == []

@@ -1,4 +1,4 @@
-"""The offline check: records are damaged, and it names their offsets."""
+"""The offline check names the offsets of damaged records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_damage_after_the_checkpoint_names_offsets_by_replay(crashed: StoredLog)
     assert (problem.start, problem.end) == (row.start, row.start + row.length)
     ((_, start, end),) = lost(problem)
     assert end - start == row.count
-    assert start >= 20  # after those written before the checkpoint
+    assert start >= 20  # after the records before the checkpoint
 
 
 async def test_damage_to_records_of_a_deleted_topic_is_harmless(closed: StoredLog) -> None:
@@ -79,7 +79,7 @@ async def test_damage_to_records_of_a_deleted_topic_is_harmless(closed: StoredLo
     assert report.sound
 
 
-async def test_a_batch_that_was_stored_broken_is_told_from_damage(tmp_path: Path) -> None:
+async def test_a_batch_that_was_stored_corrupt_is_distinguished_from_damage(tmp_path: Path) -> None:
     stored = StoredLog(tmp_path / "data")
     broker = await opened(stored)
     topic = await broker.create_topic("t")
@@ -96,7 +96,7 @@ async def test_a_batch_that_was_stored_broken_is_told_from_damage(tmp_path: Path
     assert [lost(problem) for problem in report.problems] == [[("t/0", 0, 1)], [("t/0", 1, 3)]]
 
 
-def test_quick_leaves_the_record_bytes_out(closed: StoredLog) -> None:
+def test_a_quick_check_skips_the_record_bytes(closed: StoredLog) -> None:
     number = closed.segments[0]
     row = closed.index(number).rows[0]
     closed.flip(closed.wal(number), int(row["start"]) + 70)

@@ -1,4 +1,4 @@
-"""The offline check: one of two copies is damaged, and the other tells what it was."""
+"""The offline check: one of two copies is damaged, and the other is used."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_footer_is_repairable_and_the_next_start_repairs_it(closed: Stor
     closed.flip(closed.wal(number), size - 20)
     problem = only(check(closed))
     assert said(problem) == (Severity.REPAIRABLE, wal_name(closed, number), size - 64, size)
-    assert problem.advice == "the next start writes it again"
+    assert problem.advice == "the next start rewrites it"
     await (await opened(closed)).close()
     assert check(closed).problems == []
 
@@ -72,7 +72,7 @@ async def test_a_damaged_format_file_is_repairable_and_the_next_start_repairs_it
     assert said(only(check(closed))) == (Severity.REPAIRABLE, "FORMAT", 0, 0)
 
 
-def test_a_format_file_that_nothing_can_tell_again_is_damage(closed: StoredLog) -> None:
+def test_a_format_file_that_cannot_be_rebuilt_is_damage(closed: StoredLog) -> None:
     for number in closed.segments:
         closed.flip(closed.wal(number), 3)
     (closed.directory / "FORMAT").write_bytes(b"")
@@ -81,7 +81,7 @@ def test_a_format_file_that_nothing_can_tell_again_is_damage(closed: StoredLog) 
     assert not report.sound
 
 
-async def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(closed: StoredLog) -> None:
+async def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(closed: StoredLog) -> None:
     older, newest = closed.checkpoints
     closed.flip(newest, 200)
     problem = only(check(closed))

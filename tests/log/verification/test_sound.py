@@ -1,4 +1,4 @@
-"""The offline check of a data directory with nothing wrong: it says so, and changes nothing."""
+"""The offline check of an intact data directory: it reports no problem, and changes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_log_after_a_crash_is_sound_too(crashed: StoredLog) -> None:
     assert report.records == (40 + 30) * 3 + 14 + 10
 
 
-async def test_segments_that_retention_dropped_are_not_missed(tmp_path: Path) -> None:
+async def test_segments_that_retention_deleted_are_not_reported_missing(tmp_path: Path) -> None:
     stored = StoredLog(tmp_path / "data")
     broker = await Broker.open(options(stored.directory))
     await broker.create_topic("quiet")
@@ -59,7 +59,7 @@ async def test_segments_that_retention_dropped_are_not_missed(tmp_path: Path) ->
     assert report.sound
 
 
-async def test_offsets_skipped_after_an_unclean_shutdown_are_on_record(
+async def test_offsets_skipped_after_an_unclean_shutdown_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await Broker.open(options(tmp_path / "live"))

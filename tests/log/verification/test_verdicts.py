@@ -1,4 +1,4 @@
-"""The offline check against what a start makes of the same directory, whatever is damaged."""
+"""The offline check compared with a start of the same directory, whatever is damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def harm(chance: random.Random, stored: StoredLog) -> str:
         content[at : at + 700] = bytes(len(content[at : at + 700]))
         path.write_bytes(content)
     elif kind == "truncate" and number != max(stored.segments):
-        os.truncate(path, at)  # of the last segment it could not be told from a crash
+        os.truncate(path, at)  # a truncated last segment could not be distinguished from a crash
     elif kind == "delete" and number != max(stored.segments):
         path.unlink()
     else:
@@ -70,5 +70,5 @@ async def test_the_verdict_is_that_of_the_next_start(
         }
         torn = any(problem.severity == Severity.TORN for problem in report.problems)
         assert gone <= told or torn, context
-        # A start that replays a file can do without its index, for as long as it keeps it in memory.
+        # A start that replays a file does not need its index while the extents are in memory.
         assert report.sound or gone or "both copies of the index" in context, context

@@ -1,4 +1,4 @@
-"""The offline check: checkpoints, digests and indexes that are whole, and not what the commits give."""
+"""The offline check: intact checkpoints, digests and indexes that do not match the commits."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_checkpoint_of_another_state_diverges(closed: StoredLog) -> None:
     assert not report.sound
 
 
-def test_a_whole_checkpoint_that_gives_another_state_is_not_to_be_thrown_away(closed: StoredLog) -> None:
-    """Its checksums hold: the code that reads it may be what changed, so the file must be kept."""
+def test_an_intact_checkpoint_that_gives_another_state_must_be_kept(closed: StoredLog) -> None:
+    """Its checksums are valid: the code that reads it may have changed, so the file must be kept."""
     newest = closed.checkpoints[-1]
     checkpoints = LocalCheckpoints(OsFiles(), newest.parent, limits.CHECKPOINTS_KEPT)
     stored = checkpoints.read(int(newest.stem))
@@ -49,12 +49,12 @@ def test_a_whole_checkpoint_that_gives_another_state_is_not_to_be_thrown_away(cl
     report = check(closed)
     problem = next(problem for problem in report.problems if problem.file.startswith("checkpoints"))
     assert said(problem) == (Severity.DAMAGED, f"checkpoints/{newest.name}", 0, newest.stat().st_size)
-    assert problem.what.startswith("its bytes are whole")
+    assert problem.what.startswith("its bytes are intact")
     assert problem.advice.startswith("keep every file as it is; open the directory with the version")
     assert not report.sound
 
 
-async def test_a_digest_in_the_log_that_replay_does_not_give_is_told(
+async def test_a_digest_in_the_log_that_differs_from_replay_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 8)
@@ -80,7 +80,7 @@ async def test_a_digest_in_the_log_that_replay_does_not_give_is_told(
 
 
 @pytest.mark.parametrize("replayable", [True, False])
-def test_an_index_that_contradicts_the_commits_is_told(closed: StoredLog, replayable: bool) -> None:
+def test_an_index_that_contradicts_the_commits_is_reported(closed: StoredLog, replayable: bool) -> None:
     number = closed.segments[1]
     index = closed.index(number)
     rows = index.rows.copy()
@@ -94,7 +94,7 @@ def test_an_index_that_contradicts_the_commits_is_told(closed: StoredLog, replay
     if not replayable:
         closed.wal(closed.segments[0]).unlink()
     report = check(closed)
-    problem = next(problem for problem in report.problems if "does not say what the commits" in problem.what)
+    problem = next(problem for problem in report.problems if "does not match the commits" in problem.what)
     assert problem.severity == Severity.DAMAGED
     assert problem.file == wal_name(closed, number)
     assert (problem.start, problem.end) == (footer.index_a, closed.wal(number).stat().st_size - 64)

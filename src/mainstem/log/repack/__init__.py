@@ -1,1 +1,1 @@
-"""Repack: sealed objects of the log are copied into files in which each stream's slices stand together."""
+"""Repack: copy sealed objects of the log into files in which each stream's slices are contiguous."""

@@ -1,4 +1,4 @@
-"""Copying slices of objects into files in which those of each stream stand together."""
+"""Copy slices of objects into files in which each stream's slices are contiguous."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mainstem.records.salvage import salvage
 
 Int64s = npt.NDArray[np.int64]
 Read = Callable[[int, int, int, bool], Awaitable[Buffer]]
-"""Bytes of an object: its number, start, length, and whether they came damaged the first time."""
+"""Bytes of an object: its number, start, length, and whether the previous read of them was damaged."""
 
 
 class UnreadableSlice(NamedTuple):
-    """A slice, or batches of one, that are not what was written."""
+    """A slice, or batches of one, that is damaged."""
 
     stream: int
     base: int
@@ -40,7 +40,7 @@ class UnreadableSlice(NamedTuple):
 class CopiedFile:
     """A file ready to be stored."""
 
-    stream: int  # where it begins
+    stream: int  # of its first slice
     offset: int
     buffers: list[Buffer]
     damaged: list[UnreadableSlice] = field(default_factory=list)
@@ -51,7 +51,7 @@ class CopiedFile:
 
 
 class _Slices(NamedTuple):
-    """Extents by stream and base, and which of the objects each is in."""
+    """Extents by stream and base, and the object of each."""
 
     rows: Rows
     objects: Int64s
@@ -66,7 +66,7 @@ async def copied_files(
     *,
     file_bytes: int,
 ) -> AsyncIterator[CopiedFile]:
-    """The needed slices of objects, as files by place. One file is in memory at a time."""
+    """The live slices of objects, as files ordered by stream and offset. One file is in memory at a time."""
     slices = await asyncio.to_thread(_order_slices, indexes, live)
     cuts = _cuts(slices.rows, file_bytes)
     for at, (low, high) in enumerate(cuts):
@@ -87,7 +87,7 @@ def _order_slices(indexes: Sequence[SealedExtents], live: Liveness) -> _Slices:
 
 
 def _cuts(rows: Rows, file_bytes: int) -> list[tuple[int, int]]:
-    """Where one file ends and the next begins."""
+    """The row ranges of the files."""
     if not len(rows):
         return []
     sizes = rows["length"].cumsum(dtype=np.int64)
@@ -103,17 +103,14 @@ async def _copied(part: _Slices, live: Liveness, ends: StreamEnds, read: Read, o
     # A bytearray would be zeroed here, on the loop.
     payload = memoryview(np.empty(int(sizes.sum()), np.uint8))  # type: ignore[arg-type]
     whole = np.ones(len(rows), np.bool_)
-    mended: list[Rows] = []
+    salvaged: list[Rows] = []
     damaged: list[UnreadableSlice] = []
-    # Slices that were joined are told apart by their batches; those of a transaction count as a whole.
+    # Batches tell joined slices apart; a slice of a transactional stream counts as a whole.
     joined = (part.objects >= FIRST_NUMBER) & ~live.kept_apart(rows)
     for number, some in _reads(part):
         start = int(rows["start"][some[0]])
         length = int(rows["start"][some[-1]]) + int(sizes[some[-1]]) - start
-        for again in (
-            False,
-            True,
-        ):  # damaged on the way here, or where it is stored? That makes the difference
+        for again in (False, True):  # the second read tells damage in transit from damage in storage
             block = await read(number, start, length, again)
             bad = await asyncio.to_thread(_scatter, payload, block, start, rows[some], places[some])
             if not bad:
@@ -123,20 +120,20 @@ async def _copied(part: _Slices, live: Liveness, ends: StreamEnds, read: Read, o
             begin = int(rows["start"][at]) - start
             piece = memoryview(block)[begin : begin + int(sizes[at])] if joined[at] else b""
             target = payload[int(places[at]) : int(places[at]) + int(sizes[at])]
-            target[:] = bytes(len(target))  # what no slice fills
+            target[:] = bytes(len(target))  # zeroes where no slice goes
             left, lost = _salvage_extent(rows[at : at + 1], piece, target)
             left["start"] += int(places[at])
-            mended.append(left)
+            salvaged.append(left)
             damaged += lost
     rows["start"] = places
-    kept = np.concatenate([rows[whole], *mended])
+    kept = np.concatenate([rows[whole], *salvaged])
     kept = kept[np.lexsort((kept["base"], kept["stream"]))]
     buffers = await asyncio.to_thread(_built, kept, live, ends, payload, origin)
     return CopiedFile(int(rows["stream"][0]), int(rows["base"][0]), buffers, damaged)
 
 
 def _salvage_extent(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows, list[UnreadableSlice]]:
-    """What is whole of a damaged extent, put where it belongs, by extents that count from there; and what is lost."""
+    """Copy the intact batches of a damaged extent to `target`. Returns their extents, relative to it, and the loss."""
     stream, count, base, _, length, *_ = row[0].tolist()
     found = salvage(memoryview(stored), count)
     left: list[Rows] = []
@@ -147,7 +144,7 @@ def _salvage_extent(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows
         if size:
             piece = target[at : at + size]
             piece[:] = memoryview(stored)[at : at + size]
-            stamp(piece, first, 0)  # of no meaning but to be sound: readers stamp them again
+            stamp(piece, first, 0)  # only to make the checksum valid: readers stamp the batches again
             one = row.copy()
             one["base"], one["count"], one["start"], one["length"] = first, offsets, at, size
             one["crc"] = crc32c(piece)
@@ -158,7 +155,7 @@ def _salvage_extent(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows
 
 
 def _reads(part: _Slices) -> Iterator[tuple[int, Int64s]]:
-    """Which slices to fetch by one read each: by object, then by where they are in it."""
+    """Group slices by read: by object, then by position in it."""
     starts = part.rows["start"].astype(np.int64)
     order = np.lexsort((starts, part.objects))
     objects, starts = part.objects[order], starts[order]
@@ -170,7 +167,7 @@ def _reads(part: _Slices) -> Iterator[tuple[int, Int64s]]:
 
 
 def _scatter(payload: memoryview, block: Buffer, start: int, rows: Rows, places: Int64s) -> list[int]:
-    """Put slices where they belong, checked. Returns which are damaged."""
+    """Check slices and copy them to their places. Returns which are damaged."""
     source = memoryview(block)
     bad: list[int] = []
     columns = (rows["start"].tolist(), rows["length"].tolist(), rows["crc"].tolist(), places.tolist())
@@ -185,7 +182,7 @@ def _scatter(payload: memoryview, block: Buffer, start: int, rows: Rows, places:
 
 def _built(rows: Rows, live: Liveness, ends: StreamEnds, payload: memoryview, origin: Origin) -> list[Buffer]:
     joined = _joined(rows, live, payload)
-    # A stream that goes on in the next file, or that nobody but a copy needs, is in this one all the same.
+    # A file also lists streams that continue in the next file, and streams that only an alias needs.
     streams = np.union1d(ends.streams, joined["stream"].astype(np.int64))
     reach = np.zeros(len(streams), np.int64)
     reach[np.searchsorted(streams, ends.streams)] = ends.ends
@@ -193,7 +190,7 @@ def _built(rows: Rows, live: Liveness, ends: StreamEnds, payload: memoryview, or
 
 
 def _joined(rows: Rows, live: Liveness, payload: memoryview) -> Rows:
-    """Small neighbours as one extent: less to index, and less to do for whoever reads them."""
+    """Small adjacent extents, joined: a smaller index, and less work for readers."""
     if not len(rows):
         return rows
     starts = rows["start"].astype(np.int64)

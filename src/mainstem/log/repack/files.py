@@ -22,7 +22,7 @@ class RepackedFiles:
         self._store = store
 
     async def read(self, number: int, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes as (start, length), cut short where the file ends. Raises FileNotFoundError, Unavailable."""
+        """Bytes as (start, length), shorter where the file ends. Raises FileNotFoundError, Unavailable."""
         store, file = self._find(number)
         try:
             return await store.get_ranges(file.key, ranges)
@@ -30,7 +30,7 @@ class RepackedFiles:
             raise FileNotFoundError(str(error)) from error
 
     async def read_index(self, number: int) -> SealedExtents:
-        """From whichever copy is whole. Raises FileNotFoundError, LogDamaged, NewerVersion, Unavailable."""
+        """From either intact copy. Raises FileNotFoundError, LogDamaged, NewerVersion, Unavailable."""
         _, file = self._find(number)
         (block,) = await self.read(number, [(0, layout.FIRST_READ_BYTES)])
         extents = await self._index_behind(number, file, block[: layout.HEAD.size], layout.HEAD.size, block)
@@ -49,7 +49,7 @@ class RepackedFiles:
     async def _repaired_index(
         self, number: int, file: RepackedFile, head: bytes, tail: bytes
     ) -> SealedExtents | None:
-        """From both copies, neither of which is whole."""
+        """Combine both copies, neither of which is intact."""
         for places in layout.copies_to_mend(head, tail, file.bytes):
             first, second = await self.read(number, places)
             found = await asyncio.to_thread(layout.mended_index, number, (head, first), (tail, second))
@@ -60,7 +60,7 @@ class RepackedFiles:
     async def _index_behind(
         self, number: int, file: RepackedFile, head: bytes, start: int | None, block: bytes
     ) -> SealedExtents | None:
-        """The index that a head tells of, at `start` or before the tail; maybe in the block that was read."""
+        """The index that `head` describes, at `start` or before the tail; from `block` where that has it."""
         facts = layout.index_facts(head)
         if facts is None or facts[0] > file.bytes - 2 * layout.HEAD.size:
             return None
@@ -72,12 +72,12 @@ class RepackedFiles:
         return await asyncio.to_thread(layout.whole_index, number, head, index, crc)
 
     def pieces(self, number: int) -> list[Piece]:
-        """Where a reader without the broker finds it. Raises FileNotFoundError."""
+        """Where a reader without the broker finds the file. Raises FileNotFoundError."""
         _, file = self._find(number)
         return [Piece(0, file.bytes, file.key, 0)]
 
     def _find(self, number: int) -> tuple[ObjectStore, RepackedFile]:
         file = self._repacked.file(number)
         if file is None or self._store is None:
-            raise FileNotFoundError(f"the repacked file {number} was replaced or never was")
+            raise FileNotFoundError(f"the repacked file {number} was replaced or never existed")
         return self._store, file

@@ -18,12 +18,12 @@ Head (`HEAD`):
 | log            | u8   | low 64 bits of the log id                                     |
 | index_length   | u8   |                                                               |
 | payload_length | u8   |                                                               |
-| first          | u8   | of the log's objects that it stands for, with others          |
+| first          | u8   | first of the log's objects that the round replaces            |
 | end            | u8   | one past the last of them                                     |
 | reserved       | u8   | 0                                                             |
 
-The spans name every stream there was, not only those with slices: a stream without any has an empty span at the offset
-where it went on. With them one file of a round tells for any stream whether an offset is in this round or a later one.
+The spans list every stream that exists, not only those with slices: a stream without slices has an empty span at the
+offset where it continues. So one file of a round shows for any stream whether an offset is in this round or later.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ FIRST_READ_BYTES = 64 << 10  # head and index of most files
 _CRC_COVERS_FROM = 16
 _NEVER_MS = -(1 << 63)
 _INDEX_HEAD_BYTES = 16
-_DAMAGES_MAX = 8  # of both copies together, of which either may be right in each
+_DAMAGES_MAX = 8  # differing ranges of the two copies; either copy may be right in each
 
 Int64s = npt.NDArray[np.int64]
 
 
 class Origin(NamedTuple):
-    """Which log a file is of, and which of its objects it stands for."""
+    """The log of a file, and the log's objects that it replaces."""
 
     log: int
     first: int
@@ -62,21 +62,23 @@ class Origin(NamedTuple):
 
 
 def encode(rows: Rows, streams: Int64s, ends: Int64s, payload: Buffer, origin: Origin) -> list[Buffer]:
-    """A file of extents whose starts count from the start of the payload, by stream and base. `streams` and `ends`:
+    """A file of extents, sorted by stream and base, whose starts are relative to the payload. `streams` and `ends`:
     every stream of this file, by number, and where it ends in the round."""
     spans = dense_spans(rows, streams, ends)
     placed = rows.copy()
     length = _INDEX_HEAD_BYTES + spans.nbytes + rows.nbytes
     placed["start"] += HEAD.size + length
     index = SealedExtents(0, spans, placed).encode()
-    said = HEAD.pack(MAGIC, VERSION, 0, origin.log, len(index), len(payload), origin.first, origin.end, 0)
-    crc = crc32c(index, crc32c(memoryview(said)[_CRC_COVERS_FROM:]))
+    without_crc = HEAD.pack(
+        MAGIC, VERSION, 0, origin.log, len(index), len(payload), origin.first, origin.end, 0
+    )
+    crc = crc32c(index, crc32c(memoryview(without_crc)[_CRC_COVERS_FROM:]))
     head = HEAD.pack(MAGIC, VERSION, crc, origin.log, len(index), len(payload), origin.first, origin.end, 0)
     return [head, index, payload, index, head]
 
 
 def dense_spans(rows: Rows, streams: Int64s, ends: Int64s) -> Rows:
-    """Spans of extents and, for streams that have none, empty ones where they end."""
+    """The spans of extents, with empty spans at the ends of streams that have none."""
     full = spans_of(rows)
     known = np.searchsorted(full["stream"], streams)
     has = np.zeros(len(streams), np.bool_)
@@ -93,7 +95,7 @@ def dense_spans(rows: Rows, streams: Int64s, ends: Int64s) -> Rows:
 
 
 def index_facts(head: bytes) -> tuple[int, int] | None:
-    """Length and checksum of the index that a head or tail tells of; None if it is none, or of a newer version."""
+    """Length and checksum of the index, from a head or tail; None if it is neither, or of a newer version."""
     if _version(head) != VERSION:
         return None
     _, _, crc, _, length, _, _, _, _ = HEAD.unpack_from(head)
@@ -101,20 +103,20 @@ def index_facts(head: bytes) -> tuple[int, int] | None:
 
 
 def check_version(head: bytes, tail: bytes, name: str) -> None:
-    """Raises NewerVersion if both say so: of one alone, it is damage."""
+    """Raises NewerVersion if head and tail have the same newer version; if only one has, it is damaged."""
     versions = {_version(head), _version(tail)}
     if len(versions) == 1 and (version := versions.pop()) > VERSION:
-        raise NewerVersion(f"{name} is of version {version}: upgrade this Mainstem to read it")
+        raise NewerVersion(f"{name} has version {version}: upgrade Mainstem to read it")
 
 
 def _version(head: bytes) -> int:
-    """0 if it is no head."""
+    """0 if it is not a head."""
     whole = len(head) >= HEAD.size and head[:8] == MAGIC
     return int(HEAD.unpack_from(head)[1]) if whole else 0
 
 
 def whole_index(number: int, head: bytes, index: bytes, crc: int) -> SealedExtents | None:
-    """The index, if it is the one that its head was written with."""
+    """The index, if it matches the checksum in its head."""
     if crc32c(index, crc32c(memoryview(head)[_CRC_COVERS_FROM : HEAD.size])) != crc:
         return None
     return SealedExtents.decode(number, index)
@@ -123,7 +125,7 @@ def whole_index(number: int, head: bytes, index: bytes, crc: int) -> SealedExten
 def index_copies(
     read: Callable[[int, int], bytes], size: int, name: str
 ) -> tuple[tuple[Origin, SealedExtents] | None, tuple[Origin, SealedExtents] | None]:
-    """Both copies of a file's index, as far as they are whole. Raises NewerVersion."""
+    """Both copies of a file's index; None for a damaged copy. Raises NewerVersion."""
     if size >= HEAD.size:
         check_version(read(0, HEAD.size), read(size - HEAD.size, HEAD.size), name)
     return _copy(read, size, at_end=False), _copy(read, size, at_end=True)
@@ -144,26 +146,26 @@ def _copy(
 
 
 def copies_to_mend(head: bytes, tail: bytes, size: int) -> list[list[tuple[int, int]]]:
-    """Where both copies of a damaged index may be, as (start, length), by what head and tail tell of its length."""
+    """Where both copies of a damaged index may be, as (start, length), by the lengths in head and tail."""
     facts = {index_facts(head), index_facts(tail)} - {None}
-    lengths = {told[0] for told in facts if told is not None and 0 < told[0] <= size - 2 * HEAD.size}
+    lengths = {fact[0] for fact in facts if fact is not None and 0 < fact[0] <= size - 2 * HEAD.size}
     return [[(HEAD.size, length), (size - HEAD.size - length, length)] for length in sorted(lengths)]
 
 
 def mended_index(
     number: int, first: tuple[bytes, bytes], second: tuple[bytes, bytes]
 ) -> SealedExtents | None:
-    """The index from two damaged copies, each with its head or tail: where they differ one of them is right, as long as
-    they are not damaged in the same place."""
+    """The index from two damaged copies, each with its head or tail: where they differ one of them is right, unless
+    both are damaged in the same place."""
     blobs = [bytearray(head + index) for head, index in (first, second)]
     if len(blobs[0]) != len(blobs[1]):
         return None
     differing = np.flatnonzero(np.frombuffer(blobs[0], np.uint8) != np.frombuffer(blobs[1], np.uint8))
-    stretches = _stretches(differing) if len(differing) else []
-    for chosen in product(blobs, repeat=len(stretches)):
+    ranges = _differing_ranges(differing) if len(differing) else []
+    for chosen in product(blobs, repeat=len(ranges)):
         tried = bytearray(blobs[0])
-        for stretch, blob in zip(stretches, chosen, strict=True):
-            low, high = int(stretch[0]), int(stretch[-1]) + 1
+        for positions, blob in zip(ranges, chosen, strict=True):
+            low, high = int(positions[0]), int(positions[-1]) + 1
             tried[low:high] = blob[low:high]
         head, index = bytes(tried[: HEAD.size]), bytes(tried[HEAD.size :])
         facts = index_facts(head)
@@ -174,8 +176,8 @@ def mended_index(
     return None
 
 
-def _stretches(differing: Int64s) -> list[Int64s]:
-    """A few, of places next to each other; of those that are near each other if there were too many."""
+def _differing_ranges(differing: Int64s) -> list[Int64s]:
+    """At most `_DAMAGES_MAX` groups of adjacent positions; nearby positions are merged until there are few enough."""
     near = 1
     while True:
         found = np.split(differing, np.flatnonzero(np.diff(differing) > near) + 1)

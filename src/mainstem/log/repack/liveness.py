@@ -1,4 +1,4 @@
-"""What of the objects to be repacked is needed any more."""
+"""Which slices of the objects to repack are still needed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Liveness:
-    """Of some streams, by number, as the ledger had each at one moment. Nothing that is dead comes back to life."""
+    """Liveness of streams, by number, each at one moment. What is dead stays dead."""
 
     streams: Int64s
-    floors: Int64s  # what ends at or before these is not read any more
-    transactional: Bools  # slices of these stay apart: some may be aborted
+    floors: Int64s  # what ends at or below these offsets cannot be read any more
+    transactional: Bools  # slices of these streams stay apart: some may be aborted
     gone: dict[int, tuple[Int64s, Int64s]] = field(default_factory=dict)  # stream → ranges deleted or lost
 
     def needed(self, rows: Rows) -> Bools:
-        """Which extents, by stream and base, hold something that may be read."""
+        """Which extents, by stream and base, hold records that may be read."""
         at = np.searchsorted(self.streams, rows["stream"])
         ends = rows["base"] + rows["count"]
         needed: Bools = ends > self.floors[at]
@@ -45,21 +45,21 @@ class Liveness:
 
 
 class _StreamOffsets(NamedTuple):
-    """Streams, by number, and which offsets objects hold of each."""
+    """Streams, by number, and the offsets that objects hold of each."""
 
     streams: Int64s
     bases: Int64s
     ends: Int64s
 
     def pieces(self) -> Iterator[_StreamOffsets]:
-        """As many at a time as the loop may be kept busy with."""
+        """As many streams at a time as may block the loop."""
         for low in range(0, len(self.streams), limits.REPACK_STREAMS_AT_ONCE):
             high = low + limits.REPACK_STREAMS_AT_ONCE
             yield _StreamOffsets(self.streams[low:high], self.bases[low:high], self.ends[low:high])
 
 
 async def liveness(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Liveness:
-    """Of the streams that objects hold slices of, a few at a time: each as of one moment, which is all that matters."""
+    """Of the streams in these objects, a few at a time: each stream as of one moment, which is enough."""
     held = await asyncio.to_thread(_stream_offsets, indexes)
     found = Liveness(
         held.streams, np.zeros(len(held.streams), np.int64), np.zeros(len(held.streams), np.bool_)
@@ -89,7 +89,7 @@ def _stream_offsets(indexes: Sequence[SealedExtents]) -> _StreamOffsets:
 
 
 async def dead_bytes(ledger: Ledger, index: SealedExtents) -> tuple[int, int]:
-    """How many of an object's bytes are not read any more, by whole streams, and how many there are."""
+    """How many of an object's bytes belong to streams that are dead in it, and how many bytes it has."""
     spans = index.spans[index.spans["bytes"] > 0]
     held = _StreamOffsets(spans["stream"].astype(np.int64), spans["base"], spans["end"])
     dead = at = 0
@@ -102,7 +102,7 @@ async def dead_bytes(ledger: Ledger, index: SealedExtents) -> tuple[int, int]:
 
 
 def _gone(ledger: Ledger, stream: int, base: int, end: int) -> list[tuple[int, int]]:
-    """What of a range is lost, or was deleted and is needed by no copy in another stream: those stay."""
+    """The ranges that are lost, or deleted and not needed by an alias in another stream."""
     holes = ledger.streams.holes(stream)
     if not len(holes):
         return []
@@ -114,8 +114,8 @@ def _gone(ledger: Ledger, stream: int, base: int, end: int) -> list[tuple[int, i
 
 
 def live_from(ledger: Ledger, streams: Int64s, bases: Int64s, ends: Int64s) -> Int64s:
-    """Below which offset the bytes of streams, of which [base, end) is asked for, are not read any more: it is before
-    their start, or served by parts, and no copy in another stream needs it."""
+    """The offset of each stream below which its bytes in [base, end) cannot be read any more: they are before the
+    stream's start, or parts serve them, and no alias in another stream needs them."""
     columns, generations, aliases = ledger.streams, ledger.generations, ledger.aliases
     floors: Int64s = np.maximum.reduce(
         [floor[streams] for floor in (columns.delete_floor, columns.evict_floor, columns.expiry_floor)]

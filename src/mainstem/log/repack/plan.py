@@ -1,4 +1,4 @@
-"""What to repack next: objects of the log behind the head, or rounds that are worth being copied once more."""
+"""What to repack next: the oldest sealed objects of the log, or rounds worth copying again."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RepackPlan:
-    """Objects to be read, and what stands for them afterwards."""
+    """Objects to read, and the range of the log's objects that the result replaces."""
 
     first: int  # numbers of the log's own objects
     end: int
-    sources: tuple[str, ...]  # keys of repacked files, if those are read
-    numbers: tuple[int, ...]  # of the objects to be read, in the order of the log
+    sources: tuple[str, ...]  # keys of repacked files, if the plan reads those
+    numbers: tuple[int, ...]  # of the objects to read, in the order of the log
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class RepackOptions:
-    """When and how fast."""
+    """When to repack, and how fast."""
 
     on: bool = True
     after_objects: int = limits.REPACK_AFTER_OBJECTS
     least_bytes: int = limits.REPACK_LEAST_BYTES
-    bytes_per_s: int = limits.REPACK_BYTES_PER_S  # 0 = as fast as it goes
+    bytes_per_s: int = limits.REPACK_BYTES_PER_S  # 0: unlimited
     round_bytes: int = limits.REPACK_ROUND_BYTES
     merged_rounds: int = limits.REPACK_MERGED_ROUNDS
     file_bytes: int = limits.REPACKED_FILE_BYTES
@@ -47,7 +47,7 @@ class RepackOptions:
 def waiting(objects: Sequence[LogObject], frontier: int) -> list[LogObject]:
     """The sealed objects of the log from the frontier on, up to the first that is not sealed.
 
-    Without the last one: where several brokers write, it may yet turn out to have gone on after its seal."""
+    Without the last one: where several brokers write, commits after its seal may still turn up in it."""
     found: list[LogObject] = []
     for one in objects[:-1]:
         if one.number >= frontier:
@@ -58,7 +58,7 @@ def waiting(objects: Sequence[LogObject], frontier: int) -> list[LogObject]:
 
 
 def may_wait(sealed: Sequence[LogObject], options: RepackOptions) -> int:
-    """How many objects wait before the oldest are repacked: a little is not worth it until it is in many."""
+    """How many objects wait before the oldest are repacked: small objects are not worth it until there are many."""
     if sum(one.size_bytes for one in sealed) >= options.least_bytes:
         return options.after_objects
     return max(options.after_objects, limits.REPACK_SMALL_OBJECTS_MAX)
@@ -67,7 +67,7 @@ def may_wait(sealed: Sequence[LogObject], options: RepackOptions) -> int:
 def plan_log_objects(
     objects: Sequence[LogObject], frontier: int, options: RepackOptions
 ) -> RepackPlan | None:
-    """The oldest that wait, if there are enough of them."""
+    """The oldest waiting objects, if there are enough of them."""
     sealed = waiting(objects, frontier)
     if not sealed or len(sealed) < may_wait(sealed, options):
         return None
@@ -84,7 +84,7 @@ def plan_log_objects(
 def plan_merge(
     rounds: Sequence[RepackRound], options: RepackOptions, left_alone: Callable[[RepackRound], bool]
 ) -> RepackPlan | None:
-    """Neighbours that were copied equally often, if there are enough of them."""
+    """Adjacent rounds of the same level, if there are enough of them."""
     run: list[RepackRound] = []
     for one in rounds:
         if left_alone(one):
@@ -101,7 +101,7 @@ def plan_merge(
 
 
 def plan_rounds(rounds: Sequence[RepackRound]) -> RepackPlan:
-    """Copy what is needed of neighbours once more."""
+    """Copy what is needed of adjacent rounds again."""
     numbers = [range(one.number, one.number + len(one.files)) for one in rounds]
     return RepackPlan(
         rounds[0].first,
@@ -118,21 +118,21 @@ def _size(rounds: Sequence[RepackRound]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """Of every stream there is, by number: where it ends in the round that is made."""
+    """Where each existing stream, by number, ends in the new round."""
 
     streams: Int64s
     ends: Int64s
 
     def between(self, first: int, end: int) -> StreamEnds:
-        """Of streams first to end."""
+        """Of the streams [first, end)."""
         low, high = np.searchsorted(self.streams, (first, end))
         return StreamEnds(self.streams[low:high], self.ends[low:high])
 
 
 async def ends_of_log_objects(ledger: Ledger, index: ExtentIndex, plan: RepackPlan) -> StreamEnds:
-    """A stream ends where the objects after these have more of it, or where it ends now."""
+    """A stream ends where later objects continue it, or at its current end."""
     streams = ledger.streams
-    # All of it of one moment; what is then done with it may take its time elsewhere.
+    # A snapshot of one moment; the rest may run in a thread.
     ends, alive = streams.end[: streams.count].copy(), streams.alive[: streams.count].copy()
     later = index.begins_after(ends, plan.end)
     await asyncio.to_thread(_lower, ends, later)
@@ -145,7 +145,7 @@ def _lower(ends: Int64s, later: Sequence[Rows]) -> None:
 
 
 async def ends_of_rounds(ledger: Ledger, indexes: Sequence[SealedExtents]) -> StreamEnds:
-    """A stream ends where the last of these rounds that knows it says so."""
+    """A stream ends where the last of these rounds that lists it says."""
     streams, ends = await asyncio.to_thread(_last_ends, indexes)
     return await _ends_of_streams(ledger, streams, ends, ledger.streams.alive[streams])
 
@@ -161,7 +161,7 @@ def _last_ends(indexes: Sequence[SealedExtents]) -> tuple[Int64s, Int64s]:
 async def _ends_of_streams(
     ledger: Ledger, streams: Int64s, ends: Int64s, named: npt.NDArray[np.bool_]
 ) -> StreamEnds:
-    """Without streams that are gone, unless a copy needs them. A few are looked at at a time."""
+    """Without deleted streams, unless an alias needs them. Checks a few streams at a time."""
     aliases = ledger.aliases
     gone = np.flatnonzero(~named).tolist() if aliases.feeds else []
     for at in range(0, len(gone), limits.REPACK_STREAMS_AT_ONCE):

@@ -1,8 +1,8 @@
-"""The repacker: one step after the other, in the background, at its own pace.
+"""The repacker: runs one step after another in the background, at a limited rate.
 
-A step reads objects, stores the files it makes of them, and only when those are durable says so in the ledger. A crash
-before that leaves files that nobody names, which the next life deletes; a crash after it leaves objects that nobody
-reads, which go as all others do. Of two brokers that do the same step the ledger takes the first one's word.
+A step reads objects, stores new files, and publishes them in the ledger only when they are durable. A crash before that
+leaves files that nothing refers to, which the next process deletes; a crash after it leaves objects that nobody reads,
+which are collected as usual. If two brokers do the same step, the ledger accepts the first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Propose = Callable[[Command], Awaitable[object]]
 
 @dataclass(slots=True)
 class RepackCounts:
-    """What this process did."""
+    """Totals of this process."""
 
     rounds: int = 0
     copied_bytes: int = 0
@@ -60,7 +60,7 @@ class RepackCounts:
 
 @dataclass(frozen=True, slots=True)
 class RepackerIdentity:
-    """Which life of which broker works: no two of them store files under the same name."""
+    """The broker and its epoch: no two of them store files under the same name."""
 
     broker: int
     epoch: int
@@ -92,44 +92,43 @@ class Repacker:
         self._propose = propose
         self._life = life
         self._maintains = maintains
-        self._hold_back = hold_back  # every group of commands, for so many seconds
+        self._hold_back = hold_back  # delay every commit group by this many seconds
         self._collect = collect  # delete objects of the log that nothing needs
         self._copies = copies
-        self._written_bytes = written_bytes  # to the log, so far
+        self._written_bytes = written_bytes  # to the log, in total
         self._files = RepackedFiles(ledger.repacked, store)
         self._replaced = ReplacedObjects(ledger, clock, options.grace_s)
         self._wake = asyncio.Event()
         self._stepping = asyncio.Lock()
-        self._scanned = 0  # number of the log's object up to which rounds were scanned for what is dead
+        self._scanned = 0  # number of the log's object up to which rounds were scanned for dead bytes
         self._scanned_at: float | None = None
-        self._stored = 0  # files, so that each has a name of its own
+        self._stored = 0  # files stored: makes each name unique
         self._orphans_at: float | None = None
         self._paced_from = 0.0
-        self._looked = clock.monotonic(), written_bytes()  # when, and what was written by then
+        self._looked = clock.monotonic(), written_bytes()  # time of the last check, and bytes written by then
         self._busy = False
         self.counts = RepackCounts()
-        self.behind: Callable[[Sequence[LogObject]], Sequence[LogObject]] = (
-            list  # which objects are old enough
-        )
+        # Selects the objects that are old enough.
+        self.behind: Callable[[Sequence[LogObject]], Sequence[LogObject]] = list
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Look for work."""
         self._hold_back(self.held_back_s())
         self._wake.set()
 
     @property
     def debt_objects(self) -> int:
-        """Sealed objects of the log beyond those that may wait."""
+        """Sealed objects of the log, beyond those that may wait."""
         sealed = waiting(self.behind(self._port.objects()), self._ledger.repacked.frontier)
         return max(0, len(sealed) - may_wait(sealed, self._options))
 
     def held_back_s(self) -> float:
-        """How long a group of commands is to wait, since repacking does not keep up."""
+        """How long to delay each commit group because repacking does not keep up."""
         beyond = self.debt_objects - limits.REPACK_DEBT_OBJECTS_MAX if self._options.on else 0
         return min(max(0, beyond) * limits.REPACK_HELD_BACK_S, limits.REPACK_HELD_BACK_S_MAX)
 
     async def run(self) -> None:
-        """Until cancelled, or the log is closed."""
+        """Run until cancelled or the log is closed."""
         while True:
             try:
                 if self._maintains():
@@ -150,11 +149,11 @@ class Repacker:
                 continue
 
     async def step(self) -> bool:
-        """Do what is most urgent. False if there is nothing to do."""
+        """Do the most urgent work. False if there is none."""
         async with self._stepping:
             repacked = self._ledger.repacked
             plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
-            # A file that cannot be read stays where it is, for whoever restores it.
+            # An unreadable file stays where it is, so that an operator can restore it.
             plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
             plan = plan or await self._plan_dead_round()
             if plan is None:
@@ -164,7 +163,7 @@ class Repacker:
             except FileNotFoundError:
                 if all(map(self._index.holds, plan.numbers)):
                     raise
-                # Some left meanwhile, since nothing of them is needed any more: plan anew.
+                # Nothing needs them any more, so they were dropped meanwhile: plan again.
             self._hold_back(self.held_back_s())
             return True
 
@@ -228,7 +227,7 @@ class Repacker:
                 files.append(await self._keep(plan, copied))
                 await self._mark_lost(copied)
         except Exception:
-            # It is tried again, with other files: on a disk that is full these would keep it so.
+            # The retry writes other files: on a full disk, these would keep it full.
             with contextlib.suppress(MainstemError, OSError):
                 await self._drop(files)
             raise
@@ -245,7 +244,7 @@ class Repacker:
         return RepackedFile(key, size, copied.stream, copied.offset)
 
     async def _mark_lost(self, copied: CopiedFile) -> None:
-        """Before the files serve: from then on the damaged slices are nowhere to be found."""
+        """Record losses before the files serve reads: from then on the damaged slices are in no file."""
         for stream, base, end in copied.damaged:
             if self._ledger.streams.exists(stream):
                 _log.error("records lost", stream=stream, start=base, end=end)
@@ -256,7 +255,7 @@ class Repacker:
         try:
             published = await self._propose(command)
         except StalePlan as stale:
-            _log.info("repacked for nothing", reason=str(stale))
+            _log.info("repack discarded", reason=str(stale))
             await self._drop(files)
             return
         if isinstance(published, Repacked):
@@ -266,7 +265,7 @@ class Repacker:
             )
 
     async def _drop(self, files: Sequence[RepackedFile]) -> None:
-        """Delete files that do not serve."""
+        """Delete files that the ledger does not refer to."""
         for file in files:
             if not self._ledger.repacked.knows(file.key):
                 await self._store.delete(file.key)
@@ -289,10 +288,10 @@ class Repacker:
         return await asyncio.to_thread(self._port.read, number, start, length)
 
     async def _pace(self, size: int) -> None:
-        """Wait until as much more may be read."""
+        """Wait until `size` more bytes may be read."""
         if not self._options.bytes_per_s:
             return
-        while self._should_yield():  # noqa: ASYNC110 - nobody tells when little is written
+        while self._should_yield():  # noqa: ASYNC110 - no event signals the end of heavy writes
             await asyncio.sleep(limits.REPACK_GIVES_WAY_S)
         now = self._clock.monotonic()
         wait = self._paced_from - now
@@ -304,7 +303,7 @@ class Repacker:
         return self._writers_are_busy() and self.debt_objects < limits.REPACK_DEBT_OBJECTS_MAX // 2
 
     def _writers_are_busy(self) -> bool:
-        """Whether the log has had better things to do since this was last asked, a moment ago at least."""
+        """Whether the log had heavy writes since the last check; it checks at most every `REPACK_GIVES_WAY_S`."""
         now, (looked_at, before) = self._clock.monotonic(), self._looked
         if now - looked_at >= limits.REPACK_GIVES_WAY_S:
             written = self._written_bytes()
@@ -312,10 +311,10 @@ class Repacker:
             self._busy = written - before > (now - looked_at) * limits.REPACK_GIVES_WAY_BYTES_PER_S
         return self._busy
 
-    # What is dead
+    # Dead bytes
 
     async def _plan_dead_round(self) -> RepackPlan | None:
-        """A round of which much is not needed any more; a few rounds are looked at each time."""
+        """A round with many dead bytes; scans a few rounds each time."""
         rounds, now = self._ledger.repacked.rounds, self._clock.monotonic()
         if self._scanned_at is not None and now - self._scanned_at < limits.REPACK_SCAN_EVERY_S:
             return None
@@ -340,14 +339,14 @@ class Repacker:
             dead, total = dead + some, total + all_of_it
         return dead / total if total else 1.0
 
-    # What nobody names
+    # Garbage
 
     def may_go(self, numbers: Sequence[int]) -> list[int]:
-        """Of objects of the log that files stand for: those that nobody reads any more."""
+        """Of the log's objects that were repacked: those that nobody reads any more."""
         return [number for number in numbers if self._replaced.over(number)]
 
     async def clean(self) -> int:
-        """Delete files that no round names any more, and those that none ever did. Returns how many."""
+        """Delete files that no round names any more, and orphans that none ever did. Returns how many."""
         if self._copies:
             return 0
         due = [key for key in self._ledger.repacked.garbage() if self._replaced.over(key)]
@@ -379,8 +378,8 @@ class Repacker:
         if not unknown:
             return 0
         life = self._life()
-        # By the store's clock, which gave them their times: with a wrong one of its own, a broker would delete what
-        # another one is about to publish.
+        # Ages are by the store's clock, which set the modification times: with a wrong clock of its own, a broker
+        # would delete files that another broker is about to publish.
         now_ms = await store_now_ms(self._store, f"clock/repacked-{life.broker}-{life.epoch}")
         deleted = 0
         for found in unknown:
@@ -393,7 +392,7 @@ class Repacker:
         return deleted
 
     def _is_orphan(self, found: StoredObject, now_ms: int) -> bool:
-        """An earlier life of this broker cannot publish any more; of others only the time tells."""
+        """A file of an earlier epoch of this broker cannot be published any more; age decides about others' files."""
         life = self._life()
         named = found.key.removeprefix(REPACKED).split("-")
         if len(named) == _PARTS_OF_A_NAME and named[2] == str(life.broker) and named[3].isdigit():

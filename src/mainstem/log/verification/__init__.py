@@ -1,1 +1,1 @@
-"""Checking a data directory as it lies on disk, without changing a byte of it."""
+"""Check a data directory on disk without changing it."""

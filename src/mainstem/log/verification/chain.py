@@ -1,6 +1,6 @@
-"""Whether the log's positions go on from file to file, and what stands after its last commit.
+"""Check that the log's positions continue from file to file, and what follows its last commit.
 
-The verdicts are those of the next start (ports/commitlog/local/recovery.py), told beforehand.
+The verdicts predict those of the next start (ports/commitlog/local/recovery.py).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def name_of(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """What is known to have been durable."""
+    """Which positions were durable for certain."""
 
-    base: int  # position of the newest whole checkpoint: a start replays from here
-    named: int  # position of the newest checkpoint file, whole or not
+    base: int  # position of the newest intact checkpoint: a start replays from here
+    named: int  # position of the newest checkpoint file, intact or not
 
 
 class Chain:
@@ -44,7 +44,7 @@ class Chain:
         self._problems = problems
 
     def check(self, found: list[SegmentScan], unread: set[int]) -> list[SegmentScan]:
-        """Returns the files that stay part of the log. `unread` are files that a live owner still changes."""
+        """Returns the files that remain part of the log. `unread`: files that a live owner still changes."""
         kept: list[SegmentScan] = []
         present = {one.number for one in found}
         for index, one in enumerate(found):
@@ -67,7 +67,7 @@ class Chain:
                 if self._break(found, index, one.data_end, one.end):
                     return kept
                 last = max(one.beyond)
-                one.end, one.data_end = last.position + 1, last.end  # what follows is checked all the same
+                one.end, one.data_end = last.position + 1, last.end  # check what follows nevertheless
             else:
                 self._check_tail(one)
         if not unread:
@@ -81,7 +81,7 @@ class Chain:
         found: list[SegmentScan],
         missing: list[int],
     ) -> bool:
-        """Whether the log goes on into this file, whatever may be missing before it."""
+        """Whether the log continues in this file, even if files before it are missing."""
         first, end = one.first or 0, previous.end if previous else 0
         if first < end:
             self._report_overlap(one, first, end)
@@ -92,7 +92,7 @@ class Chain:
         return True
 
     def _check_hole(self, start: int, end: int, missing: list[int]) -> None:
-        """Files dropped by retention are normal: a checkpoint holds what was in them."""
+        """Files that retention deleted are normal: a checkpoint covers them."""
         if end <= start:
             return
         self._problems.add(
@@ -101,7 +101,7 @@ class Chain:
                 name_of(missing[-1]) if missing else WAL,
                 0,
                 0,
-                f"the file with positions {start} to {end - 1} is missing, and no checkpoint holds them",
+                f"the file with positions {start} to {end - 1} is missing, and no checkpoint covers them",
                 _CANNOT_OPEN,
                 RESTORE,
             )
@@ -114,20 +114,20 @@ class Chain:
                 name_of(one.number),
                 0,
                 HEADER_BYTES,
-                f"it starts at position {first}, though the file before ends at {end}",
+                f"it starts at position {first}, but the previous file ends at {end}",
                 _CANNOT_OPEN,
                 "remove the file that does not belong here",
             )
         )
 
     def _settle(self, one: SegmentScan, *, followed: bool) -> None:
-        """A whole entry, a damaged payload and no second copy: torn if it was written last, else damaged."""
+        """An intact entry, a damaged payload and no second copy: torn if it was written last, else damaged."""
         frame, one.doubtful = one.doubtful, None
         if frame is not None and (followed or self._durable.named > frame.position):
             one.end, one.data_end = frame.position + 1, frame.end
 
     def _break(self, found: list[SegmentScan], index: int, at: int, position: int) -> bool:
-        """The positions are broken though whole frames follow. True if a start cuts the log here."""
+        """Positions are missing although intact frames follow. True if a start truncates the log here."""
         broken = found[index]
         following = min(broken.beyond, default=None)
         end = following.start if following else broken.size
@@ -140,7 +140,7 @@ class Chain:
                     name_of(broken.number),
                     at,
                     max(at, last, broken.litter_end),
-                    f"position {position} was never written whole, though later ones were",
+                    f"position {position} was never completely written, but later positions were",
                     "none of it was durable",
                     "the next start moves it to quarantine",
                 )
@@ -175,7 +175,7 @@ class Chain:
             file.close()
 
     def _check_tail(self, one: SegmentScan) -> None:
-        """What stands after the last commit of a file that carries no footer."""
+        """What follows the last commit of a file without a footer."""
         if one.sealed:
             return
         name = name_of(one.number)
@@ -187,8 +187,8 @@ class Chain:
                     max(one.data_end, one.size - FOOTER_BYTES),
                     one.size,
                     "the footer is damaged",
-                    "a whole index stands before it, so nothing is lost",
-                    "the next start writes it again",
+                    "an intact index precedes it, so nothing is lost",
+                    "the next start rewrites it",
                 )
             )
         elif one.end <= self._durable.base:
@@ -198,8 +198,8 @@ class Chain:
                     name,
                     one.data_end,
                     max(one.data_end, one.size),
-                    "the index is missing or damaged, and the newest checkpoint stands after this file",
-                    f"its commits are whole, but {_CANNOT_OPEN}",
+                    "the index is missing or damaged, and the newest checkpoint is after this file",
+                    f"its commits are intact, but {_CANNOT_OPEN}",
                     RESTORE,
                 )
             )
@@ -210,16 +210,16 @@ class Chain:
                     name,
                     one.data_end,
                     one.litter_end,
-                    "bytes after the last commit that are no whole commit",
-                    "a write was cut off here",
-                    "the next start cuts them",
+                    "the bytes after the last commit are not a complete commit",
+                    "a write was interrupted here",
+                    "the next start truncates them",
                 )
             )
 
     def _check_end(self, kept: list[SegmentScan], found: list[SegmentScan]) -> None:
         """The log must reach its newest checkpoint."""
         if not kept and found and found[-1].number > 1:
-            return  # all before was dropped, which a checkpoint of all of it allows
+            return  # older files were deleted, which a checkpoint of all of them allows
         end = kept[-1].end if kept else max((one.first or 0 for one in found), default=0)
         if end < self._durable.named:
             self._problems.add(
@@ -228,7 +228,7 @@ class Chain:
                     name_of(kept[-1].number) if kept else WAL,
                     kept[-1].data_end if kept else 0,
                     kept[-1].size if kept else 0,
-                    f"the log ends at position {end}, though a checkpoint was made of all before "
+                    f"the log ends at position {end}, but a checkpoint covers all positions before "
                     f"{self._durable.named}",
                     f"positions {end} to {self._durable.named - 1} are missing, so {_CANNOT_OPEN}",
                     RESTORE,

@@ -1,4 +1,4 @@
-"""The notes of objects that are in an object store: what they hold counts as there, and damaged notes are told."""
+"""The notes of objects in an object store: their offsets count as present, and damaged notes are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainstem.ports.files import Files
 
 
 class ColdNotes:
-    """Taken in order of the objects' numbers, between the files of the log. `skip`: objects whose file is there."""
+    """Read in order of the objects' numbers, between the files of the log. `skip`: objects whose file is on disk."""
 
     def __init__(
         self, files: Files, directory: Path, log: LogId, problems: Problems, *, skip: set[int]
@@ -31,7 +31,7 @@ class ColdNotes:
         self.bytes = 0
 
     def take(self, before: int | None) -> Iterator[tuple[int, Rows]]:
-        """Number and spans of each object whose number is less, and that was not taken yet; None: of all."""
+        """Number and spans of each further object whose number is less than `before`; None: of all."""
         while self._left and (before is None or self._left[-1] < before):
             number = self._left.pop()
             spans = self._spans(number)
@@ -39,7 +39,7 @@ class ColdNotes:
                 yield number, spans
 
     def finish(self, ledger: Ledger) -> None:
-        """Tell which notes are missing or damaged, once all were taken: the ledger knows what is in the store."""
+        """Report missing and damaged notes, after the last `take`: the ledger knows what is in the store."""
         for tier in ledger.tiers:
             if ledger.tiers.stored(tier.object) == tier and tier.object not in self._seen:
                 path = self._path(tier.object)
@@ -50,9 +50,9 @@ class ColdNotes:
                         f"{COLD}/{path.name}",
                         0,
                         size,
-                        "the note of a file that is in the object store is missing or damaged",
+                        "the note of a file in the object store is missing or damaged",
                         "the file itself is in the store, so nothing is lost",
-                        "the next start makes it again, if it reaches the store",
+                        "the next start restores it if it reaches the store",
                     )
                 )
 

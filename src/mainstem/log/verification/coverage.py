@@ -1,4 +1,4 @@
-"""Whether every offset that should be readable is in some file."""
+"""Check that every readable offset is in some file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ class Coverage:
     """Follows each stream from file to file. Holds one row a stream, and the gaps that may matter."""
 
     def __init__(self, known: Ledger) -> None:
-        self._known = known  # an earlier state: what was gone by then is gone for good
-        self._reached: dict[int, tuple[int, int]] = {}  # stream → covered up to, and in which file
-        self._gaps: dict[tuple[int, int], list[LostRange]] = defaultdict(
-            list
-        )  # by the files before and after
+        self._known = known  # an earlier state: what was deleted by then stays deleted
+        self._reached: dict[int, tuple[int, int]] = {}  # stream → end of what is covered, and its file
+        # By the files before and after.
+        self._gaps: dict[tuple[int, int], list[LostRange]] = defaultdict(list)
         self._seen: set[int] = set()
         self._held: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by stream, in repacked files
 
     def hold(self, rows: Rows) -> None:
-        """Take in the extents of a repacked file."""
+        """Add the extents of a repacked file."""
         for stream, base, count in zip(
             rows["stream"].tolist(), rows["base"].tolist(), rows["count"].tolist(), strict=True
         ):
@@ -36,7 +35,7 @@ class Coverage:
                 held.append((base, base + count))
 
     def add(self, number: int, spans: Rows) -> None:
-        """Take in what the next file holds."""
+        """Add the spans of the next file."""
         self._seen.add(number)
         for stream, base, end in zip(
             spans["stream"].tolist(), spans["base"].tolist(), spans["end"].tolist(), strict=True
@@ -57,7 +56,7 @@ class Coverage:
                 self._note(LostRange(stream, reached, end), before, after)
         for (before, after), gaps in sorted(self._gaps.items()):
             missed = [part for gap in gaps for part in _unexplained(gap, ledger, self._held)]
-            # What is in an object store has only lost its note, which is told elsewhere.
+            # A file in an object store has only lost its note, which `ColdNotes` reports.
             stored = any(
                 ledger.tiers.stored(number) for number in range(before + 1, after) if number not in self._seen
             )
@@ -80,14 +79,14 @@ class Coverage:
             file = f"{WAL}/{names[0]}" if len(names) == 1 else f"{WAL}/{{{names[0]} to {names[-1]}}}"
             what = "the file is missing or has no usable index"
         else:
-            file, what = f"{WAL}/{file_name(after)}", "the offsets before those in this file are in no file"
+            file, what = f"{WAL}/{file_name(after)}", "no file holds the offsets before those in this file"
         return Problem(
             Severity.DAMAGED,
             file,
             0,
             0,
             what,
-            advice="restore the missing files from a backup, before a start if you can",
+            advice="restore the missing files from a backup, if possible before the next start",
             lost=missed,
         )
 
@@ -95,7 +94,7 @@ class Coverage:
 def _unexplained(
     gap: LostRange, ledger: Ledger, held: Mapping[int, list[tuple[int, int]]]
 ) -> list[LostRange]:
-    """The part of a gap that no crash or loss on record accounts for, and no repacked file."""
+    """The part of a gap that no recorded crash or loss explains, and no repacked file holds."""
     streams = ledger.streams
     if gap.stream < streams.count and streams.ephemeral(gap.stream):
         return []

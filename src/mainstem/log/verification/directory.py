@@ -1,4 +1,4 @@
-"""Checking a whole data directory."""
+"""Check a whole data directory."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class VerificationReport:
 
     directory: Path
     quick: bool
-    whole: bool  # False: a live owner goes on writing, and what it may change was left out
+    whole: bool  # False: a live owner keeps writing, and files that it may change were skipped
     segments: int = 0
     commits: int = 0
-    records: int = 0  # in the commits that were read, refused ones included
+    records: int = 0  # in the commits that were read, rejected ones included
     bytes: int = 0
     topics: int = 0
     part_files: int = 0
@@ -54,7 +54,7 @@ def _no_progress(total: int) -> Callable[[int], None]:
 
 
 class DirectoryCheck:
-    """Checks a data directory. `owned`: a live process owns it, so only what never changes is checked."""
+    """Checks a data directory. `owned`: a live process owns it, so only files that never change are checked."""
 
     def __init__(
         self, directory: Path, *, files: Files | None = None, owned: bool = False, quick: bool = False
@@ -67,7 +67,7 @@ class DirectoryCheck:
         self._report = VerificationReport(directory, quick, not owned)
 
     def run(self, progress: Callable[[int], Callable[[int], None]] = _no_progress) -> VerificationReport:
-        """`progress` is told how many bytes there are, and gives what is called for some of them at a time.
+        """`progress` gets the total number of bytes, and returns a function that takes the number of bytes done since.
 
         Raises DirectoryUnusable or NewerVersion."""
         if not self._files.exists(self._wal):
@@ -109,8 +109,8 @@ class DirectoryCheck:
                         0,
                         size,
                         "the file is missing or damaged",
-                        "the headers of the log files tell the log id as well, so nothing is lost",
-                        "the next start writes it again",
+                        "the headers of the log files have the log id too, so nothing is lost",
+                        "the next start rewrites it",
                     )
                 )
                 return LogId(header.log)
@@ -122,14 +122,14 @@ class DirectoryCheck:
                     0,
                     size,
                     "the file is missing or damaged, and so is the header of every log file",
-                    "nothing tells which log this is, so it cannot be opened or checked further",
+                    "the log id is unknown, so the log cannot be opened or checked further",
                     "restore FORMAT from a backup",
                 )
             )
         return None
 
     def _survey(self, log: LogId, numbers: list[int]) -> tuple[list[SegmentScan], set[int]]:
-        """Every file as found, and the numbers of those that a live owner may still change."""
+        """The survey of every file, and the numbers of files that a live owner may still change."""
         found: list[SegmentScan] = []
         unread: set[int] = set()
         for number in numbers:
@@ -138,7 +138,7 @@ class DirectoryCheck:
                     unread.add(number)
                     continue
                 found.append(scan_segment(self._files, self._wal, log, number))
-            except FileNotFoundError:  # dropped by the owner since it was listed
+            except FileNotFoundError:  # the owner deleted it after it was listed
                 continue
         if self._owned:
             self._report.notes.append(
@@ -172,7 +172,7 @@ class DirectoryCheck:
             self._check_cold(cold, coverage, one.number)
             try:
                 file = WindowedFile(self._files.open(segment_path(self._wal, one.number)))
-            except FileNotFoundError:  # dropped by the owner since it was listed
+            except FileNotFoundError:  # the owner deleted it after it was listed
                 continue
             try:
                 facts = SegmentCheck(
@@ -204,9 +204,7 @@ class DirectoryCheck:
     def _check_parts(self, final: Ledger) -> None:
         if len(final.tiers) and not self._files.exists(self._directory / OBJECTS):
             if any(final.generations.streams()):
-                self._report.notes.append(
-                    "files of parts are in an object store, where they were not checked"
-                )
+                self._report.notes.append("the files of parts are in an object store and were not checked")
             return
         check = PartsCheck(
             self._files, self._directory, self._problems, owned=self._owned, quick=self._report.quick
@@ -214,10 +212,10 @@ class DirectoryCheck:
         self._report.part_files = check.run(final)
 
     def _check_repacked(self, coverage: Coverage, final: Ledger) -> bool:
-        """Take in what repacked files hold. False if they are elsewhere, so that nobody knows."""
+        """Check repacked files and add what they hold to the coverage. False if they are in an object store."""
         if final.repacked.rounds and not self._files.exists(self._directory / OBJECTS):
             self._report.notes.append(
-                "repacked files are in an object store: they were not checked, nor whether every record is in a file"
+                "repacked files are in an object store: neither they nor the presence of every record were checked"
             )
             return False
         check = RepackedCheck(
@@ -227,13 +225,13 @@ class DirectoryCheck:
         return True
 
     def _check_cold(self, cold: ColdNotes, coverage: Coverage, before: int | None) -> None:
-        """Take in what the notes say of objects in the object store, up to the number given."""
+        """Add what the notes list of objects in the object store, up to the number given."""
         for number, spans in cold.take(before):
             coverage.add(number, spans)
         if before is None and cold.objects:
             self._report.notes.append(
-                f"{cold.objects} older files of the log ({cold.bytes} bytes) are in an object store, where they were "
-                "not read: their notes in cold/ are what was checked"
+                f"{cold.objects} older files of the log ({cold.bytes} bytes) are in an object store and were not "
+                "read: only their notes in cold/ were checked"
             )
 
     def _finish(self, final: Ledger) -> None:
@@ -247,4 +245,6 @@ class DirectoryCheck:
             report.notes.append(f"{unlisted} more problems are counted but not listed")
         quarantine = self._directory / QUARANTINE
         if self._files.exists(quarantine) and (held := self._files.listdir(quarantine)):
-            report.notes.append(f"{QUARANTINE}/ holds {len(held)} files that earlier starts cut off the log")
+            report.notes.append(
+                f"{QUARANTINE}/ holds {len(held)} files that earlier starts removed from the log"
+            )

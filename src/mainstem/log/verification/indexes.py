@@ -1,4 +1,4 @@
-"""The index of a WAL file: its two copies, and whether it says what the log says."""
+"""Check the index of a WAL file: its two copies, and whether it matches the commits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class IndexCheck:
         self._name = name_of(survey.number)
 
     def read(self, taken: SealedExtents) -> SealedExtents | None:
-        """The index from whichever copy is whole. `taken` are the extents as far as replay gave them."""
+        """The index from either intact copy. `taken`: the extents that replay gave, as far as it got."""
         survey = self._survey
         if not survey.sealed:
             return None if survey.index is None else self._decoded(survey.index)
@@ -60,12 +60,12 @@ class IndexCheck:
                 self._report_copy(which, at, until)
         if copies[1] is not None and copies[1] != first:
             self._report(
-                start, end, "the two copies of the index differ", "one of them was written wrong", []
+                start, end, "the two copies of the index differ", "one of them was written incorrectly", []
             )
         return self._decoded(first)
 
     def compare(self, index: SealedExtents, taken: SealedExtents) -> None:
-        """All commits of the file were replayed: the index must be exactly what they give."""
+        """All commits of the file were replayed: the index must match them exactly."""
         if index.encode() == taken.encode():
             return
         wrong = set(extent_rows(taken)) ^ set(extent_rows(index))
@@ -74,12 +74,12 @@ class IndexCheck:
     def compare_some(
         self, index: SealedExtents, taken: list[Rows], written: list[Rows], gaps: list[FrameGap]
     ) -> None:
-        """Not all could be replayed: what the index says must be in the commits, as far as they are whole."""
-        said = {row.start: row for row in extent_rows(index)}
+        """Not all commits were replayed: every row of the index must be in the intact commits."""
+        indexed = {row.start: row for row in extent_rows(index)}
         replayed = {row[3]: ExtentRow(*row) for rows in taken for row in rows.tolist()}
         listed = {row[3]: ExtentRow(*row) for rows in written for row in rows.tolist()}
-        wrong = [row for start, row in replayed.items() if said.get(start) != row]
-        for start, row in said.items():
+        wrong = [row for start, row in replayed.items() if indexed.get(start) != row]
+        for start, row in indexed.items():
             if start in replayed or any(gap.start <= start < gap.end for gap in gaps):
                 continue
             if start not in listed or listed[start]._replace(base=row.base) != row:
@@ -90,7 +90,7 @@ class IndexCheck:
             )
 
     def _places(self) -> tuple[int, int, int]:
-        """Where the two copies start, and where they end."""
+        """The starts of the two copies, and their end."""
         start, end = self._survey.data_end, self._survey.size - FOOTER_BYTES
         return start, (start + end) // 2, end
 
@@ -105,7 +105,11 @@ class IndexCheck:
         except LogDamaged as error:
             start, _, end = self._places()
             self._report(
-                start, end, f"the index was written wrong: {error}", "its records cannot be looked up", []
+                start,
+                end,
+                f"the index was written incorrectly: {error}",
+                "its records cannot be looked up",
+                [],
             )
             return None
 
@@ -117,15 +121,15 @@ class IndexCheck:
                 start,
                 end,
                 f"the {which} copy of the index is damaged",
-                "the other copy is whole and serves instead, so nothing is lost",
-                "nothing need be done; if there is more of it, look after the disk",
+                "the other copy is intact and is used instead, so nothing is lost",
+                "no action needed; if it happens again, check the disk",
             )
         )
 
     def _report_wrong(self, lost: list[LostRange]) -> None:
         start, _, end = self._places()
-        what = "the index does not say what the commits in this file say"
-        self._report(start, end, what, "reads go by the index and miss records", lost)
+        what = "the index does not match the commits in this file"
+        self._report(start, end, what, "reads use the index and miss records", lost)
 
     def _report(self, start: int, end: int, what: str, meaning: str, lost: list[LostRange]) -> None:
         self._problems.add(

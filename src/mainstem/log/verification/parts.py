@@ -1,4 +1,4 @@
-"""Checking the files of parts: that they are there, whole, and hold what the ledger says."""
+"""Check the files of parts: they exist, are intact, and match the ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OBJECTS = "objects"  # the store's folder in a data directory
 
 
 class PartsCheck:
-    """`owned`: a live process may delete files meanwhile, so those that are missing are no problem."""
+    """`owned`: a live process may delete files meanwhile, so missing files are not a problem."""
 
     def __init__(
         self, files: Files, directory: Path, problems: Problems, *, owned: bool, quick: bool
@@ -28,7 +28,7 @@ class PartsCheck:
         self._quick = quick
 
     def run(self, ledger: Ledger) -> int:
-        """Look at every file that a part names. Returns how many there are."""
+        """Check every file that a part names. Returns how many there are."""
         checked = 0
         for stream in ledger.generations.streams():
             for part in ledger.generations.parts(stream, ledger.streams.start(stream)):
@@ -55,7 +55,7 @@ class PartsCheck:
             opened.close()
 
     def _wrong_inside(self, file: DataFile, source: RangeFile) -> str:
-        from mainstem.records.parquet import RowFile  # Arrow, only where there are parts
+        from mainstem.records.parquet import RowFile  # imports Arrow, so only if there are parts
 
         try:
             rows = RowFile(source)
@@ -64,7 +64,7 @@ class PartsCheck:
                     return f"the file holds {len(rows)} records of [{rows.facts.base}, {rows.facts.end})"
                 if not self._quick:
                     for _ in rows.rows():
-                        continue  # every page has its checksum
+                        continue  # reading a page verifies its checksum
             finally:
                 rows.close()
         except (LogDamaged, NewerVersion, OSError) as error:

@@ -1,4 +1,4 @@
-"""What a check finds: each problem with its place, what it means for the records, and what to do."""
+"""Problems that a check finds: where each is, what it means for the records, and what to do."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _RANGES_SHOWN = 4  # in the text of one problem; the JSON has them all
 
 
 class Severity(StrEnum):
-    """How bad it is, the worst first. Only `damaged` makes a directory unsound."""
+    """Worst first. Only `damaged` makes a directory unsound."""
 
     DAMAGED = "damaged"  # records are lost, or the log cannot be opened
-    REPAIRABLE = "repairable"  # one of two copies is bad, and the other one serves
-    TORN = "torn"  # a write that was cut off; the next start removes it
+    REPAIRABLE = "repairable"  # one of two copies is damaged, and the other is used
+    TORN = "torn"  # an interrupted write; the next start removes it
     HARMLESS = "harmless"  # damaged bytes that nobody can read any more
 
 
@@ -43,21 +43,19 @@ class Problem:
     meaning: str = ""
     advice: str = ""
     lost: list[LostRange] = field(default_factory=list)
-    certain: bool = False  # stays as bad whether or not the records could still be read
-    in_parts: bool = False  # of a file that serves records in place of the log's own bytes
-    topics: list[str | None] = field(
-        default_factory=list
-    )  # of each lost range, "topic/partition" if it is known
+    certain: bool = False  # the severity stays whether or not the records can still be read
+    in_parts: bool = False  # of a file that serves records instead of the log's own bytes
+    topics: list[str | None] = field(default_factory=list)  # of each lost range, "topic/partition" if known
 
     @property
     def line(self) -> str:
-        """All of it in one line, for people."""
-        said = "; ".join(filter(None, (self.what, self.meaning, self.advice)))
-        return f"{self.severity.value}: {self.file} bytes {self.start} to {self.end}: {said}"
+        """The problem in one line, for people."""
+        text = "; ".join(filter(None, (self.what, self.meaning, self.advice)))
+        return f"{self.severity.value}: {self.file} bytes {self.start} to {self.end}: {text}"
 
 
 class Problems:
-    """Collects problems, bounded: past the limit they are only counted."""
+    """Collects problems up to a limit; counts those beyond it."""
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
@@ -75,7 +73,7 @@ class Problems:
         return {severity: listed[severity] + self.more[severity] for severity in Severity}
 
     def settle(self, ledger: Ledger) -> None:
-        """Name the topics, now that the last state is known, and leave out what nobody could read anyway."""
+        """Name the topics, now that the last state is known, and drop ranges that nobody could read anyway."""
         for problem in self.found:
             if problem.lost:
                 _settle(problem, ledger)
@@ -89,28 +87,27 @@ def _settle(problem: Problem, ledger: Ledger) -> None:
     deleted = ledger.streams.deleted
     look = _readable_in_parts if problem.in_parts else readable
     parts = [part for lost in problem.lost for part in look(lost, ledger, deleted(lost.stream))]
-    problem.lost = list(
-        dict.fromkeys(parts)
-    )  # copies are named with what they are read from, and by themselves
+    # A copied record appears both by itself and with the original that its bytes are read from.
+    problem.lost = list(dict.fromkeys(parts))
     problem.topics = [stream_name(lost.stream, ledger) for lost in problem.lost]
     if problem.lost:
         problem.meaning = "; ".join(filter(None, (problem.meaning, _lost_text(problem))))
     elif problem.severity == Severity.DAMAGED and not problem.certain:
         problem.severity = Severity.HARMLESS
-        problem.meaning = "only records that were deleted or expired are in it"
+        problem.meaning = "it holds only records that were deleted or expired"
         problem.advice = ""
 
 
 def _repacked(file: str, ledger: Ledger) -> bool:
-    """Whether it is an object of the log that other files stand for."""
+    """Whether it is an object of the log that was repacked."""
     folder, _, name = file.partition("/")
     number = number_of(name) if folder == WAL else None
     return number is not None and number < ledger.repacked.frontier
 
 
 def readable(lost: LostRange, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[LostRange]:
-    """The part a reader could ask the log for: at or above the frontier of a stream that exists, outside its
-    holes; and the copies that are read from it, of whatever stream."""
+    """The part that a reader could read from the log: at or above the frontier of a stream that exists, outside its
+    holes; and the ranges of other streams that are aliases of it."""
     parts = _readable_itself(lost, ledger, holes)
     for stream, start, end in ledger.aliases.copies_of(*lost):
         gone = [(first, last) for first, last, _ in ledger.streams.holes(stream)]
@@ -125,9 +122,9 @@ def _readable_in_parts(lost: LostRange, ledger: Ledger, holes: Sequence[tuple[in
 def _readable_itself(
     lost: LostRange, ledger: Ledger, holes: Sequence[tuple[int, int]], floor: int | None = None
 ) -> list[LostRange]:
-    """What lies outside the holes, from `floor` on: without one, what the log's own bytes serve."""
+    """What is outside the holes, from `floor` on; without a floor, what the log's own bytes serve."""
     streams = ledger.streams
-    if lost.stream >= streams.count:  # made after the last state that is known
+    if lost.stream >= streams.count:  # created after the last known state
         return [lost]
     if not streams.exists(lost.stream):
         return []
@@ -145,7 +142,7 @@ def _readable_itself(
 
 
 def stream_name(stream: int, ledger: Ledger) -> str | None:
-    """`topic/partition`, None if no topic owns the stream."""
+    """`topic/partition`; None if the stream belongs to no topic."""
     topic = ledger.topics.of_stream(stream)
     return None if topic is None else f"{topic.name}/{topic.streams.index(stream)}"
 
@@ -156,5 +153,5 @@ def _lost_text(problem: Problem) -> str:
         for name, lost in zip(problem.topics, problem.lost, strict=True)
     ]
     more = f" and {len(ranges) - _RANGES_SHOWN} more ranges" if len(ranges) > _RANGES_SHOWN else ""
-    verb = "are lost" if problem.severity == Severity.DAMAGED else "are touched"
+    verb = "are lost" if problem.severity == Severity.DAMAGED else "are affected"
     return f"{', '.join(ranges[:_RANGES_SHOWN])}{more} {verb}"

@@ -1,4 +1,4 @@
-"""Checking repacked files: that they are there, whole, and hold what their indexes say."""
+"""Check repacked files: they exist, are intact, and match their indexes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mainstem.records.salvage import salvage
 
 
 class RepackedCheck:
-    """`owned`: a live process may delete files meanwhile, so those that are missing are no problem."""
+    """`owned`: a live process may delete files meanwhile, so missing files are not a problem."""
 
     def __init__(
         self, files: Files, directory: Path, problems: Problems, *, owned: bool, quick: bool
@@ -32,7 +32,7 @@ class RepackedCheck:
         self._quick = quick
 
     def run(self, ledger: Ledger, coverage: Coverage) -> int:
-        """Look at every file that a round names, and tell what they hold. Returns how many there are."""
+        """Check every file that a round names, and add what it holds to the coverage. Returns the number of files."""
         checked = 0
         for made in ledger.repacked.rounds:
             for file in made.files:
@@ -109,9 +109,9 @@ class RepackedCheck:
                 f"{OBJECTS}/{file.key}",
                 start,
                 end,
-                "batches are whole, but not what readers write over them",
+                "the batches are intact, but not the header fields that readers overwrite",
                 "no record is lost",
-                "nothing to do: the file is written anew when it is repacked",
+                "no action needed: the file is rewritten when it is repacked",
             )
         )
 
@@ -123,8 +123,8 @@ class RepackedCheck:
                 at,
                 at + layout.HEAD.size,
                 f"the {which} copy of the index is damaged",
-                "the other one serves, or what both have between them",
-                "nothing to do: the file is written anew when it is repacked",
+                "the other copy is used, or both combined",
+                "no action needed: the file is rewritten when it is repacked",
             )
         )
 

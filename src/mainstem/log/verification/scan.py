@@ -1,4 +1,4 @@
-"""Every frame of a WAL file with the state of both its copies, and the gaps where none is whole."""
+"""Scan the frames of a WAL file: whether each of their copies is intact, and the gaps where neither is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainstem.ports.files import File
 
 
 class FoundFrame(NamedTuple):
-    """A frame of which at least one copy of the entry is whole."""
+    """A frame with at least one intact copy of its entry."""
 
     frame: Frame
     entry: bytes
@@ -22,23 +22,23 @@ class FoundFrame(NamedTuple):
 
 
 class FrameGap(NamedTuple):
-    """Bytes in which no whole copy of the next frame is."""
+    """Bytes without an intact copy of the next frame."""
 
     start: int
     end: int
-    position: int | None  # of the first frame lost in it, if it is known
-    next_position: int | None  # of the frame after it; None: there is none
+    position: int | None  # of the first frame lost in it, if known
+    next_position: int | None  # of the frame after it, if there is one
 
 
 def scan_frames(
     file: File, log: int, *, at: int, limit: int, position: int | None = None
 ) -> Iterator[FoundFrame | FrameGap]:
-    """Frames from byte `at` on, none past `limit`. A `position` is the one the first frame must have."""
+    """Frames from byte `at` on, none past `limit`. The first frame must have `position`, if given."""
     while at < limit:
         found = _at(file, log, at, limit, position)
         if found is None:
             above = -1 if position is None else position - 1
-            # By place, so the second copy of the frame here comes before any copy of a later one.
+            # In file order, so the second copy of the frame here comes before any copy of a later frame.
             later = next(searches.find_frames(file, at, limit, log, above), None)
             if later is None:
                 yield FrameGap(at, limit, position, None)
@@ -52,7 +52,7 @@ def scan_frames(
 
 
 def _at(file: File, log: int, at: int, limit: int, position: int | None) -> FoundFrame | None:
-    """The frame at `at` by its leading copy."""
+    """The frame at `at`, by its leading copy."""
     leading = frames.read_leading(file, at, limit, log)
     if leading is None or position not in (None, leading[0].position):
         return None
@@ -64,5 +64,5 @@ def _trailing(file: File, log: int, frame: Frame) -> FoundFrame:
     """A frame that was found by its trailing copy."""
     trailing = frames.read_trailing(file, frame.tail_start, log)
     if trailing is None:
-        raise LogDamaged(f"{file.path} changes while it is read: is a server writing to it?")
+        raise LogDamaged(f"{file.path} changed while it was read: is a server writing to it?")
     return FoundFrame(frame, bytes(trailing[1]), False, True)

@@ -1,4 +1,4 @@
-"""Checking one WAL file: header, frames, record bytes, footer and index."""
+"""Check one WAL file: header, frames, record bytes, footer and index."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from mainstem.ports.commitlog.local.segment_scan import SegmentScan
 from mainstem.ports.commitlog.local.segments import HEADER_BYTES
 from mainstem.ports.files import File, read_up_to
 
-_CHUNK_BYTES = 4 * limits.MIB  # of entries gathered before they are replayed
+_CHUNK_BYTES = 4 * limits.MIB  # entries are replayed in chunks of this size
 
 
 @dataclass(slots=True)
 class SegmentFacts:
-    """What a file holds, as far as it could be told."""
+    """What a file holds, as far as it can be determined."""
 
     commits: int = 0
     records: int = 0
-    spans: Rows | None = None  # None: nothing tells which offsets are in it
+    spans: Rows | None = None  # None: its offsets are unknown
 
 
 @dataclass(slots=True)
 class _UnsoundSlice:
-    """A slice whose bytes are unsound."""
+    """A slice with damaged bytes."""
 
     row: SliceRow
     position: int
@@ -49,11 +49,11 @@ class _UnsoundSlice:
 
 @dataclass(slots=True)
 class _FrameFacts:
-    """What the frames of the file say."""
+    """What the frames of the file contain."""
 
-    taken: list[Rows] = field(default_factory=list)  # extents by replay
-    replayed: bool = True  # all of them
-    written: list[Rows] = field(default_factory=list)  # every slice, taken or refused, base unknown
+    taken: list[Rows] = field(default_factory=list)  # extents from replay
+    replayed: bool = True  # whether all frames were replayed
+    written: list[Rows] = field(default_factory=list)  # every slice, accepted or rejected, base unknown
     bad: list[_UnsoundSlice] = field(default_factory=list)
     gaps: list[FrameGap] = field(default_factory=list)
 
@@ -119,8 +119,8 @@ class SegmentCheck:
         survey = self._survey
         if header == segments.SegmentHeader(self._log.whole, survey.number, survey.first or 0):
             return
-        meaning = "the name and the commits tell what it said, so nothing is lost"
-        advice = "nothing need be done" if survey.sealed else "the next start writes it again"
+        meaning = "the file's name and commits have the same facts, so nothing is lost"
+        advice = "no action needed" if survey.sealed else "the next start rewrites it"
         self._add(Severity.REPAIRABLE, 0, HEADER_BYTES, "the header is damaged", meaning, advice, [])
 
     # Frames
@@ -169,18 +169,18 @@ class SegmentCheck:
             start,
             end,
             f"the {which} copy of the entry of commit {frame.position} is damaged",
-            f"the {other} copy is whole and serves instead, so nothing is lost",
-            "nothing need be done; if there is more of it, look after the disk",
+            f"the {other} copy is intact and is used instead, so nothing is lost",
+            "no action needed; if it happens again, check the disk",
             [],
         )
 
     def _check_payload(self, found: FoundFrame) -> None:
-        """Slice by slice, and then as a whole."""
+        """Check the slices one by one, then the whole payload."""
         frame = found.frame
         try:
             parts = [part for part in Entry.decode(found.entry).parts if isinstance(part, AppendRun)]
         except LogDamaged:
-            return  # the replay tells
+            return  # replay reports it
         if not parts:
             return
         payload = None if self._quick else read_up_to(self._file, frame.payload_start, frame.payload_length)
@@ -209,19 +209,19 @@ class SegmentCheck:
             if fault is not None and len(self._seen.bad) < limits.CHECK_PROBLEMS_MAX:
                 self._seen.bad.append(_UnsoundSlice(row, frame.position, fault))
 
-    # What the file holds
+    # Extents
 
     def _taken(self) -> SealedExtents:
-        """The extents that replay gave."""
+        """The extents from replay."""
         extents = OpenExtents(self._survey.number)
         for rows in self._seen.taken:
             extents.extend(rows)
         return extents.sealed()
 
     def _report_gaps(self, index: SealedExtents | None) -> None:
-        """Commits of which both copies are damaged. Their records may be whole all the same."""
+        """Report commits of which both copies are damaged. Their records may still be intact."""
         if not self._survey.sealed:
-            return  # the chain told of them
+            return  # `Chain` reports them
         for gap in self._seen.gaps:
             rows = [] if index is None else _between(index, gap)
             lost = [] if self._quick else [_lost(row) for row in rows if not self._row_is_whole(row)]
@@ -229,11 +229,9 @@ class SegmentCheck:
             last = (gap.next_position or self._survey.end) - 1
             what = f"both copies of the entries of positions {position} to {last} are damaged"
             if self._base > last:
-                kept = f"the checkpoint of position {self._base} holds what they did"
+                kept = f"the checkpoint of position {self._base} includes their effect"
                 severity = Severity.DAMAGED if lost else Severity.REPAIRABLE
-                advice = (
-                    RESTORE if lost else "nothing need be done; if there is more of it, look after the disk"
-                )
+                advice = RESTORE if lost else "no action needed; if it happens again, check the disk"
                 self._add(severity, gap.start, gap.end, what, kept, advice, lost)
             else:
                 self._problems.add(
@@ -264,10 +262,10 @@ class SegmentCheck:
                     Severity.DAMAGED, row.start, row.start + row.length, what, "", RESTORE, [_lost(place)]
                 )
             elif index is not None and not self._seen.gaps:
-                meaning = "the log never took them, so nothing is lost"
+                meaning = "the log rejected them, so nothing is lost"
                 self._add(Severity.HARMLESS, row.start, row.start + row.length, what, meaning, "", [])
             else:
-                meaning = f"{row.count} records of stream {row.stream} are lost; nothing tells their offsets"
+                meaning = f"{row.count} records of stream {row.stream} are lost; their offsets are unknown"
                 self._add(Severity.DAMAGED, row.start, row.start + row.length, what, meaning, RESTORE, [])
 
 
@@ -278,7 +276,7 @@ def _written(chunk: list[FoundFrame]) -> list[Rows]:
         try:
             parts = Entry.decode(found.entry).parts
         except LogDamaged:
-            continue  # the replay tells
+            continue  # replay reports it
         start = found.frame.payload_start
         for part in parts:
             if isinstance(part, AppendRun):

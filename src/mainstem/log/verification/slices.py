@@ -1,4 +1,4 @@
-"""The slices of a commit: where each lies in the file, and whether its bytes are sound."""
+"""Check the slices of a commit: where each is in the file, and whether its bytes are intact."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def slice_rows(run: AppendRun, start: int) -> Iterator[SliceRow]:
 
 
 def slice_fault(data: memoryview, row: SliceRow) -> str | None:
-    """What is wrong with the bytes of a slice. They are stamped with offsets on the way."""
+    """What is wrong with the bytes of a slice, or None. Stamps offsets into `data`."""
     if len(data) != row.length or crc32c(data) != row.crc:
         return "do not match their checksum"
     offsets = batches = 0
@@ -51,14 +51,14 @@ def slice_fault(data: memoryview, row: SliceRow) -> str | None:
             offsets += header.last_offset_delta + 1
             batches += 1
     except InvalidInput as error:
-        return f"are no record batches ({error})"
+        return f"are not record batches ({error})"
     if (offsets, batches) != (row.count, row.batches):
         return f"hold {offsets} offsets in {batches} batches, not {row.count} in {row.batches}"
     return None
 
 
 def written_rows(run: AppendRun, start: int) -> Rows:
-    """The slices of a run as extents, with base -1: only replay tells which were taken, and where to."""
+    """The slices of a run as extents, with base -1: only replay tells which are accepted, and at which offset."""
     rows = np.zeros(len(run.slices), EXTENT)
     for name in ("stream", "count", "length", "crc", "max_timestamp"):
         rows[name] = run.slices[name]

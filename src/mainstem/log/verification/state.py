@@ -1,4 +1,4 @@
-"""Replaying the log beside the checkpoints: the states must agree, and the offsets with the indexes."""
+"""Replay the log and compare it with the checkpoints: states must agree, and offsets must match the indexes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mainstem.ports.commitlog.local.layout import CHECKPOINTS
 from mainstem.ports.commitlog.port import Committed, Placement
 from mainstem.ports.files import Files
 
-# Whole bytes that give another state are more often new code than a bad disk: nothing is to be thrown away.
+# Intact bytes that give another state are more often new code than a bad disk: advise to keep every file.
 _OTHER_VERSION = (
     "keep every file as it is; open the directory with the version that wrote it, or else restore a backup"
 )
 
 
 class StoredStates:
-    """The checkpoints of a directory: which are whole, and their digests."""
+    """The checkpoints of a directory: which are intact, and their digests."""
 
     def __init__(self, files: Files, directory: Path, problems: Problems) -> None:
         self._files = files
@@ -33,8 +33,9 @@ class StoredStates:
         self._checkpoints = LocalCheckpoints(files, self._folder, limits.CHECKPOINTS_KEPT)
         self._problems = problems
         positions = self._checkpoints.positions() if files.exists(self._folder) else []
-        self.named = max(positions, default=0)  # all before it was durable, whatever became of the file
-        self.digests: dict[int, int] = {}  # of the whole ones, by position
+        # Every commit before `named` was durable, even if the file is damaged.
+        self.named = max(positions, default=0)
+        self.digests: dict[int, int] = {}  # of the intact ones, by position
         bad = [position for position in positions if not self._take(position)]
         for position in bad:
             self._report_damaged(position)
@@ -45,7 +46,7 @@ class StoredStates:
         return max(self.digests, default=0)
 
     def load(self, position: int) -> Ledger | None:
-        """The state of a whole checkpoint, or of an empty log at 0; None if there is no such."""
+        """The state of an intact checkpoint, or of an empty log at 0; None if there is no such checkpoint."""
         if position not in self.digests:
             return Ledger() if position == 0 else None
         checkpoint = self._checkpoints.read(position)
@@ -57,18 +58,17 @@ class StoredStates:
                 Severity.DAMAGED,
                 position,
                 f"the state has digest {self.digests[position]:016x}, but replay gives {replayed:016x}",
-                "a start from it would not hold what the log says",
+                "recovery from it would not have the state of the log",
                 _OTHER_VERSION,
             )
         )
 
     def _take(self, position: int) -> bool:
-        """Check one file. False if it is not whole."""
+        """Check one file. False if it is damaged."""
         checkpoint = self._checkpoints.read(position)
         if checkpoint is None:
-            return not self._files.exists(
-                self._checkpoints.path(position)
-            )  # gone since it was listed: no loss
+            # Deleted since it was listed: not a loss.
+            return not self._files.exists(self._checkpoints.path(position))
         try:
             ledger = Ledger.decode(checkpoint.state)
             if ledger.position != position:
@@ -78,7 +78,7 @@ class StoredStates:
                 self._problem(
                     Severity.DAMAGED,
                     position,
-                    f"its bytes are whole, but they give another state than was saved: {error}",
+                    f"its bytes are intact, but they give another state than was saved: {error}",
                     "the log cannot be opened with this version of Mainstem",
                     _OTHER_VERSION,
                 )
@@ -95,7 +95,7 @@ class StoredStates:
                 position,
                 "the checkpoint does not match its checksum",
                 f"a start uses {instead} instead",
-                "nothing need be done: newer checkpoints take its place",
+                "no action needed: newer checkpoints replace it",
             )
         )
 
@@ -107,7 +107,7 @@ class StoredStates:
 
 @dataclass(slots=True)
 class Replay:
-    """What became of some frames: the extents they gave, and whether all could be replayed."""
+    """The result of replaying frames: their extents, and whether all frames could be replayed."""
 
     extents: list[Rows] = field(default_factory=list)
     complete: bool = True
@@ -122,7 +122,7 @@ class StateCheck:
         self._ledger: Ledger | None = None
 
     def take(self, file: str, number: int, found: list[FoundFrame]) -> Replay:
-        """Apply the frames of one file that come next, comparing with every checkpoint on the way."""
+        """Apply the next frames of one file, and compare with every checkpoint on the way."""
         replay = Replay()
         for piece in self._pieces(found):
             if not self._stands_at(piece[0].frame.position) or not self._apply(file, number, piece, replay):
@@ -130,14 +130,14 @@ class StateCheck:
         return replay
 
     def final(self) -> Ledger:
-        """The last state there is to know."""
+        """The last known state."""
         ledger = self._ledger
         if ledger is None or ledger.position < self._stored.base:
             ledger = self._stored.load(self._stored.base)
         return ledger or Ledger()
 
     def _pieces(self, found: list[FoundFrame]) -> Iterator[list[FoundFrame]]:
-        """Runs of consecutive positions that end where a checkpoint stands."""
+        """Runs of consecutive positions that end at checkpoints."""
         piece: list[FoundFrame] = []
         for one in found:
             position = one.frame.position
@@ -149,7 +149,7 @@ class StateCheck:
             yield piece
 
     def _stands_at(self, position: int) -> bool:
-        """Whether the state before `position` is known; a checkpoint may have it."""
+        """Whether the state before `position` is known, possibly from a checkpoint."""
         if self._ledger is not None and self._ledger.position >= position:
             return self._ledger.position == position
         ledger = self._stored.load(position)
@@ -186,7 +186,7 @@ class StateCheck:
         if stored is None or stored == (replayed := ledger.digest()):
             return
         self._stored.report_diverged(ledger.position, replayed)
-        self._ledger = self._stored.load(ledger.position)  # a start would go on from it
+        self._ledger = self._stored.load(ledger.position)  # a start would continue from it
 
     def _report_failure(self, file: str, found: FoundFrame, error: MainstemError) -> None:
         frame = found.frame
@@ -199,7 +199,7 @@ class StateCheck:
                 f"commit {frame.position} cannot be applied: {error}",
                 "the log cannot be replayed past it"
                 + (
-                    f", but the checkpoint of position {self._stored.base} stands after it"
+                    f", but the checkpoint of position {self._stored.base} is after it"
                     if self._stored.base > frame.position
                     else ""
                 ),

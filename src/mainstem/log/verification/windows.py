@@ -1,4 +1,4 @@
-"""A file read in windows: a log of small commits asks for a few bytes at a time, millions of times."""
+"""A file that is read in windows: scanning a log of small commits reads a few bytes at a time, millions of times."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.files import File, read_up_to
 
 _WINDOW_BYTES = 256 * KIB
-_BEFORE_BYTES = 16 * KIB  # a frame's tail is read before the entry copy that stands right before it
+_BEFORE_BYTES = 16 * KIB  # a frame's tail is read before the entry copy right in front of it
 
 
 class WindowedFile:
-    """Reads another file a window at a time. The file must not change meanwhile, and cannot be written."""
+    """Reads another file a window at a time. The file must not change meanwhile; writes are refused."""
 
     def __init__(self, file: File) -> None:
         self._file = file

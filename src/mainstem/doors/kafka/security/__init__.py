@@ -1,1 +1,1 @@
-"""Who a Kafka client is, and what it may do."""
+"""Authentication and authorization of Kafka clients."""

@@ -1,7 +1,7 @@
-"""Access rules asked: may this client do this? What is not allowed is denied, and a denial wins.
+"""Access rules: whether a client may perform an operation. What no rule allows is denied, and a denial wins.
 
-Rules name a resource literally, by a prefix, or all of a kind with `*`. What is allowed brings along what it
-makes no sense without: who may read, write, delete or alter may describe, who may alter settings may see them.
+Rules name a resource literally, by a prefix, or all of a type with `*`. Some operations imply others: READ, WRITE,
+DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mainstem.ledger.security_commands import AccessRule
 
 
 class ResourceType(IntEnum):
-    """Of resources, in Kafka's numbers."""
+    """Kafka's numbers."""
 
     TOPIC = 2
     GROUP = 3
@@ -57,7 +57,7 @@ _Asked = tuple[str, str, Operation, ResourceType, str]
 
 
 class Access:
-    """Answers from the rules as they are now; kept until a rule changes."""
+    """Decides by the current rules; caches decisions until a rule changes."""
 
     def __init__(self, rules: Callable[[], AccessRules], super_users: frozenset[str]) -> None:
         self._rules = rules
@@ -69,7 +69,7 @@ class Access:
 
     @property
     def state(self) -> int:
-        """Equal as long as no rule comes or goes."""
+        """Changes whenever a rule is added or deleted."""
         return self._rules().digest
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
@@ -86,7 +86,7 @@ class Access:
         return decision
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there is any resource of this kind that it is allowed for."""
+        """Whether the operation is allowed on any resource of this type."""
         if principal in self._super_users:
             return True
         rules = list(_about(self._rules(), principal, host))
@@ -133,7 +133,7 @@ class Access:
 
 
 def _about(rules: Iterable[AccessRule], principal: str, host: str) -> Iterator[AccessRule]:
-    """Those for this client."""
+    """The rules for this client."""
     for rule in rules:
         if rule.principal in (principal, _EVERYBODY) and rule.host in (host, _EVERYTHING):
             yield rule

@@ -1,4 +1,4 @@
-"""TLS at the Kafka door, and the name in a client's certificate."""
+"""TLS of the Kafka door, and the principal in a client's certificate."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SPECIAL = frozenset(',+"\\<>;=')
 
 
 def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
-    """TLS as the flags ask for it; with a CA, clients must show a certificate. Raises InvalidConfig."""
+    """TLS as configured by the flags; with a CA, clients must present a certificate. Raises InvalidConfig."""
     if cert is None:
         if key is not None or ca is not None:
-            raise InvalidConfig("--kafka-tls-key and --kafka-tls-ca need --kafka-tls-cert beside them")
+            raise InvalidConfig("--kafka-tls-key and --kafka-tls-ca need --kafka-tls-cert")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -41,7 +41,7 @@ def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSL
 
 
 def principal_of(certificate: Mapping[str, Any]) -> str | None:
-    """`User:` and the subject's name as RFC 2253 writes it, most specific part first."""
+    """`User:` and the subject's name in RFC 2253 form, most specific part first."""
     parts = [
         "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in group)
         for group in certificate.get("subject", ())

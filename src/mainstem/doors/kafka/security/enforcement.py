@@ -1,4 +1,4 @@
-"""The table of rules applied to a request: what is allowed is handled, the rest refused in the API's own words."""
+"""Apply the access rules of an API to a request: handle what is allowed, refuse the rest in the API's own response."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CODES = {
 
 
 async def handle(api: Api, call: Call, request: Any) -> Any:
-    """The handler's answer to what the client may ask."""
+    """The response: the handler's for what the client may do, refusals for the rest."""
     answer_type = load_response_schema(api.key, type(request).__version__)
     added: list[tuple[str, list[Any]]] = []
     left = True
@@ -50,7 +50,7 @@ async def handle(api: Api, call: Call, request: Any) -> Any:
             request, denied = _split(rule, call, request, answer_type)
             added.append((rule.answers, denied))
             left = left and not (denied and not getattr(request, rule.items))
-    # An empty list may stand for all there is, so what has lost every item is not handed on.
+    # An empty list may mean "all", so a request that lost every item does not reach the handler.
     answer = await api.handle(call, request) if left else zeroed(answer_type)
     for field, denied in added:
         if denied:
@@ -103,7 +103,7 @@ def _refused_whole(key: int, request: Any, answer_type: type[Any], code: ErrorCo
 
 
 def _split(rule: EachItemRule, call: Call, request: Any, answer_type: type[Any]) -> tuple[Any, list[Any]]:
-    """The request with what is allowed, and the answers to the rest."""
+    """The request with the allowed items, and the responses to the others."""
     items = getattr(request, rule.items)
     if not items:
         return request, []
@@ -124,7 +124,7 @@ def _code(rule: EachItemRule, call: Call, request: Any, item: Any) -> ErrorCode:
         name = item if isinstance(item, str) else getattr(item, rule.name, None)
         if name is None and getattr(item, "topic_id", None) is not None:
             name = name_of(call, item.topic_id)
-    if name is None or call.may(rule.operation, kind, name):  # an id that nobody knows is answered as such
+    if name is None or call.may(rule.operation, kind, name):  # the handler reports an unknown id
         return ErrorCode.none
     if rule.or_cluster and call.may(rule.operation, ResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.none
@@ -154,7 +154,7 @@ def _visible_part(rule: FilteredListRule, call: Call, answer: Any) -> Any:
 
 
 def _known_topics(call: Call, answer: Any) -> Any:
-    """OffsetFetch: the offsets in topics that the client may know of."""
+    """OffsetFetch: hide the offsets of topics that the client may not describe."""
     groups = tuple(
         replace(
             group,

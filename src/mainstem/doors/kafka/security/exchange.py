@@ -1,4 +1,4 @@
-"""What every SASL mechanism is to the door: messages back and forth until a user is known."""
+"""The interface of SASL mechanisms: an exchange of messages until the user is known."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import NamedTuple, Protocol
 
 from mainstem.errors import Unauthorized
 
-REFUSED = "the user is not known, or this is not the password"  # which of the two is nobody's business
+REFUSED = "unknown user or wrong password"  # does not say which of the two
 
 
 class ExchangeStep(NamedTuple):
-    """The server's side of one round."""
+    """The server's response to one message."""
 
     message: bytes
-    user: str | None = None  # once the client has proved who it is
-    expires_ms: int | None = None  # when that proof ends, if it says so
+    user: str | None = None  # once the client is authenticated
+    expires_ms: int | None = None  # when the authentication expires, if it does
 
 
 class Exchange(Protocol):
-    """One attempt to log in."""
+    """One login attempt."""
 
     async def step(self, message: bytes) -> ExchangeStep:
-        """Answer the client's next message. Raises Unauthorized."""
+        """Respond to the client's next message. Raises Unauthorized."""
         ...
 
 
@@ -30,4 +30,4 @@ def text_of(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise Unauthorized("the message is no text") from None
+        raise Unauthorized("the message is not valid UTF-8") from None

@@ -1,4 +1,4 @@
-"""The door's guard: what connections of one door share for logging in."""
+"""What the connections of one door share for authentication."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AuthenticationContext:
         self._exchanges = security.exchanges(users, clock)
 
     def session(self, connection: KafkaConnection) -> LoginSession | None:
-        """None: clients need not log in."""
+        """None: clients need not authenticate."""
         if not self._exchanges:
             return None
         return LoginSession(connection, self._exchanges, self._reauthenticate_ms, self._clock.now_ms)

@@ -1,4 +1,4 @@
-"""SASL OAUTHBEARER (RFC 7628): the client shows a token that somebody else gave it."""
+"""SASL OAUTHBEARER (RFC 7628): the client presents a token from an identity provider."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class OAuthBearerExchange:
         head, *pairs = text_of(message).split("\1")
         flag, _, acting_for = head.partition(",")
         if flag not in ("n", "y") or not head.endswith(","):
-            raise Unauthorized("this is no message of OAUTHBEARER")
+            raise Unauthorized("this is not an OAUTHBEARER message")
         values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         given = values.get("auth", "")
         if given[: len(_SCHEME)].lower() != _SCHEME:
-            raise Unauthorized("OAUTHBEARER takes a bearer token")
+            raise Unauthorized("OAUTHBEARER needs a bearer token")
         token = given[len(_SCHEME) :].strip()
         user, expires_ms = await self._tokens.check(token, self._clock.now_ms())
         if acting_for not in (",", f"a={user},"):
-            raise Unauthorized("nobody acts for another user here")
+            raise Unauthorized("acting for another user is not supported")
         return ExchangeStep(b"", user, expires_ms)

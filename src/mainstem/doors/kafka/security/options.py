@@ -1,4 +1,4 @@
-"""How the door is to be guarded, as the settings say."""
+"""Security options of the Kafka door, from the settings."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _ANY = "any"  # waives the check of a token's issuer or audience
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """The door's guard. By default everybody comes in and may do everything."""
+    """Security of the Kafka door. By default every client may connect and do everything."""
 
     tls: ssl.SSLContext | None = None
-    mechanisms: tuple[str, ...] = ()  # of SASL; none: no client has to log in
+    mechanisms: tuple[str, ...] = ()  # of SASL; empty: no client has to authenticate
     users: tuple[Credential, ...] = ()
     tokens: TokenVerifier | None = None
     reauthenticate_ms: int = 0  # 0: a login lasts as long as its connection
-    rules: bool = False  # access rules are asked
+    rules: bool = False  # whether access rules apply
     super_users: frozenset[str] = frozenset()  # principals that may do everything
 
     @property
     def certificates(self) -> bool:
-        """Whether clients must show a certificate."""
+        """Whether clients must present a certificate."""
         return self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED
 
     @property
@@ -49,7 +49,7 @@ class KafkaSecurity:
         return bool(self.mechanisms) or self.certificates
 
     def exchanges(self, users: Users, clock: Clock) -> dict[str, Callable[[], Exchange]]:
-        """By the name of the mechanism: what begins a login."""
+        """Factories of login exchanges, by mechanism."""
         found: dict[str, Callable[[], Exchange]] = {}
         for name in self.mechanisms:
             if name in MECHANISMS:
@@ -68,7 +68,7 @@ def kafka_security(config: Config) -> KafkaSecurity:
     )
     unknown = [name for name in mechanisms if name not in _OFFERED]
     if unknown:
-        raise InvalidConfig(f"--kafka-sasl: {unknown[0]!r} is none of {', '.join(_OFFERED).lower()}")
+        raise InvalidConfig(f"--kafka-sasl: {unknown[0]!r} is not one of {', '.join(_OFFERED).lower()}")
     tls = tls_context(config.kafka_tls_cert, config.kafka_tls_key, config.kafka_tls_ca)
     names = (name.strip() for name in config.kafka_super_users.split(";"))
     guard = KafkaSecurity(
@@ -106,7 +106,7 @@ def _tokens(config: Config) -> TokenVerifier:
             if not value:
                 raise InvalidConfig(
                     f"--kafka-oauth-jwks needs {option}: the {claim} that tokens must have, or {_ANY!r} to "
-                    "accept every one"
+                    "accept any"
                 )
         keys = read_keys(config.kafka_oauth_jwks)
     return TokenVerifier(

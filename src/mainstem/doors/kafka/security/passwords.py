@@ -1,4 +1,4 @@
-"""Salted password hashes, as SCRAM (RFC 5802) keeps them: enough to check a password, not to know it."""
+"""Salted password hashes, as SCRAM (RFC 5802) stores them: enough to verify a password, not to recover it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # in the protocol's numbe
 
 @dataclass(frozen=True, slots=True)
 class ScramKeys:
-    stored: bytes  # the hash of what a client proves to have
-    server: bytes  # by which a client knows the server
+    stored: bytes  # hash of the key that a client proves to have
+    server: bytes  # proves the server to the client
 
 
 def hash_name(mechanism: int) -> str:
@@ -29,14 +29,14 @@ def hash_name(mechanism: int) -> str:
 
 
 def keys_of(mechanism: int, salted: bytes) -> ScramKeys:
-    """From what PBKDF2 made of a password."""
+    """From the output of PBKDF2 for a password."""
     name = _HASHES[mechanism]
     client = hmac.digest(salted, b"Client Key", name)
     return ScramKeys(hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))
 
 
 def hashed(user: str, mechanism: int, password: str) -> Credential:
-    """A credential for a password, with a salt of its own."""
+    """A credential for a password, with a new salt."""
     salt = secrets.token_bytes(_SALT_BYTES)
     iterations = limits.SCRAM_ITERATIONS_MIN
     keys = keys_of(mechanism, _salted(mechanism, password, salt, iterations))
@@ -44,7 +44,7 @@ def hashed(user: str, mechanism: int, password: str) -> Credential:
 
 
 def matches(credential: Credential, password: str) -> bool:
-    """Slow on purpose, for guesses: some milliseconds."""
+    """Takes some milliseconds, to slow down guessing."""
     salted = _salted(credential.mechanism, password, credential.salt, credential.iterations)
     return hmac.compare_digest(keys_of(credential.mechanism, salted).stored, credential.stored_key)
 
@@ -54,7 +54,7 @@ def _salted(mechanism: int, password: str, salt: bytes, iterations: int) -> byte
 
 
 def dummy_credential(secret: bytes, user: str, mechanism: int) -> Credential:
-    """What a user without a password seems to have: the same every time, and nothing fits it."""
+    """The credential of an unknown user: always the same salt, and no password matches it."""
     salt = hmac.digest(secret, user.encode(errors="replace"), "sha256")[:_SALT_BYTES]
     length = KEY_BYTES[mechanism]
     keys = secrets.token_bytes(length), secrets.token_bytes(length)
@@ -62,8 +62,8 @@ def dummy_credential(secret: bytes, user: str, mechanism: int) -> Credential:
 
 
 def parse_users(text: str) -> list[Credential]:
-    """Users as a setting lists them: `name:password` or `name:SCRAM-SHA-256$iterations$salt$stored$server`
-    (base64), comma-separated. Passwords are hashed and forgotten. Raises InvalidConfig."""
+    """Users of a setting: `name:password` or `name:SCRAM-SHA-256$iterations$salt$stored$server` (base64),
+    comma-separated. Hashes passwords and does not keep them. Raises InvalidConfig."""
     found: list[Credential] = []
     for number, entry in enumerate(filter(None, text.split(",")), 1):
         user, colon, password = entry.strip().partition(":")
@@ -87,9 +87,9 @@ def _parse_hash(user: str, text: str, number: int) -> Credential:
         ) from None
     length = KEY_BYTES[credential.mechanism]
     if len(stored) != length or len(server) != length or not salt:
-        raise InvalidConfig(f"--kafka-users: the keys of entry {number} have not {length} bytes each")
+        raise InvalidConfig(f"--kafka-users: the keys of entry {number} must have {length} bytes each")
     if not 1 <= credential.iterations <= limits.SCRAM_ITERATIONS_MAX:
         raise InvalidConfig(
-            f"--kafka-users: entry {number} takes 1 to {limits.SCRAM_ITERATIONS_MAX} iterations"
+            f"--kafka-users: entry {number} must have 1 to {limits.SCRAM_ITERATIONS_MAX} iterations"
         )
     return credential

@@ -17,14 +17,12 @@ class PlainExchange:
     async def step(self, message: bytes) -> ExchangeStep:
         parts = text_of(message).split("\0")
         if len(parts) != 3:
-            raise Unauthorized(
-                "PLAIN takes an authorization id, a user and a password, with NUL between them"
-            )
+            raise Unauthorized("PLAIN needs an authorization id, a user and a password, separated by NUL")
         acting_for, user, password = parts
         if not user or not password:
-            raise Unauthorized("PLAIN takes a user and a password")
+            raise Unauthorized("PLAIN needs a user and a password")
         if acting_for not in ("", user):
-            raise Unauthorized("nobody acts for another user here")
+            raise Unauthorized("acting for another user is not supported")
         credential = self._users.any_credential(user)
         if not await asyncio.to_thread(matches, credential, password):  # milliseconds of hashing
             raise Unauthorized(REFUSED)

@@ -1,6 +1,6 @@
-"""Answers that say no: an API's own answer, with an error code wherever it has room for one.
+"""Refusals: an API's own response, with an error code in every field for one.
 
-What the answer has in common with the request — names, partitions — is repeated; the rest is zero.
+The response repeats what it has in common with the request, such as names and partitions; the rest is zero.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class _NoFields:
 
 
 def zeroed(answer: type[Any]) -> Any:
-    """All zeros."""
+    """A response of zeros."""
     return stamped(convert(_NoFields(), answer), ErrorCode.none)
 
 
 def refused(request: Any, answer: type[Any], code: ErrorCode) -> Any:
-    """What `answer` repeats of a request, or of a part of one, with the code in every place for it."""
+    """The fields that `answer` repeats of a request, or of an item of one, with the code in every error field."""
     return stamped(convert(request, answer), code)
 
 
 def refused_name(name: str, answer: type[Any], field: str, code: ErrorCode) -> Any:
-    """The same where the request's part is just a name."""
+    """As `refused`, where the request's item is only a name."""
     return replace(stamped(zeroed(answer), code), **{field: name})
 
 
 def refused_partitions(
     request: Any, answer: type[Any], indexes: Iterable[int], field: str, code: ErrorCode
 ) -> Any:
-    """The same where the request lists a topic's partitions by number."""
+    """As `refused`, where the request lists a topic's partitions by number."""
     each = stamped(zeroed(message_in(answer, field)), code)
     partitions = tuple(replace(each, partition_index=index) for index in indexes)
     repeated = {
@@ -65,7 +65,7 @@ def stamped(entity: Any, code: ErrorCode) -> Any:
 
 
 def message_in(message: type[Any], field: str) -> type[Any]:
-    """The class of the messages in a field's list."""
+    """The class of the messages in a list field."""
     hint = typing.get_type_hints(message)[field]
     found = [part for part in _parts(hint) if isinstance(part, type) and is_dataclass(part)]
     return found[0]

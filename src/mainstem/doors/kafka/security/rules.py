@@ -1,5 +1,5 @@
-"""What each API needs to be allowed: the one table. Produce, Fetch, Metadata, DescribeConfigs and ShareFetch, which
-do not leave their answers to the library alone, ask for themselves."""
+"""The access rules of each API. Produce, Fetch, Metadata, DescribeConfigs and ShareFetch encode responses themselves,
+and check access themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOPIC, _GROUP, _CLUSTER, _TRANSACTION = (
 
 @dataclass(frozen=True, slots=True)
 class WholeRequestRule:
-    """The whole request is about one resource."""
+    """One resource for the whole request."""
 
     kind: ResourceType
     operation: Operation
@@ -30,23 +30,23 @@ class WholeRequestRule:
 
 @dataclass(frozen=True, slots=True)
 class EachItemRule:
-    """A list of things that are allowed or refused one by one."""
+    """A list whose items are allowed or refused one by one."""
 
-    kind: ResourceType | Callable[[Any, Any], ResourceType]  # the latter: of the request and the item
+    kind: ResourceType | Callable[[Any, Any], ResourceType]  # a function takes the request and the item
     operation: Operation
     items: str  # field of the request
-    answers: str  # field of the answer
+    answers: str  # field of the response
     name: str = "name"  # field of an item; unused where the item is the name
-    answer_name: str = ""  # field of an answer's item, where it repeats nothing else of the request's
+    answer_name: str = ""  # field of a response item, where it repeats nothing else of the request
     indexes: str = ""  # field of an item that lists partitions by number …
-    answer_indexes: str = "partitions"  # … and where the answer has them
-    or_cluster: bool = False  # it is also allowed to those who may do it to the cluster
-    all_or_none: bool = False  # if one is refused, the others are not tried
+    answer_indexes: str = "partitions"  # … and the field of the response
+    or_cluster: bool = False  # the same operation on the cluster allows it too
+    all_or_none: bool = False  # if one is refused, the others are not attempted
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredListRule:
-    """A list in the answer that has only what the client may know of."""
+    """A list in the response, reduced to what the client may describe."""
 
     kind: ResourceType
     answers: str
@@ -55,14 +55,14 @@ class FilteredListRule:
 
 @dataclass(frozen=True, slots=True)
 class SpecialRule:
-    """Something that only one API needs."""
+    """A check that only one API needs."""
 
     allowed: Callable[[Call, Any], bool]
-    kind: ResourceType  # what the code says is not allowed
+    kind: ResourceType  # of the error code
 
 
 def _idempotent(call: Call, request: Any) -> bool:
-    """Who may write to some topic may number what it writes."""
+    """A client that may write to any topic may be an idempotent producer."""
     if request.transactional_id is not None:
         return call.may(Operation.WRITE, _TRANSACTION, request.transactional_id)
     access = call.context.access
@@ -98,7 +98,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
     8: (_OF_GROUP, EachItemRule(_TOPIC, _READ, "topics", "topics")),  # OffsetCommit
     9: (
         EachItemRule(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
-    ),  # OffsetFetch, whose topics enforcement sees to
+    ),  # OffsetFetch; `enforcement` filters the topics
     10: (
         EachItemRule(_kind_of_coordinator, _DESCRIBE, "coordinator_keys", "coordinators", answer_name="key"),
     ),
@@ -175,7 +175,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
     77: (
         EachItemRule(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),
     ),  # ShareGroupDescribe
-    90: (  # DescribeShareGroupOffsets, which sees to the topics itself
+    90: (  # DescribeShareGroupOffsets, which checks the topics itself
         EachItemRule(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
     ),
     91: (
@@ -186,5 +186,5 @@ RULES: dict[int, tuple[Rule, ...]] = {
         WholeRequestRule(_GROUP, _DELETE, "group_id"),
         EachItemRule(_TOPIC, _READ, "topics", "responses", "topic_name"),
     ),
-    79: (),  # ShareAcknowledge, which asks for itself: its session goes on whatever is refused
+    79: (),  # ShareAcknowledge checks access itself: its session continues whatever is refused
 }

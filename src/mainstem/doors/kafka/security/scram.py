@@ -1,4 +1,4 @@
-"""SASL SCRAM (RFC 5802): the client proves that it knows its password, and never sends it.
+"""SASL SCRAM (RFC 5802): the client proves that it knows its password without sending it.
 
 | from   | message                                            |
 |--------|----------------------------------------------------|
@@ -23,17 +23,17 @@ from mainstem.errors import Unauthorized
 from mainstem.ledger.credentials import Credential
 
 _NONCE_BYTES = 24
-_MALFORMED = "this is no message of SCRAM"
+_MALFORMED = "this is not a SCRAM message"
 
 
 class ScramExchange:
     def __init__(self, mechanism: int, users: Users) -> None:
         self._mechanism = mechanism
         self._users = users
-        self._credential: Credential | None = None  # once the client has said who it wants to be
+        self._credential: Credential | None = None  # once the client has named its user
         self._binding = b""
         self._nonce = ""
-        self._said = ""  # both first messages, which the proof covers
+        self._first_messages = ""  # of both sides: the proof covers them
 
     async def step(self, message: bytes) -> ExchangeStep:
         text = text_of(message)
@@ -44,21 +44,21 @@ class ScramExchange:
     def _first(self, text: str) -> ExchangeStep:
         flag, acting_for, bare = _split(text)
         if flag not in ("n", "y"):
-            raise Unauthorized("channel binding is not spoken here")
+            raise Unauthorized("channel binding is not supported")
         name, nonce, *extensions = bare.split(",")
         if not name.startswith("n=") or not nonce.startswith("r=") or len(nonce) == 2:
             raise Unauthorized(_MALFORMED)
         if any(extension == "tokenauth=true" for extension in extensions):
-            raise Unauthorized("there are no delegation tokens here")
+            raise Unauthorized("delegation tokens are not supported")
         user = _unescaped(name[2:])
         if acting_for and _unescaped(acting_for.removeprefix("a=")) != user:
-            raise Unauthorized("nobody acts for another user here")
+            raise Unauthorized("acting for another user is not supported")
         credential = self._users.credential(user, self._mechanism)
         self._binding = base64.b64encode(f"{flag},{acting_for},".encode())
         self._nonce = nonce[2:] + base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
-        self._said = f"{bare},{answer}"
+        self._first_messages = f"{bare},{answer}"
         self._credential = credential
         return ExchangeStep(answer.encode())
 
@@ -68,15 +68,15 @@ class ScramExchange:
         if binding.encode() != b"c=" + self._binding or nonce != f"r={self._nonce}":
             raise Unauthorized(_MALFORMED)
         name = hash_name(self._mechanism)
-        said = f"{self._said},{without_proof}".encode()
-        signature = hmac.digest(credential.stored_key, said, name)
+        signed = f"{self._first_messages},{without_proof}".encode()
+        signature = hmac.digest(credential.stored_key, signed, name)
         proved = _decoded(proof)
         if len(proved) != len(signature):
             raise Unauthorized(_MALFORMED)
         client_key = bytes(one ^ other for one, other in zip(proved, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
             raise Unauthorized(REFUSED)
-        verifier = base64.b64encode(hmac.digest(credential.server_key, said, name))
+        verifier = base64.b64encode(hmac.digest(credential.server_key, signed, name))
         return ExchangeStep(b"v=" + verifier, credential.user)
 
 

@@ -1,4 +1,4 @@
-"""Logging in on one connection, and how long that lasts."""
+"""Authentication of one connection, and how long it lasts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BEFORE_LOGIN = frozenset({_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE})
 
 
 class LoginSession:
-    """Of a connection that has to log in. Once the login has expired, a client logs in again or has to go."""
+    """The login of a connection. After the login expires, the client must log in again or is disconnected."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class LoginSession:
         self._now_ms = now_ms
         self._user: str | None = None
         self._expires_ms: int | None = None
-        self.exchange: Exchange | None = None  # under way
+        self.exchange: Exchange | None = None  # in progress
 
     @property
     def mechanisms(self) -> list[str]:
         return list(self._mechanisms)
 
     def admits(self, api_key: int) -> bool:
-        """Whether the client may ask for this by now, and still."""
+        """Whether the client may send this request now."""
         if api_key in _BEFORE_LOGIN:
             return True
         if self._user is None:
@@ -52,9 +52,9 @@ class LoginSession:
         return offered is not None
 
     def log_in(self, user: str, expires_ms: int | None) -> int:
-        """Returns how many milliseconds it lasts, 0 for as long as the connection. Raises Unauthorized."""
+        """Returns how many milliseconds the login lasts, 0: as long as the connection. Raises Unauthorized."""
         if self._user not in (None, user):
-            raise Unauthorized("a connection stays with the user that it was opened by")
+            raise Unauthorized("a connection cannot change its user")
         now = self._now_ms()
         if self._reauthenticate_ms:
             limit = now + self._reauthenticate_ms
@@ -66,6 +66,6 @@ class LoginSession:
         return 0 if expires_ms is None else max(1, expires_ms - now)
 
     def give_up(self) -> None:
-        """The client gets the answer, and nothing more; nor is anything served that it sent along."""
+        """Close the connection after the response; do not serve requests that the client has already sent."""
         self._user = self.exchange = None
         self._connection.finish()

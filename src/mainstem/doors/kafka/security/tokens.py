@@ -138,9 +138,8 @@ class TokenVerifier:
         # Not the loop's own threads: anybody who can connect can keep these busy.
         self._threads = ThreadPoolExecutor(limits.KAFKA_TOKEN_CHECK_THREADS, "mainstem-tokens")
         self._waiting = 0
-        self._verified: OrderedDict[bytes, None] = (
-            OrderedDict()
-        )  # SHA-256 of tokens, least recently used first
+        # SHA-256 of tokens, least recently used first.
+        self._verified: OrderedDict[bytes, None] = OrderedDict()
 
     async def check(self, token: str, now_ms: int) -> tuple[str, int]:
         """Return the user and when the token expires, in milliseconds since the epoch. Raises Unauthorized."""
@@ -237,7 +236,11 @@ def _any_verifies(keys: Sequence[VerificationKey], algorithm: str, signed: bytes
 def _decoded(part: str, struct: type[_Struct]) -> _Struct:
     try:
         return msgspec.json.decode(_bytes(part), type=struct)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # the last by brackets within brackets
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+    ):  # RecursionError: deeply nested brackets
         raise Unauthorized(_MALFORMED) from None
 
 

@@ -1,4 +1,4 @@
-"""Whose passwords are known: users of the settings first, then those that administrators made."""
+"""Credentials: users of the settings first, then those that administrators created."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Users:
         self._secret = secrets.token_bytes(32)
 
     def credential(self, user: str, mechanism: int) -> Credential:
-        """A user nobody knows gets one that nothing fits, so that guessing names teaches nothing."""
+        """An unknown user gets a credential that no password matches, so that clients cannot find out user names."""
         return self._known(user, mechanism) or dummy_credential(self._secret, user, mechanism)
 
     def any_credential(self, user: str) -> Credential:
-        """To check a password by; which mechanism it was hashed for does not matter."""
+        """A credential to check a password with, for whichever mechanism."""
         for mechanism in MECHANISMS.values():
             known = self._known(user, mechanism)
             if known is not None:
