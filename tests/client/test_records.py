@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import mainstem
-from mainstem.client.answers import CaughtUp, Gap, Record, TopicDeleted
+from mainstem.api.records import CaughtUp, TopicDeleted
+from mainstem.client.answers import Gap, Record
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge, TopicNotFound
 
 

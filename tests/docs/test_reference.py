@@ -48,6 +48,6 @@ def test_every_command_is_told_of(made: dict[str, str]) -> None:
 
 
 def test_every_request_is_told_of_once(made: dict[str, str]) -> None:
-    for route in TABLE:
-        assert made["http-requests.md"].count(f"| `{route.method} {route.path}` |") == 1
-        assert route.handler.__doc__, f"{route.method} {route.path} says what it does"
+    for endpoint in TABLE:
+        assert made["http-requests.md"].count(f"| `{endpoint.name}` |") == 1
+        assert endpoint.handler.__doc__, f"{endpoint.name} says what it does"

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import pytest
 
-from mainstem.broker.lake import LakeStatus
+from mainstem.api.lake import LakeStatus
 from mainstem.errors import TableChanged
 from mainstem.lake.iceberg.outbox import publish_tables
 from mainstem.lake.iceberg.store_io import StoreIO
@@ -159,6 +159,7 @@ def test_a_commit_that_somebody_else_overtook_is_made_again_and_the_others_do_no
     class Overtaken:
         """A broker that lets another publisher commit first, once."""
 
+        settle_tables = staticmethod(lake.broker.settle_tables)
         tables = staticmethod(lake.broker.tables)
         overtaken = 0
 

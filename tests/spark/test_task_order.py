@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.plans import PlanRequest
 from mainstem.spark.jobs import SparkRunner
 
 Worker = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]

@@ -7,7 +7,6 @@ ledger forgets it. A crash in between leaves work to do again, never a part with
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.ledger.lake_commands import ForgetObjects, ReleaseTask, RetireParts
@@ -17,11 +16,6 @@ from mainstem.ports.objectstore.port import ObjectStore
 
 PARTS = "parts/"
 _TOKEN = re.compile(r"-([0-9a-f]{16})-[^/]*$")  # in the key of a part's file
-
-
-class Collected(NamedTuple):
-    wal_objects: int
-    files: int
 
 
 class LakeGarbage:

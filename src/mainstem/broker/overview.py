@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from mainstem.api.server import BrokerSummary, ServerSummary, TierSizes
+from mainstem.api.topics import TopicSummaries, TopicSummary
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
@@ -18,82 +19,21 @@ if TYPE_CHECKING:
 SortBy = Literal["name", "records", "bytes", "partitions", "written"]
 
 
-class TopicRow(msgspec.Struct, frozen=True):
-    topic: str
-    type: str
-    durability: str
-    partitions: int
-    records: int
-    bytes: int
-    end: int  # of all partitions together: what is appended shows as a difference
-    last_write_ms: int | None
-    table: bool
-
-
-class TopicRows(msgspec.Struct, frozen=True):
-    topics: list[TopicRow]
-    total: int  # that match
-
-
-class BrokerRow(msgspec.Struct, frozen=True):
-    broker: int
-    epoch: int
-    node: str
-    zone: str
-    addresses: dict[str, str]
-    here: bool
-    silent_s: float
-
-
-class Tiers(msgspec.Struct, frozen=True):
-    """Where the bytes are."""
-
-    memory_bytes: int
-    memory_bytes_max: int
-    wal_objects: int
-    wal_bytes: int
-    parquet_files: int
-    parquet_bytes: int
-    parquet_records: int
-    garbage_files: int
-    cold_objects: int = 0  # of those of the log, in an object store and no more on this disk
-    cold_bytes: int = 0
-    repacked_files: int = 0
-    repacked_bytes: int = 0
-
-
-class Glance(msgspec.Struct, frozen=True):
-    node: str
-    broker: int
-    brokers: list[BrokerRow]
-    topics: int
-    partitions: int
-    records: int
-    bytes: int
-    appended: int  # offsets ever given out in the topics there are
-    commits: int
-    open_transactions: int
-    routers: int
-    tiers: Tiers
-    refusal: str | None  # why writes are refused, if they are
-    now_ms: int
-
-
 class Overview:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._log = broker.log
 
-    def glance(self) -> Glance:
+    def glance(self) -> ServerSummary:
         broker, ledger, cluster = self._broker, self._log.ledger, self._broker.cluster
         streams = ledger.streams
         alive = streams.alive[: streams.count]
         refusal = self._log.refusal
-        return Glance(
+        return ServerSummary(
             broker.options.node,
             cluster.broker,
             [
-                BrokerRow(
+                BrokerSummary(
                     member.broker,
                     member.epoch,
                     member.node,
@@ -117,7 +57,7 @@ class Overview:
             broker.clock.now_ms(),
         )
 
-    def tiers(self) -> Tiers:
+    def tiers(self) -> TierSizes:
         generations = self._log.ledger.generations
         files = file_bytes = records = 0
         for stream in generations.streams():
@@ -128,7 +68,7 @@ class Overview:
                     records + part.records,
                 )
         held = self._log.holdings()
-        return Tiers(
+        return TierSizes(
             held.memory_bytes,
             self._broker.options.tail_cache_bytes,
             len(held.objects),
@@ -155,7 +95,7 @@ class Overview:
         descending: bool = False,
         skip: int = 0,
         limit: int = 100,
-    ) -> TopicRows:
+    ) -> TopicSummaries:
         """A page of the topics whose names contain `search`, in the order asked for; by name where equal."""
         wanted = search.lower()
         found = [
@@ -171,7 +111,7 @@ class Overview:
             ranks = self._ranks(found, by)
             ordered = np.argsort(-ranks if descending else ranks, kind="stable").tolist()
         page = [found[at] for at in ordered[skip : skip + limit]]
-        return TopicRows([self._row(topic) for topic in page], len(found))
+        return TopicSummaries([self._row(topic) for topic in page], len(found))
 
     def _ranks(self, topics: Sequence[Topic], by: SortBy) -> npt.NDArray[np.int64]:
         counts = np.array([len(topic.streams) for topic in topics], np.int64)
@@ -187,7 +127,7 @@ class Overview:
         column = streams.records if by == "records" else streams.bytes
         return np.asarray(np.add.reduceat(column[numbers], firsts))
 
-    def _row(self, topic: Topic) -> TopicRow:
+    def _row(self, topic: Topic) -> TopicSummary:
         streams = self._log.ledger.streams
         config = topic.config
         if config.durability == "ephemeral" or config.ttl_ms:
@@ -200,7 +140,7 @@ class Overview:
             numbers = list(topic.streams)
             records, size = int(streams.records[numbers].sum()), int(streams.bytes[numbers].sum())
             end, latest = int(streams.end[numbers].sum()), int(streams.max_timestamp[numbers].max())
-        return TopicRow(
+        return TopicSummary(
             topic.name,
             config.type,
             config.durability,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from mainstem import limits
+from mainstem.api.server import PartRow, RepackedRow, StorageMap, StoredRange, Tier, WalObject
 from mainstem.errors import LogDamaged
 from mainstem.ledger.repacked import Round
 from mainstem.ledger.topics import Topic
@@ -16,68 +15,6 @@ from mainstem.log.holdings import HeldObject
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
-
-
-class HeldRange(msgspec.Struct, frozen=True):
-    """Offsets [base, end) of a partition."""
-
-    topic: str
-    partition: int
-    base: int
-    end: int
-    bytes: int
-    live: bool  # whether readers are still served from here
-
-
-Tier = Literal["disk", "both", "store"]
-
-
-class WalObject(msgspec.Struct, frozen=True):
-    number: int
-    bytes: int
-    sealed: bool
-    commits: int
-    ranges: list[HeldRange]  # the largest ones
-    ranges_total: int
-    tier: Tier = "disk"  # where its bytes are
-
-
-class RepackedRow(msgspec.Struct, frozen=True):
-    """A file in which the records of each partition stand together."""
-
-    key: str
-    bytes: int
-    generation: int  # how often its bytes were copied
-    first: int  # of the log's files that it stands for, with the others of its round
-    end: int
-    streams: int  # partitions that it has records of
-    ranges: list[HeldRange]  # the largest ones
-    ranges_total: int
-    damaged: bool = False  # what it holds cannot be told
-
-
-class PartRow(msgspec.Struct, frozen=True):
-    topic: str
-    partition: int
-    base: int
-    end: int
-    generation: int
-    records: int
-    bytes: int
-    files: list[str]
-
-
-class StorageMap(msgspec.Struct, frozen=True):
-    """Objects, repacked files and parts, newest first, up to a number of each."""
-
-    objects: list[WalObject]
-    objects_total: int
-    parts: list[PartRow]
-    parts_total: int
-    garbage: int
-    store: str
-    repacked: list[RepackedRow] = []
-    repacked_total: int = 0
 
 
 async def storage_map(
@@ -128,17 +65,17 @@ def _object(
 
 def _ranges(
     broker: Broker, spans: Rows, allowed: Callable[[str], bool], streams: set[int] | None
-) -> list[HeldRange]:
+) -> list[StoredRange]:
     """What an object holds, the largest first."""
     columns = [spans[name].tolist() for name in ("bytes", "stream", "base", "end")]
-    ranges: list[HeldRange] = []
+    ranges: list[StoredRange] = []
     for size, stream, base, end in sorted(zip(*columns, strict=True), reverse=True):
         topic = broker.log.ledger.topics.of_stream(stream)
         if topic is None or not allowed(topic.name) or (streams is not None and stream not in streams):
             continue
         start, frontier = broker.log.start(stream), broker.log.ledger.generations.frontier(stream)
         live = end > max(start, frontier)
-        ranges.append(HeldRange(topic.name, topic.streams.index(stream), base, end, size, live))
+        ranges.append(StoredRange(topic.name, topic.streams.index(stream), base, end, size, live))
     return ranges
 
 

@@ -12,7 +12,8 @@ from mainstem.cli.target import Server, takes_server
 from mainstem.errors import InvalidInput, LeaseLost, NotAQueue, TopicNotFound
 
 if TYPE_CHECKING:
-    from mainstem.client.answers import JobBody, Topic
+    from mainstem.api.topics import TopicDescription
+    from mainstem.client.answers import JobBody
     from mainstem.client.asynchronous import AsyncClient
 
 _node = click.option("--node", default="cli", show_default=True, help="Who claims, or holds the lease.")
@@ -52,7 +53,7 @@ def list_queues(server: Server, prefix: str, as_json: bool) -> None:
 def show(server: Server, name: str, as_json: bool) -> None:
     """Show a queue's jobs in numbers, and its rules."""
 
-    async def work(client: AsyncClient) -> Topic:
+    async def work(client: AsyncClient) -> TopicDescription:
         return await client.topic(name, touch=False)
 
     found = server.run(work)

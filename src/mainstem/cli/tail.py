@@ -67,7 +67,8 @@ def tail(
 
 def _records(events: list[Event]) -> list[Record]:
     """The records among them; what else there is to say goes to the terminal."""
-    from mainstem.client.answers import Gap, Record, TopicDeleted
+    from mainstem.api.records import TopicDeleted
+    from mainstem.client.answers import Gap, Record
 
     records = []
     for event in events:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from mainstem.client.answers import Health
-from mainstem.client.backups import BackupCalls
-from mainstem.client.clusters import ClusterCalls
 from mainstem.client.groups import GroupCalls
-from mainstem.client.pipelines import PipelineCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
-from mainstem.client.tables import TableCalls
+from mainstem.client.server import ServerCalls
 from mainstem.client.topics import TopicCalls
 from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 
@@ -23,10 +19,7 @@ class AsyncClient(
     QueueCalls,
     RouterCalls,
     GroupCalls,
-    TableCalls,
-    PipelineCalls,
-    BackupCalls,
-    ClusterCalls,
+    ServerCalls,
 ):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
     `mainstem.Client`; here they are awaited.
@@ -58,14 +51,6 @@ class AsyncClient(
     @property
     def url(self) -> str:
         return self._transport.url
-
-    async def health(self) -> Health:
-        """The server's version, and for how long it has been up.
-
-        Example:
-            print(client.health().version)
-        """
-        return await self._transport.ask("GET", "/v0/health", Health)
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""

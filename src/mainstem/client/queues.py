@@ -7,9 +7,18 @@ import secrets
 import socket
 from collections.abc import Sequence
 
-from mainstem.client.answers import Claimed, JobBody, Settled
-from mainstem.client.calls import Calls
-from mainstem.client.transport import Query, topic_path
+from mainstem.api import routes
+from mainstem.api.queues import (
+    AckResult,
+    ClaimBody,
+    ExtendJobsBody,
+    ExtendResult,
+    NackBody,
+    NackResult,
+    SettleBody,
+)
+from mainstem.client.answers import ClaimedJobs, JobBody
+from mainstem.client.transport import Calls, Query, decoded
 from mainstem.client.worker import AsyncWorker, WorkerOptions
 
 
@@ -22,9 +31,9 @@ class QueueCalls(Calls):
         Example:
             for job in client.claim("emails", node="worker-1", max=10): ...
         """
-        body = {"node": node, "max": max, "lease_ms": lease_ms}
-        path = topic_path(queue, "claim")
-        return (await self._transport.ask("POST", path, Claimed, body, query=_of(partition))).claimed
+        body = ClaimBody(node, max, lease_ms)
+        answer = await self._transport.request(routes.POST_CLAIM, queue, body=body, query=_of(partition))
+        return decoded(answer.body, ClaimedJobs).claimed
 
     async def ack(
         self,
@@ -34,16 +43,14 @@ class QueueCalls(Calls):
         node: str,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> Settled:
+    ) -> AckResult:
         """These jobs are done: they are deleted for good. Those the node holds no lease on are skipped.
 
         Example:
             client.ack("emails", [job.seq], node="worker-1", lease_ids=[job.lease_id])
         """
-        body = _named(node, seqs, lease_ids)
-        return await self._transport.ask(
-            "POST", topic_path(queue, "ack"), Settled, body, query=_of(partition)
-        )
+        body = SettleBody(node, list(seqs), _listed(lease_ids))
+        return await self._transport.call(routes.POST_ACK, queue, body=body, query=_of(partition))
 
     async def nack(
         self,
@@ -54,16 +61,14 @@ class QueueCalls(Calls):
         delay_ms: int = 0,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> Settled:
+    ) -> NackResult:
         """Give these jobs back, to be claimed again after `delay_ms`.
 
         Example:
             client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
         """
-        body = {**_named(node, seqs, lease_ids), "delay_ms": delay_ms}
-        return await self._transport.ask(
-            "POST", topic_path(queue, "nack"), Settled, body, query=_of(partition)
-        )
+        body = NackBody(node, list(seqs), _listed(lease_ids), delay_ms=delay_ms)
+        return await self._transport.call(routes.POST_NACK, queue, body=body, query=_of(partition))
 
     async def extend(
         self,
@@ -74,16 +79,14 @@ class QueueCalls(Calls):
         lease_ms: int,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> Settled:
+    ) -> ExtendResult:
         """Keep these jobs for `lease_ms` from now on.
 
         Example:
             client.extend("emails", [job.seq], node="worker-1", lease_ms=60_000)
         """
-        body = {**_named(node, seqs, lease_ids), "lease_ms": lease_ms}
-        return await self._transport.ask(
-            "POST", topic_path(queue, "extend"), Settled, body, query=_of(partition)
-        )
+        body = ExtendJobsBody(node, list(seqs), _listed(lease_ids), lease_ms=lease_ms)
+        return await self._transport.call(routes.POST_EXTEND, queue, body=body, query=_of(partition))
 
     def worker(
         self,
@@ -125,8 +128,5 @@ def _of(partition: int) -> Query:
     return {"partition": partition or None}
 
 
-def _named(node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None) -> dict[str, object]:
-    body: dict[str, object] = {"node": node, "seqs": list(seqs)}
-    if lease_ids is not None:
-        body["lease_ids"] = list(lease_ids)
-    return body
+def _listed(lease_ids: Sequence[str] | None) -> list[str] | None:
+    return None if lease_ids is None else list(lease_ids)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.broker.plans import Sources, StoredPiece, WalExtents
+from mainstem.api.lake import Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
 from mainstem.lake.places import Content, Place, open_pieces, open_place, open_seekable, url_of
 from mainstem.ledger.parts import DataFile, Part

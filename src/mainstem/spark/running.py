@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, SparkMissing
-from mainstem.lake.broker import LakeBroker
 from mainstem.spark.child import CHILD_ENV, SPARK_MISSING
 from mainstem.spark.driver import Driver, DriverOptions, PublishTables
 from mainstem.spark.jobs import SparkLost, SparkRunner
@@ -41,7 +41,7 @@ def run_driver(
     signals = _Signals(stop)
     signals.arm()
     try:
-        with LakeBroker(url, timeout_s=_CALL_S) as broker:
+        with BrokerClient(url, timeout_s=_CALL_S) as broker:
             progress.event("starting", holder=options.holder, url=broker.url)
             runner = SparkRunner(_session(progress))
             signals.cancel = runner.cancel

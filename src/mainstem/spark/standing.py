@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mainstem.broker.lake_reports import DriverReport, TopicFailure
-from mainstem.broker.plans import Publication, Task
+from mainstem.api.lake import DriverReport, Publication, Task, TopicFailure
 
 _PENALTY_S = 5.0  # a stream whose task failed is left alone for this long, doubled with each failure …
 _PENALTY_MAX_S = 600.0  # … up to this

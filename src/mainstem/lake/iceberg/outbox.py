@@ -20,24 +20,25 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
-from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
+from mainstem.api.lake import PartChange, PendingChange, TableCommitRequest, TableWork, TableWorkPage
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable
-from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
 from mainstem.lake.iceberg.error_rows import any_errors, write_errors
 from mainstem.lake.iceberg.expiry import expired, removal, sweep
 from mainstem.lake.iceberg.snapshots import Operation, Range, SnapshotDraft, Snapshots
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.parts import DataFile
-from mainstem.ledger.table_commands import PartChange
 
 _log = logging.getLogger("mainstem.tables")
 
 
 class TableBroker(Protocol):
-    """What publication asks of a broker; see LakeBroker."""
+    """What publication asks of a broker; see BrokerClient."""
 
-    def tables(self) -> TableWorks: ...
+    def settle_tables(self) -> None: ...
+
+    def tables(self) -> TableWorkPage: ...
 
     def commit_table(self, commit: TableCommitRequest) -> str:
         """Returns where the table's metadata is now. Raises TableChanged."""
@@ -66,7 +67,7 @@ class TablesRound(NamedTuple):
     problems: dict[str, str]  # topic → why its table is not what it should be
 
 
-def publish_tables(broker: LakeBroker) -> TablesRound:
+def publish_tables(broker: BrokerClient) -> TablesRound:
     """Publish all there is, and deliver what goes elsewhere as well, once."""
     report = Publisher(broker).run()
     if not report.deliveries:
@@ -99,6 +100,7 @@ class Publisher:
         """Until every table shows what serves its topic. Raises what the broker and the store do."""
         report = PublishReport()
         while True:
+            self._broker.settle_tables()
             works = self._broker.tables()
             report.problems = dict(works.problems)
             report.deliveries = [work for work in works.tables if work.delta]

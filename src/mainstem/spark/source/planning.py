@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+import msgspec
+
+from mainstem.api.topics import PartitionPosition, TopicPositions
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, TopicNotFound
-from mainstem.spark.broker import PartitionPlace, RemoteBroker, TopicPlaces
 from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import Partition, Positions, Range
 from mainstem.spark.source.options import EARLIEST, LATEST, Place, SourceOptions
 
-Looked = dict[str, TopicPlaces]  # by topic, with the partitions that are read
+Looked = dict[str, TopicPositions]  # by topic, with the partitions that are read
 
 
 class Planning:
     """`gone_is_fine`: topics by name may be missing, as they may once a stream that accepts losses has begun."""
 
-    def __init__(self, broker: RemoteBroker, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
+    def __init__(self, broker: BrokerClient, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
         self._broker = broker
         self._options = options
         self._gone_is_fine = gone_is_fine
@@ -49,13 +52,13 @@ class Planning:
         pattern = re.compile(self._options.pattern)
         return [topic for topic in self._broker.topics() if pattern.fullmatch(topic)]
 
-    def _places(self, topic: str, at: str | int) -> TopicPlaces:
-        places = self._broker.places(topic, at, committed_only=self._options.committed_only)
+    def _places(self, topic: str, at: str | int) -> TopicPositions:
+        places = self._broker.positions(topic, at, committed_only=self._options.committed_only)
         if places.type == "queue":
             raise InvalidInput(f"topic {topic!r} is a queue: its jobs are claimed, not read")
         return places
 
-    def _assigned(self, topic: str, numbers: tuple[int, ...], at: str | int) -> TopicPlaces:
+    def _assigned(self, topic: str, numbers: tuple[int, ...], at: str | int) -> TopicPositions:
         places = self._places(topic, at)
         for number in numbers:
             if number >= places.partitions_total:
@@ -64,9 +67,7 @@ class Planning:
                     f"{places.partitions_total}"
                 )
         chosen = tuple(one for one in places.partitions if one.partition in numbers)
-        return TopicPlaces(
-            places.topic, places.id, places.type, places.max_batch_bytes, places.partitions_total, chosen
-        )
+        return msgspec.structs.replace(places, partitions=chosen)
 
     # Positions
 
@@ -105,7 +106,7 @@ class Planning:
         looked = self.look(time_ms)
         return _placed(looked, lambda topic, one: self._of_time(looked[topic], one, time_ms, side))
 
-    def _of_time(self, places: TopicPlaces, one: PartitionPlace, time_ms: int, side: str) -> int:
+    def _of_time(self, places: TopicPositions, one: PartitionPosition, time_ms: int, side: str) -> int:
         found = next(place for place in places.partitions if place.partition == one.partition)
         if found.offset is not None:
             return found.offset
@@ -136,7 +137,7 @@ class Planning:
     def checked(self, ranges: Iterable[Range], ids: dict[str, str]) -> list[Range]:
         """The ranges as far as they are there. What is not is reported: an error unless losses are accepted."""
         found: list[Range] = []
-        looked: dict[str, TopicPlaces | None] = {}
+        looked: dict[str, TopicPositions | None] = {}
         for one in ranges:
             if one.topic not in looked:
                 looked[one.topic] = self._still(one.topic, ids[one.topic])
@@ -145,15 +146,15 @@ class Planning:
                 found.append(kept)
         return found
 
-    def _still(self, topic: str, id: str) -> TopicPlaces | None:
+    def _still(self, topic: str, id: str) -> TopicPositions | None:
         """The topic, None if it is gone or another one has its name now."""
         try:
-            places = self._broker.places(topic, committed_only=self._options.committed_only)
+            places = self._broker.positions(topic, committed_only=self._options.committed_only)
         except TopicNotFound:
             return None
         return places if places.id == id else None
 
-    def _clipped(self, one: Range, places: TopicPlaces | None) -> Range | None:
+    def _clipped(self, one: Range, places: TopicPositions | None) -> Range | None:
         if places is None:
             self._report(one, one.start, one.end, "the topic was deleted")
             return None
@@ -197,7 +198,7 @@ class Planning:
                 losses.report(topic, partition, offset, None, reason, fail=self._options.fail_on_data_loss)
 
 
-def _placed(looked: Looked, offset_of: Callable[[str, PartitionPlace], int]) -> Positions:
+def _placed(looked: Looked, offset_of: Callable[[str, PartitionPosition], int]) -> Positions:
     return Positions(
         {topic: places.id for topic, places in looked.items()},
         {
@@ -208,7 +209,7 @@ def _placed(looked: Looked, offset_of: Callable[[str, PartitionPlace], int]) -> 
     )
 
 
-def _of_number(number: int, one: PartitionPlace) -> int:
+def _of_number(number: int, one: PartitionPosition) -> int:
     if number == EARLIEST:
         return one.start
     if number == LATEST:
