@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from mainstem import limits
 from mainstem.cli.findings import Finding
@@ -33,9 +34,9 @@ def status(server: Server, as_json: bool) -> None:
     """Show the brokers, as one of them sees them."""
     view = server.run(lambda client: client.cluster())
     if as_json:
-        print_json(asdict(view))
+        print_json(msgspec.to_builtins(view))
         return
-    whole = asdict(view)
+    whole = msgspec.to_builtins(view)
     members = whole.pop("brokers")
     print_fields(whole, as_json=False)
     click.echo()
