@@ -62,7 +62,7 @@ export interface ClaimBody {
 
 export interface ClaimResponse {
   topic: string;
-  claimed: LeasedJob[];
+  claimed: JobDelivery[];
   count: number;
   ready: number;
   performance: Performance;
@@ -285,6 +285,20 @@ export interface Health {
   uptime_ms: number;
 }
 
+export interface JobDelivery {
+  $seq: number;
+  lease_id: string;
+  deadline: number;
+  $ts: number;
+  deliveries: number;
+  data?: unknown;
+  $tag?: string;
+  meta?: unknown;
+  $raw?: string;
+  $trace?: string;
+  topic?: string;
+}
+
 export interface JobLease {
   $seq: number;
   node: string;
@@ -325,20 +339,6 @@ export interface LeaseList {
 
 export interface LeaseReleased {
   released: boolean;
-}
-
-export interface LeasedJob {
-  $seq: number;
-  lease_id: string;
-  deadline: number;
-  $ts: number;
-  deliveries: number;
-  data?: unknown;
-  $tag?: string;
-  meta?: unknown;
-  $raw?: string;
-  $trace?: string;
-  topic?: string;
 }
 
 export interface LeasedTask {

@@ -32,7 +32,7 @@ class ExtendJobsBody(SettleBody, frozen=True, kw_only=True):
     lease_ms: U64
 
 
-class LeasedJob(msgspec.Struct, omit_defaults=True):
+class JobDelivery(msgspec.Struct, omit_defaults=True):
     """A job and the lease on it."""
 
     seq: int = field(name="$seq")
@@ -50,7 +50,7 @@ class LeasedJob(msgspec.Struct, omit_defaults=True):
 
 class ClaimResponse(msgspec.Struct):
     topic: str
-    claimed: Sequence[LeasedJob]
+    claimed: Sequence[JobDelivery]
     count: int
     ready: int
     performance: Performance

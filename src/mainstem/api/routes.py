@@ -196,7 +196,7 @@ GET_WORK: Route[bytes] = Route(
     None,
     Scope.READ | Scope.WRITE,
     media=(EVENTS,),
-    events={"job": queues.LeasedJob, "error": ErrorEvent},
+    events={"job": queues.JobDelivery, "error": ErrorEvent},
 )
 
 # Offsets and batches

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, field
 
-from mainstem.api.queues import ClaimResponse, LeasedJob
+from mainstem.api.queues import ClaimResponse, JobDelivery
 from mainstem.api.records import DiffResult, FetchedRecord, GapEvent, ReadGap, RecordsEvent
 
 _NULL = Raw(b"null")
@@ -56,7 +56,7 @@ class RecordsFrame(RecordsEvent):
     records: list[Record]
 
 
-class JobBody(LeasedJob):
+class JobBody(JobDelivery):
     """A job as a claim or a work stream delivers it."""
 
     data: Raw = _NULL

@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from mainstem.api import routes
 from mainstem.api.base import ErrorEvent
-from mainstem.api.queues import LeasedJob
+from mainstem.api.queues import JobDelivery
 from mainstem.api.records import CommandHead, DiffResult, RecordBody, WriteBody, WriteResult
 from mainstem.api.routes import CATALOG, JSON, ROUTES, Body, Route, structs_in
 from mainstem.api.topics import TopicConfigBody, TopicConfigResponse
@@ -220,7 +220,7 @@ async def test_what_is_assembled_as_bytes_is_what_the_structs_say(api: Api, coun
         assert set(json.loads(page.content)["records"][-1]) <= {f.encode_name for f in fields(_record())}
     claimed = (await api.client.post("/v0/topics/t/claim", json={"node": "w", "max": 1000})).json()
     for job in claimed["claimed"]:
-        check_body(LeasedJob, json.dumps(job).encode())
+        check_body(JobDelivery, json.dumps(job).encode())
 
 
 def _record() -> type[msgspec.Struct]:
@@ -272,6 +272,6 @@ def test_a_configuration_reads_back_as_it_was_given() -> None:
 
 def test_the_events_of_a_stream_are_declared() -> None:
     assert set(routes.GET_WATCH.events) == {"record", "tombstone", "caught-up", "topic-deleted", "error"}
-    assert routes.GET_WORK.events == {"job": LeasedJob, "error": ErrorEvent}
+    assert routes.GET_WORK.events == {"job": JobDelivery, "error": ErrorEvent}
     assert CommandHead.__struct_fields__ == ("op", "request_id")
     assert httpx.URL(routes.GET_WEBSOCKET.path).path == "/v0/ws"
