@@ -160,6 +160,7 @@ export interface DriverReport {
   bytes: number;
   seconds: number;
   failing: TopicFailure[];
+  tables_error: string;
 }
 
 export interface DriverReportAccepted {
@@ -530,6 +531,7 @@ export interface PipelineStatus {
 export interface Plan {
   tasks: Task[];
   now_ms: number;
+  problems: Record<string, string>;
 }
 
 export interface PlanRequest {
@@ -1071,6 +1073,7 @@ export interface TopicProgress {
   partitions: PartitionProgress[];
   lag_records: number;
   file_bytes: number;
+  problem: string;
 }
 
 export interface TopicSettings {

@@ -136,6 +136,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     tasks: tuple[Task, ...]
     now_ms: int  # the broker's clock
+    problems: dict[str, str] = {}  # topic → why there is no plan for it
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -202,7 +203,8 @@ class DriverReport(msgspec.Struct, frozen=True):
     records: int = 0
     bytes: int = 0  # of the files made
     seconds: float = 0.0  # that workers spent
-    failing: tuple[TopicFailure, ...] = ()
+    failing: tuple[TopicFailure, ...] = ()  # the first of them, if there are many
+    tables_error: str = ""  # why the last round published no table at all
 
 
 class DriverReportAccepted(msgspec.Struct, frozen=True):
@@ -237,6 +239,7 @@ class TopicProgress(msgspec.Struct, frozen=True):
     partitions: list[PartitionProgress]
     lag_records: int
     file_bytes: int
+    problem: str = ""  # why a driver makes no progress with it
 
 
 class LeasedTask(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.api.lake import (
     Column,
     PendingChange,
@@ -34,6 +34,7 @@ from mainstem.errors import (
     TableExists,
     TableIncompatible,
     TableNotFound,
+    described,
 )
 from mainstem.ledger.table import Table
 from mainstem.ledger.table_commands import DeclareTable
@@ -41,6 +42,8 @@ from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
+
+_events = events.named("tables")
 
 ERRORS_SUFFIX = "__errors"
 
@@ -51,10 +54,10 @@ class TopicTables:
         self._settling = asyncio.Lock()
         self._settled: tuple[int, int] | None = None  # what topics and declarations were when all was well
         self._swept_ms = broker.clock.now_ms()
-        self._problems: dict[str, str] = {}  # topic → why it has no table, as of the last round
         self._expiry_ms: dict[bytes, int] = {}  # table id → when its snapshots are checked next
         self._expiring: set[bytes] = set()  # tables whose snapshots this round of publishing checks
         self._widened: dict[bytes, str] = {}  # table id → columns that it was seen to have
+        self._problems: dict[bytes, str] = {}  # topic id → why its tables are not what the topic says
 
     # The switch
 
@@ -70,6 +73,7 @@ class TopicTables:
         topic = self._broker.streams.topic(name)
         async with self._settling:
             await self._settle(topic)
+            self._problems.pop(topic.topic_id, None)
         return await self.status(topic)
 
     async def _declare(self, topic: Topic, schema: object, delta: str | None) -> None:
@@ -104,6 +108,7 @@ class TopicTables:
     async def settle(self) -> dict[str, str]:
         """Make the tables what the topics say. Returns why a topic has no table though it should, by topic."""
         problems: dict[str, str] = {}
+        found: dict[bytes, str] = {}
         ledger = self._broker.log.ledger
         async with self._settling:
             state = (ledger.topics.digest, ledger.tables.declarations_digest)
@@ -112,11 +117,12 @@ class TopicTables:
             for topic in self._broker.streams.topics():
                 try:
                     await self._settle(topic)
-                except NotFound:
-                    continue  # the topic was deleted meanwhile
-                except MainstemError as error:
-                    problems[topic.name] = str(error)
+                except Exception as error:  # noqa: BLE001 - it is this topic's problem: the others go on
+                    if self._broker.streams.get_by_id(topic.topic_id) is None:
+                        continue  # it was deleted meanwhile
+                    problems[topic.name] = found[topic.topic_id] = described(error)
             self._settled = None if problems else state
+            self._problems = found
         return problems
 
     async def _settle(self, topic: Topic) -> None:
@@ -164,23 +170,36 @@ class TopicTables:
         """Before a round of publishing: settle, delete orphans, and choose the tables that expire snapshots.
 
         Returns why a topic has no table although it should, by topic."""
-        self._problems = await self.settle()
+        problems = await self.settle()
         now = self._broker.clock.now_ms()
         if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
             self._swept_ms = now
-            await self._broker.catalog.sweep_topics(now - limits.TABLE_ORPHAN_MS)
+            await self._sweep(now - limits.TABLE_ORPHAN_MS)
         tables = [table for table in self._broker.log.ledger.tables if table.topic_id]
         self._expiring = {table.table_id for table in tables if self._expiry_due(table, now)}
-        return self._problems
+        return problems
 
     def works(self) -> TableWorkPage:
         """Every topic's tables, and what is left to publish of each."""
         found = []
+        topics = {topic_id: self._broker.streams.get_by_id(topic_id) for topic_id in self._problems}
+        problems = {topic.name: self._problems[topic_id] for topic_id, topic in topics.items() if topic}
         for table in self._broker.log.ledger.tables:
             topic = self._broker.streams.get_by_id(table.topic_id) if table.topic_id else None
-            if topic is not None:
+            if topic is None:
+                continue
+            try:
                 found.append(self._work(topic, table))
-        return TableWorkPage(tuple(found), self._problems)
+            except Exception as error:  # noqa: BLE001 - it is this topic's problem: the others go on
+                problems[topic.name] = described(error)
+        return TableWorkPage(tuple(found), problems)
+
+    async def _sweep(self, before_ms: int) -> None:
+        """Delete what dropped tables left in the store. A failure does not stop publishing."""
+        try:
+            await self._broker.catalog.sweep_topics(before_ms)
+        except Exception as error:  # noqa: BLE001 - it is done again later
+            _events.warning("dropped tables are not swept", error=described(error))
 
     def _work(self, topic: Topic, table: Table) -> TableWork:
         declaration = self._broker.log.ledger.tables.declaration(topic.topic_id)
@@ -269,6 +288,7 @@ class TopicTables:
             int(totals.get("total-files-size", 0)),
             await self._errors(errors),
             f"{errors.namespace}.{errors.name}" if errors else "",
+            self._problems.get(topic.topic_id, ""),
         )
 
     def _problem(self, topic: Topic) -> str:
@@ -277,7 +297,7 @@ class TopicTables:
             self._check_name(topic)
         except MainstemError as error:
             return str(error)
-        return ""
+        return self._problems.get(topic.topic_id, "")
 
     def _partition(self, table: Table, partition: int, stream: int) -> TablePartition:
         log = self._broker.log

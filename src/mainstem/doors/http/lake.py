@@ -72,8 +72,14 @@ async def post_report(request: Request) -> Response:
 async def get_status(request: Request) -> Response:
     """How far every topic's records are made into parts, and who works on what."""
     status = request.broker.lake.status()
-    allowed = [topic for topic in status.topics if request.key.allows(topic.topic)]
-    return reply(replace(status, topics=allowed, drivers=request.context.lake_reports.drivers()))
+    problems = request.context.lake_reports.problems()
+    allowed = [
+        replace(topic, problem=problems.get(topic.topic, ""))
+        for topic in status.topics
+        if request.key.allows(topic.topic)
+    ]
+    drivers = request.context.lake_reports.drivers()
+    return reply(replace(status, topics=allowed, drivers=drivers))
 
 
 async def post_sources(request: Request) -> Response:
@@ -101,7 +107,10 @@ async def put_table(request: Request) -> Response:
 async def get_table(request: Request) -> Response:
     """Whether a topic is a table, and how far the table is."""
     topic = request.broker.streams.topic(request.topic)
-    return _timed(request, await request.broker.topic_tables.status(topic))
+    status = await request.broker.topic_tables.status(topic)
+    if status.enabled and not status.problem:
+        status = replace(status, problem=request.context.lake_reports.problems().get(topic.name, ""))
+    return _timed(request, status)
 
 
 async def delete_table(request: Request) -> Response:
