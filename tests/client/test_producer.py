@@ -13,7 +13,7 @@ import pytest
 import mainstem
 from mainstem.api.base import Performance
 from mainstem.api.records import WriteResult
-from mainstem.client.answers import Record
+from mainstem.client.responses import ConsumerRecord
 from mainstem.errors import Closed, InvalidInput, TopicFull, TopicNotFound, Unreachable
 from mainstem.testing.broker import ThrowAwayBroker
 
@@ -21,7 +21,7 @@ from .answering import AnsweringServer, Asked, Said
 
 
 def _values(client: mainstem.Client, topic: str) -> list[object]:
-    return [record.value for record in client.read(topic) if isinstance(record, Record)]
+    return [record.value for record in client.read(topic) if isinstance(record, ConsumerRecord)]
 
 
 def _written(first: int, last: int, *, deduped: bool = False) -> Said:
@@ -227,7 +227,7 @@ def test_a_watch_goes_on_after_a_kill(own_broker: ThrowAwayBroker) -> None:
         client.produce_many("t", [f"{round}.{row}" for row in range(50)])
         while len(seen) < 50 * (round + 1):
             event = next(watching)
-            if isinstance(event, Record):
+            if isinstance(event, ConsumerRecord):
                 seen.append(event.value)
         own_broker.kill()
         own_broker.restart()

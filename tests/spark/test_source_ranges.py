@@ -13,7 +13,7 @@ from mainstem.client.broker import BrokerClient
 from mainstem.errors import DataLost, NotFound
 from mainstem.lake.materialise import materialise
 from mainstem.spark.source import ranges
-from mainstem.spark.source.offsets import Range
+from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
 from mainstem.spark.source.ranges import RangeRows
 from mainstem.testing.server import ServerProcess
@@ -54,7 +54,7 @@ def read(
     parsed = SourceOptions.parse({"url": lake.url, "subscribe": topic, **options}, streaming=False)
     with BrokerClient(lake.url) as broker:
         found = []
-        for rows in RangeRows(broker, Range(topic, 0, start, end), parsed):
+        for rows in RangeRows(broker, PartitionRange(topic, 0, start, end), parsed):
             columns = rows.column("_offset").to_pylist(), rows.column("_value").to_pylist()
             found += list(zip(*columns, strict=True))
         return found

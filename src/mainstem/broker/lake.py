@@ -17,10 +17,10 @@ from mainstem.api.lake import (
     TopicProgress,
 )
 from mainstem.broker.lake_garbage import LakeGarbage
-from mainstem.broker.planning import Planning
-from mainstem.broker.rounds import Rounds
-from mainstem.broker.sourcing import Sourcing
-from mainstem.broker.states import stream_of
+from mainstem.broker.partition_summaries import stream_of
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.planning import LakePlanner
+from mainstem.broker.record_locations import RecordLocator
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import task_of
 from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, SwapParts
@@ -47,10 +47,10 @@ class Lake:
         self._clock = clock
         self.store = store
         self.store_url = public(store_url)
-        self._sourcing = Sourcing(log, self.store_url)
-        self._planning = Planning(log, self._sourcing, clock, random, all_topics=all_topics)
+        self._record_locator = RecordLocator(log, self.store_url)
+        self._planning = LakePlanner(log, self._record_locator, clock, random, all_topics=all_topics)
         self._garbage = LakeGarbage(log, store, clock)
-        self.rounds = Rounds("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
+        self.rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
 
     async def plan(self, request: PlanRequest) -> Plan:
         """Tasks that are due, each stream's under a lease. Raises InvalidInput."""
@@ -60,7 +60,7 @@ class Lake:
         """Where the committed records of [start, end) are, or of the first of them.
 
         Raises PartitionNotFound, OffsetOutOfRange, NotFound."""
-        return await self._sourcing.readable(stream_of(topic, partition), start, end)
+        return await self._record_locator.readable(stream_of(topic, partition), start, end)
 
     async def publish(self, publication: Publication) -> int:
         """Serve the range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mainstem import limits
 from mainstem.api.lake import DriverReport, ReceivedDriverReport
-from mainstem.broker.told import Told
+from mainstem.broker.report_store import ReportStore
 from mainstem.ledger.reports import LAKE_DRIVER
 from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
@@ -21,7 +21,7 @@ class LakeReports:
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._clock = clock
-        self._told = Told(LAKE_DRIVER, DriverReport, log, clock)
+        self._told = ReportStore(LAKE_DRIVER, DriverReport, log, clock)
 
     async def hear(self, report: DriverReport) -> None:
         await self._told.hear(report.holder, report)

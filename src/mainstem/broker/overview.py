@@ -67,7 +67,7 @@ class Overview:
                     file_bytes + part.bytes,
                     records + part.records,
                 )
-        held = self._log.holdings()
+        held = self._log.stored_objects()
         return TierSizes(
             held.memory_bytes,
             self._broker.options.tail_cache_bytes,

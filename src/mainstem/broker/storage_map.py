@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from mainstem import limits
 from mainstem.api.server import PartRow, RepackedRow, StorageMap, StoredRange, Tier, WalObject
 from mainstem.errors import LogDamaged
-from mainstem.ledger.repacked import Round
+from mainstem.ledger.repacked_objects import RepackRound
 from mainstem.ledger.topics import Topic
 from mainstem.log.extents import Rows
-from mainstem.log.holdings import HeldObject
+from mainstem.log.stored_objects import ObjectContents
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
@@ -22,7 +22,7 @@ async def storage_map(
 ) -> StorageMap:
     """All that is stored, or all that is stored of one topic."""
     streams = None if topic is None else set(topic.streams)
-    held = broker.log.holdings(spans=True).objects[::-1]
+    held = broker.log.stored_objects(spans=True).objects[::-1]
     if streams is not None:
         held = [one for one in held if _mentions(one, streams)]
     objects = [_object(broker, one, allowed, streams) for one in held[: limits.STORAGE_OBJECTS_SHOWN]]
@@ -44,12 +44,12 @@ async def storage_map(
     )
 
 
-def _mentions(one: HeldObject, streams: set[int]) -> bool:
+def _mentions(one: ObjectContents, streams: set[int]) -> bool:
     return one.spans is not None and not streams.isdisjoint(one.spans["stream"].tolist())
 
 
 def _object(
-    broker: Broker, one: HeldObject, allowed: Callable[[str], bool], streams: set[int] | None
+    broker: Broker, one: ObjectContents, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> WalObject:
     ranges = [] if one.spans is None else _ranges(broker, one.spans, allowed, streams)
     return WalObject(
@@ -79,7 +79,7 @@ def _ranges(
     return ranges
 
 
-def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int, Round]]:
+def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int, RepackRound]]:
     """By number, newest first; of a topic those that may hold records of it."""
     found: set[tuple[int, int]] = set()
     rounds = broker.log.ledger.repacked.rounds
@@ -91,7 +91,7 @@ def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int,
 
 
 async def _repacked(
-    broker: Broker, number: int, made: Round, allowed: Callable[[str], bool], streams: set[int] | None
+    broker: Broker, number: int, made: RepackRound, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> RepackedRow | None:
     """None if it was replaced meanwhile, or holds nothing of the topic."""
     file = made.files[number - made.number]
@@ -109,7 +109,7 @@ async def _repacked(
     return RepackedRow(*facts, len(spans), ranges[: limits.STORAGE_RANGES_SHOWN], len(ranges))
 
 
-def _tier(broker: Broker, one: HeldObject) -> Tier:
+def _tier(broker: Broker, one: ObjectContents) -> Tier:
     if one.cold or broker.log.shared:
         return "store"
     return "disk" if broker.log.ledger.tiers.stored(one.number) is None else "both"

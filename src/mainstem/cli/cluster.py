@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from mainstem import limits
-from mainstem.cli.findings import Finding
+from mainstem.cli.doctor_checks import Finding
 from mainstem.cli.output import as_json_option, print_fields, print_json, print_rows
 from mainstem.cli.target import Server, takes_server
 from mainstem.errors import MainstemError

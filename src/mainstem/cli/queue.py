@@ -13,8 +13,8 @@ from mainstem.errors import InvalidInput, LeaseLost, NotAQueue, TopicNotFound
 
 if TYPE_CHECKING:
     from mainstem.api.topics import TopicDescription
-    from mainstem.client.answers import JobBody
     from mainstem.client.asynchronous import AsyncClient
+    from mainstem.client.responses import JobBody
 
 _node = click.option("--node", default="cli", show_default=True, help="Who claims, or holds the lease.")
 _SETTLED_AT_ONCE = 1_000
@@ -161,11 +161,11 @@ async def _requeue(client: AsyncClient, name: str, count: int | None) -> int:
     dead = found.config.dead_letter
     if dead is None:
         raise InvalidInput(f"queue {name!r} has no dead_letter topic, so it never gives a job up")
-    from mainstem.client.answers import Record
+    from mainstem.client.responses import ConsumerRecord
 
     moved, last_seq = 0, 0
     async for record in client.read(dead, on_gap="skip"):
-        if not isinstance(record, Record) or not _of_queue(record.meta, name):
+        if not isinstance(record, ConsumerRecord) or not _of_queue(record.meta, name):
             continue
         if count is not None and moved >= count:
             break
@@ -188,10 +188,10 @@ def _of_queue(meta: Any, name: str) -> bool:
 
 async def _forget(client: AsyncClient, dead: str, name: str, last_seq: int) -> None:
     """Delete what was moved, where nothing else would go with it."""
-    from mainstem.client.answers import Record
+    from mainstem.client.responses import ConsumerRecord
 
     async for record in client.read(dead, on_gap="skip"):
-        if not isinstance(record, Record) or record.seq > last_seq:
+        if not isinstance(record, ConsumerRecord) or record.seq > last_seq:
             break
         if not _of_queue(record.meta, name):
             click.echo(

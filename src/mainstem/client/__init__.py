@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mainstem.api.records import CaughtUp, TopicDeleted, WriteResult
     from mainstem.api.topics import TopicDescription
-    from mainstem.client.answers import Gap, Record, Sent
+    from mainstem.client.responses import ConsumerRecord, Gap, RecordMetadata
+    from mainstem.client.sync_worker import Job
     from mainstem.client.worker import AsyncJob
-    from mainstem.client.working import Job
 
 __all__ = [
     "AsyncJob",
     "CaughtUp",
+    "ConsumerRecord",
     "Gap",
     "Job",
-    "Record",
-    "Sent",
+    "RecordMetadata",
     "TopicDeleted",
     "TopicDescription",
     "WriteResult",
@@ -26,10 +26,10 @@ __all__ = [
 _HOMES = {
     "AsyncJob": "mainstem.client.worker",
     "CaughtUp": "mainstem.api.records",
-    "Gap": "mainstem.client.answers",
-    "Job": "mainstem.client.working",
-    "Record": "mainstem.client.answers",
-    "Sent": "mainstem.client.answers",
+    "Gap": "mainstem.client.responses",
+    "Job": "mainstem.client.sync_worker",
+    "ConsumerRecord": "mainstem.client.responses",
+    "RecordMetadata": "mainstem.client.responses",
     "TopicDeleted": "mainstem.api.records",
     "TopicDescription": "mainstem.api.topics",
     "WriteResult": "mainstem.api.records",

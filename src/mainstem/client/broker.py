@@ -30,7 +30,7 @@ from mainstem.api.sinks import SinkAttempt, SinkCommit, SinkCommitBody, SinkRunB
 from mainstem.api.topics import TopicConfigBody, TopicPositions
 from mainstem.client.batches import BatchPage, page_of
 from mainstem.client.loop import LoopThread
-from mainstem.client.transport import Answer, Query, Transport
+from mainstem.client.transport import Query, ServerResponse, Transport
 from mainstem.errors import RecordsLost, Unavailable
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ class BrokerClient:
     async def _fetch(self, topic: str, offset: int, query: Query) -> BatchPage:
         return page_of(await self._transport.request(routes.GET_BATCHES, topic, query=query), offset)
 
-    def meets_loss(self, topic: str, partition: int, offset: int) -> bool:
+    def probe_loss(self, topic: str, partition: int, offset: int) -> bool:
         """Have the broker read at an offset. True if it finds there that records are lost."""
         try:
             self.fetching(topic, partition, offset, 1).result()
@@ -180,7 +180,7 @@ class BrokerClient:
         body = SinkTaskBody(query, run, batch, attempt, timeout_ms, lasting)
         return self._call(routes.BEGIN_SINK_TASK, body=body)
 
-    def appending(self, topic: str, partition: int, batch: bytes | bytearray) -> Future[Answer]:
+    def appending(self, topic: str, partition: int, batch: bytes | bytearray) -> Future[ServerResponse]:
         """Append one batch in the background."""
         return self._thread.submit(
             self._transport.request(

@@ -106,7 +106,7 @@ def failure(status: int, body: bytes) -> MainstemError:
         if status in (429, 502, 503, 504):
             return errors.Unavailable(f"status {status}: {text or 'no more was said'}")
         return errors.ServerFault(f"status {status}, and no error of a Mainstem server: {text or 'no text'}")
-    return _of(_Fault(error.code, error.message, error.detail))
+    return _error_of(_Fault(error.code, error.message, error.detail))
 
 
 def event_failure(data: bytes) -> MainstemError:
@@ -115,9 +115,9 @@ def event_failure(data: bytes) -> MainstemError:
         event = _event.decode(data)
     except msgspec.DecodeError:
         return errors.ServerFault("the event stream ended with an error that cannot be read")
-    return _of(_Fault(event.code, event.message, event.detail))
+    return _error_of(_Fault(event.code, event.message, event.detail))
 
 
-def _of(fault: _Fault) -> MainstemError:
+def _error_of(fault: _Fault) -> MainstemError:
     known = CODES.get(fault.code)
     return known(fault) if known is not None else errors.ServerFault(f"{fault.message} ({fault.code})")

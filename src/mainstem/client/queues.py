@@ -17,7 +17,7 @@ from mainstem.api.queues import (
     NackResult,
     SettleBody,
 )
-from mainstem.client.answers import ClaimedJobs, JobBody
+from mainstem.client.responses import ClaimedJobs, JobBody
 from mainstem.client.transport import Calls, Query, decoded
 from mainstem.client.worker import AsyncWorker, WorkerOptions
 
@@ -32,7 +32,9 @@ class QueueCalls(Calls):
             for job in client.claim("emails", node="worker-1", max=10): ...
         """
         body = ClaimBody(node, max, lease_ms)
-        answer = await self._transport.request(routes.POST_CLAIM, queue, body=body, query=_of(partition))
+        answer = await self._transport.request(
+            routes.POST_CLAIM, queue, body=body, query=_partition_query(partition)
+        )
         return decoded(answer.body, ClaimedJobs).claimed
 
     async def ack(
@@ -50,7 +52,9 @@ class QueueCalls(Calls):
             client.ack("emails", [job.seq], node="worker-1", lease_ids=[job.lease_id])
         """
         body = SettleBody(node, list(seqs), _listed(lease_ids))
-        return await self._transport.call(routes.POST_ACK, queue, body=body, query=_of(partition))
+        return await self._transport.call(
+            routes.POST_ACK, queue, body=body, query=_partition_query(partition)
+        )
 
     async def nack(
         self,
@@ -68,7 +72,9 @@ class QueueCalls(Calls):
             client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
         """
         body = NackBody(node, list(seqs), _listed(lease_ids), delay_ms=delay_ms)
-        return await self._transport.call(routes.POST_NACK, queue, body=body, query=_of(partition))
+        return await self._transport.call(
+            routes.POST_NACK, queue, body=body, query=_partition_query(partition)
+        )
 
     async def extend(
         self,
@@ -86,7 +92,9 @@ class QueueCalls(Calls):
             client.extend("emails", [job.seq], node="worker-1", lease_ms=60_000)
         """
         body = ExtendJobsBody(node, list(seqs), _listed(lease_ids), lease_ms=lease_ms)
-        return await self._transport.call(routes.POST_EXTEND, queue, body=body, query=_of(partition))
+        return await self._transport.call(
+            routes.POST_EXTEND, queue, body=body, query=_partition_query(partition)
+        )
 
     def worker(
         self,
@@ -124,7 +132,7 @@ class QueueCalls(Calls):
         return AsyncWorker(self._transport, queue, options)
 
 
-def _of(partition: int) -> Query:
+def _partition_query(partition: int) -> Query:
     return {"partition": partition or None}
 
 

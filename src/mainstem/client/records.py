@@ -14,12 +14,12 @@ import msgspec
 from mainstem import limits, tracing
 from mainstem.api import routes
 from mainstem.api.records import DeleteBody, DeleteResult, DiffBody, WriteResult
-from mainstem.client.answers import Gap, OnGap, Page, Record, gap_of
 from mainstem.client.batches import BatchPage, page_of
-from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord, Node
 from mainstem.client.producer import AsyncProducer, ProducerOptions
+from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewRecord, Node
+from mainstem.client.responses import ConsumerRecord, Gap, OnGap, RecordPage, gap_of
 from mainstem.client.transport import Calls, decoded
-from mainstem.client.watching import Beginning, Event, watch
+from mainstem.client.watch import Beginning, Event, watch
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class RecordCalls(Calls):
         partition: int = 0,
         node: Node = None,
         wait_ms: int = 0,
-    ) -> Page:
+    ) -> RecordPage:
         """What comes after `from_seq`, one page of it; waits up to `wait_ms` where there is nothing.
 
         Example:
@@ -199,7 +199,7 @@ class RecordCalls(Calls):
         answer = await self._transport.request(
             routes.POST_DIFF, topic, body=body, query=query, wait_s=wait_ms / 1000
         )
-        page = decoded(answer.body, Page)
+        page = decoded(answer.body, RecordPage)
         for record in page.records:
             record.topic, record.partition = topic, partition
         return page
@@ -214,7 +214,7 @@ class RecordCalls(Calls):
         limit: int = limits.DIFF_RECORDS_MAX,
         partition: int = 0,
         node: Node = None,
-    ) -> AsyncGenerator[list[Record | Gap]]:
+    ) -> AsyncGenerator[list[ConsumerRecord | Gap]]:
         """As `read`, a page at a time."""
         check_policy(on_gap)
         while True:
@@ -226,9 +226,9 @@ class RecordCalls(Calls):
                 node=node,
                 wait_ms=_WAIT_MS if follow else 0,
             )
-            items: list[Record | Gap] = []
+            items: list[ConsumerRecord | Gap] = []
             if page.tombstone is not None:
-                items += met_gap(gap_of(topic, page.tombstone), on_gap)
+                items += handle_gap(gap_of(topic, page.tombstone), on_gap)
             items += page.records
             if items:
                 yield items
@@ -245,7 +245,7 @@ class RecordCalls(Calls):
         on_gap: OnGap = "raise",
         partition: int = 0,
         node: Node = None,
-    ) -> AsyncGenerator[Record | Gap]:
+    ) -> AsyncGenerator[ConsumerRecord | Gap]:
         """The records after `from_seq`, to the end, or with `follow` for as long as you like.
 
         Records that retention, a crash or damage took are told of: `on_gap` "raise" raises RecordsLost,
@@ -277,7 +277,7 @@ class RecordCalls(Calls):
             async for frame in frames:
                 items: list[Event] = []
                 for event in frame:
-                    items += met_gap(event, on_gap) if isinstance(event, Gap) else [event]
+                    items += handle_gap(event, on_gap) if isinstance(event, Gap) else [event]
                 if items:
                     yield items
 
@@ -417,7 +417,7 @@ def check_policy(on_gap: str) -> None:
         raise InvalidInput(f"on_gap takes {', '.join(known)}, not {on_gap!r}")
 
 
-def met_gap(gap: Gap, on_gap: OnGap) -> list[Gap]:
+def handle_gap(gap: Gap, on_gap: OnGap) -> list[Gap]:
     """What a reader is given of a gap. Raises RecordsLost."""
     if on_gap == "raise":
         raise RecordsLost(gap.first_seq - 1, gap.last_seq, gap.reason)

@@ -15,9 +15,9 @@ from mainstem.api import routes
 from mainstem.api.queues import AckResult, ExtendJobsBody, NackBody, NackResult, SettleBody
 from mainstem.api.routes import Route
 from mainstem.client import sse
-from mainstem.client.answers import JobBody
 from mainstem.client.failures import event_failure
-from mainstem.client.persistence import Persistence
+from mainstem.client.reconnect import ReconnectPolicy
+from mainstem.client.responses import JobBody
 from mainstem.client.transport import Query, Transport, decoded, decoded_as
 from mainstem.errors import InvalidInput, LeaseLost, MainstemError, Unavailable
 
@@ -229,7 +229,7 @@ class AsyncWorker:
             self._tasks.append(self._transport.spawn(self._keep(), "mainstem-leases"))
 
     async def _receive(self) -> None:
-        persistence = Persistence(self._transport.timeout_s)
+        persistence = ReconnectPolicy(self._transport.timeout_s)
         try:
             while True:
                 try:
@@ -240,7 +240,7 @@ class AsyncWorker:
         except MainstemError as error:
             self._jobs.put_nowait(error)
 
-    async def _receive_once(self, persistence: Persistence) -> None:
+    async def _receive_once(self, persistence: ReconnectPolicy) -> None:
         query: Query = {
             "node": self.options.node,
             "max": self.options.concurrency,

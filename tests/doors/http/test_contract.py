@@ -16,7 +16,7 @@ from mainstem.api.queues import JobDelivery
 from mainstem.api.records import CommandHead, DiffResult, RecordBody, WriteBody, WriteResult
 from mainstem.api.routes import CATALOG, JSON, ROUTES, Body, Route, structs_in
 from mainstem.api.topics import TopicConfigBody, TopicConfigResponse
-from mainstem.client.bodies import JsonBody, NewRecord
+from mainstem.client.request_bodies import JsonBody, NewRecord
 from mainstem.client.topics import TopicOptions
 from mainstem.doors.http.openapi import document
 from mainstem.doors.http.routes import HANDLERS, TABLE

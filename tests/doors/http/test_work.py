@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from mainstem.api.routes import GET_WORK
+from tests.support.cluster_server import server_process
 from tests.support.contract import check_body
-from tests.support.through import server_process
 
 from .conftest import Api, Server, code
 

@@ -22,13 +22,13 @@ from mainstem.api.groups import (
 )
 from mainstem.api.topics import ConsumerPartition, TopicConsumer, TopicConsumers
 from mainstem.broker.group.consumer_member import ConsumerMember
-from mainstem.broker.group.member import Member
+from mainstem.broker.group.member import ClassicMember
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.groups import Groups, ListedGroup
 from mainstem.broker.share.group import ShareMember
 from mainstem.broker.transactions import TransactionInfo
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
 from mainstem.ledger.transactions import TransactionPhase
@@ -36,7 +36,7 @@ from mainstem.ledger.transactions import TransactionPhase
 _reset_body = msgspec.json.Decoder(ResetBody)
 
 
-async def list_groups(request: Request) -> Response:
+async def list_groups(request: HttpRequest) -> Response:
     """Every group that has members or offsets."""
     listed = [
         _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
@@ -44,7 +44,7 @@ async def list_groups(request: Request) -> Response:
     return reply(GroupList(listed, request.performance()))
 
 
-async def get_group(request: Request) -> Response:
+async def get_group(request: HttpRequest) -> Response:
     """A group's members, its offsets and its lag."""
     name = request.parameters["group"]
     groups = groups_of(request)
@@ -54,7 +54,9 @@ async def get_group(request: Request) -> Response:
         raise GroupNotFound(name)
     offsets = _offsets(request, groups, name)
     found = groups.get(name)
-    members: list[Member | ConsumerMember | ShareMember] = [] if found is None else [*found.members.values()]
+    members: list[ClassicMember | ConsumerMember | ShareMember] = (
+        [] if found is None else [*found.members.values()]
+    )
     return reply(
         GroupDescription(
             **asdict(_row(listed)),
@@ -69,7 +71,7 @@ async def get_group(request: Request) -> Response:
     )
 
 
-async def reset_group(request: Request) -> Response:
+async def reset_group(request: HttpRequest) -> Response:
     """Put a group without members elsewhere."""
     name, body = request.parameters["group"], request.json(_reset_body)
     request.require_name(body.topic)
@@ -96,7 +98,7 @@ async def reset_group(request: Request) -> Response:
     return reply(ResetResult(name, moves, body.dry_run, request.performance()))
 
 
-async def delete_group(request: Request) -> Response:
+async def delete_group(request: HttpRequest) -> Response:
     """Forget a group without members, and its offsets."""
     name = request.parameters["group"]
     groups = groups_of(request)
@@ -106,12 +108,12 @@ async def delete_group(request: Request) -> Response:
     return reply(GroupDeletion(name, True, request.performance()))
 
 
-def groups_of(request: Request) -> Groups:
+def groups_of(request: HttpRequest) -> Groups:
     """Those of the door that members come through, or what is known without one."""
     return request.context.known_groups()
 
 
-def allowed(request: Request, group: str) -> bool:
+def allowed(request: HttpRequest, group: str) -> bool:
     """Whether the key may see all that the group reads."""
     return all(request.key.allows(topic) for topic in groups_of(request).topics_of(group))
 
@@ -120,7 +122,7 @@ def _row(group: ListedGroup) -> GroupListing:
     return GroupListing(group.name, group.state, group.kind, group.protocol_type)
 
 
-def _offsets(request: Request, groups: Groups, name: str) -> list[GroupOffset]:
+def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[GroupOffset]:
     rows: list[GroupOffset] = []
     for topic, cursors in sorted(groups.offsets.of_group(name).items()):
         for number, cursor in sorted(cursors.items()):
@@ -139,7 +141,7 @@ def _offsets(request: Request, groups: Groups, name: str) -> list[GroupOffset]:
     return rows + _shares(request, name)
 
 
-def _shares(request: Request, name: str) -> list[GroupOffset]:
+def _shares(request: HttpRequest, name: str) -> list[GroupOffset]:
     """A share group is where the first record is that it is not through with; its lag is all of those."""
     rows: list[GroupOffset] = []
     for stream, share in request.broker.shares.of_group(name).items():
@@ -162,7 +164,7 @@ def _shares(request: Request, name: str) -> list[GroupOffset]:
     return rows
 
 
-def _position(request: Request, groups: Groups, name: str, topic: str, partition: int) -> int | None:
+def _position(request: HttpRequest, groups: Groups, name: str, topic: str, partition: int) -> int | None:
     cursor = groups.committed(name, topic, partition)
     if cursor is not None:
         return cursor.offset
@@ -170,7 +172,7 @@ def _position(request: Request, groups: Groups, name: str, topic: str, partition
     return None if share is None else share.start
 
 
-async def _target(request: Request, body: ResetBody, partition: int) -> int:
+async def _target(request: HttpRequest, body: ResetBody, partition: int) -> int:
     state = request.broker.partition(body.topic, partition)
     if body.to == "time":
         if body.timestamp_ms is None:
@@ -192,7 +194,7 @@ async def _commit(groups: Groups, name: str, rows: list[OffsetToCommit]) -> None
 # Consumers of a topic
 
 
-async def get_consumers(request: Request) -> Response:
+async def get_consumers(request: HttpRequest) -> Response:
     """Groups that have read a topic, with their offset and lag in each partition."""
     topic = request.broker.streams.topic(request.topic)
     groups = groups_of(request)
@@ -216,7 +218,7 @@ async def get_consumers(request: Request) -> Response:
 # Transactions
 
 
-async def list_transactions(request: Request) -> Response:
+async def list_transactions(request: HttpRequest) -> Response:
     """Every transactional id, and its current or last transaction."""
     now_ms = request.broker.clock.now_ms()
     shown = [
@@ -227,7 +229,7 @@ async def list_transactions(request: Request) -> Response:
     return reply(TransactionList(shown, request.performance()))
 
 
-async def abort_transaction(request: Request) -> Response:
+async def abort_transaction(request: HttpRequest) -> Response:
     """Abort the open transaction of a transactional id, and fence its producer."""
     id = request.parameters["transaction"]
     for topic in request.broker.transactions.describe(id).partitions:

@@ -22,7 +22,7 @@ from mainstem.api.lake import (
     TablesSettled,
     TableStatus,
 )
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 
 _plan = msgspec.json.Decoder(PlanRequest)
@@ -35,41 +35,41 @@ _table = msgspec.json.Decoder(TableBody)
 _commit = msgspec.json.Decoder(TableCommitRequest)
 
 
-async def post_plan(request: Request) -> Response:
+async def post_plan(request: HttpRequest) -> Response:
     """Take what is due, each stream's tasks under a lease. Tasks of one stream are published in this order."""
     return reply(await request.broker.lake.plan(request.json(_plan)))
 
 
-async def post_publish(request: Request) -> Response:
+async def post_publish(request: HttpRequest) -> Response:
     """Serve a range from the parts that a task made. Repeating it changes nothing."""
     return reply(PublishResult(await request.broker.lake.publish(request.json(_publication))))
 
 
-async def post_extend(request: Request) -> Response:
+async def post_extend(request: HttpRequest) -> Response:
     """Extend the lease on the tasks of a stream."""
     body = request.json(_extend)
     return reply(LeaseExtended(await request.broker.lake.extend(body.stream, body.token, body.lease_ms)))
 
 
-async def post_release(request: Request) -> Response:
+async def post_release(request: HttpRequest) -> Response:
     """Give the tasks of a stream back."""
     body = request.json(_release)
     await request.broker.lake.release(body.stream, body.token)
     return reply(LeaseReleased(True))
 
 
-async def post_collect(request: Request) -> Response:
+async def post_collect(request: HttpRequest) -> Response:
     """Delete what nothing needs any more, now."""
     return reply(await request.broker.lake.collect())
 
 
-async def post_report(request: Request) -> Response:
+async def post_report(request: HttpRequest) -> Response:
     """Store a driver's report, for the status and the metrics."""
     await request.context.lake_reports.hear(request.json(_report))
     return reply(DriverReportAccepted(True))
 
 
-async def get_status(request: Request) -> Response:
+async def get_status(request: HttpRequest) -> Response:
     """How far every topic's records are made into parts, and who works on what."""
     status = request.broker.lake.status()
     problems = request.context.lake_reports.problems()
@@ -82,7 +82,7 @@ async def get_status(request: Request) -> Response:
     return reply(replace(status, topics=allowed, drivers=drivers))
 
 
-async def post_sources(request: Request) -> Response:
+async def post_sources(request: HttpRequest) -> Response:
     """Where the records of a range are, for readers that fetch them by themselves. No lease protects it."""
     body = request.json(_sources)
     request.require_name(body.topic)
@@ -93,7 +93,7 @@ async def post_sources(request: Request) -> Response:
 # Tables
 
 
-async def put_table(request: Request) -> Response:
+async def put_table(request: HttpRequest) -> Response:
     """Show a topic as a table, or stop doing so; declare its columns."""
     body = request.json(_table)
     return _timed(
@@ -104,7 +104,7 @@ async def put_table(request: Request) -> Response:
     )
 
 
-async def get_table(request: Request) -> Response:
+async def get_table(request: HttpRequest) -> Response:
     """Whether a topic is a table, and how far the table is."""
     topic = request.broker.streams.topic(request.topic)
     status = await request.broker.topic_tables.status(topic)
@@ -113,26 +113,26 @@ async def get_table(request: Request) -> Response:
     return _timed(request, status)
 
 
-async def delete_table(request: Request) -> Response:
+async def delete_table(request: HttpRequest) -> Response:
     """Stop showing a topic as a table. Its records stay."""
     tables = request.broker.topic_tables
     return _timed(request, await tables.put(request.topic, enabled=False, schema=None, delta=None))
 
 
-def _timed(request: Request, status: TableStatus) -> Response:
+def _timed(request: HttpRequest, status: TableStatus) -> Response:
     return reply(replace(status, performance=request.performance()))
 
 
-async def post_settle(request: Request) -> Response:
+async def post_settle(request: HttpRequest) -> Response:
     """Create, widen and drop tables as the topics say, and delete files that no table needs."""
     return reply(TablesSettled(await request.broker.topic_tables.maintain()))
 
 
-async def get_table_work(request: Request) -> Response:
+async def get_table_work(request: HttpRequest) -> Response:
     """Every topic's tables, and what is left to publish of each."""
     return reply(request.broker.topic_tables.works())
 
 
-async def post_commit(request: Request) -> Response:
+async def post_commit(request: HttpRequest) -> Response:
     """Publish: a table's next metadata, and the parts of its topic that it shows from then on."""
     return reply(TableCommitted(await request.broker.topic_tables.commit(request.json(_commit))))

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from mainstem.api.base import ErrorResponse
 from mainstem.api.catalog import CatalogError
 from mainstem.api.routes import CATALOG, JSON, OCTETS, Body, Route, structs_in
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response
 from mainstem.doors.http.routing import Endpoint
 from mainstem.version import VERSION
@@ -34,14 +34,14 @@ def describe(endpoints: Sequence[Endpoint]) -> None:
 _endpoints: list[Endpoint] = []
 
 
-async def get_openapi(request: Request) -> Response:
+async def get_openapi(request: HttpRequest) -> Response:
     """This description."""
     if "openapi" not in _described:
         _described["openapi"] = msgspec.json.format(msgspec.json.encode(document(_endpoints)))
     return Response(200, _described["openapi"], _JSON_TYPE)
 
 
-async def get_docs(request: Request) -> Response:
+async def get_docs(request: HttpRequest) -> Response:
     """This page."""
     if "docs" not in _described:
         _described["docs"] = page(document(_endpoints)).encode()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.doors.http.errors import RETRY_SOON, Refusal, error_response, invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Push, Response, Stream
 from mainstem.doors.http.routing import Endpoint
 from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
@@ -21,7 +21,7 @@ _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
 
 
-class Asked(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where a request was sent to, but for the host."""
 
     scheme: str
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 async def serve(
-    endpoint: Endpoint, request: Request, sharing: Sharing, where: Asked
+    endpoint: Endpoint, request: HttpRequest, sharing: Sharing, where: RequestTarget
 ) -> Response | Stream | Push:
     """Have the endpoint serve a request of a broker that shares its log."""
     asked = request.header(_HEADER)
@@ -52,7 +52,7 @@ async def serve(
     return response
 
 
-def _redirect(request: Request, moved: NotCoordinator, where: Asked) -> Response:
+def _redirect(request: HttpRequest, moved: NotCoordinator, where: RequestTarget) -> Response:
     """To the broker that knows the members of a group."""
     cluster = request.broker.cluster
     coordinator = cluster.coordinator("group", moved.group)

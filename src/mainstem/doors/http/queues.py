@@ -23,13 +23,13 @@ from mainstem.api.queues import (
     RequeueResult,
     SettleBody,
 )
-from mainstem.broker.queues import Job
+from mainstem.broker.queues import ClaimedJob
 from mainstem.broker.requeue import requeue
 from mainstem.doors.http.errors import Refusal, invalid
 from mainstem.doors.http.rendering import data_field, is_json, quoted
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
-from mainstem.records.marks import META, TRACE
+from mainstem.records.reserved_headers import META, TRACE
 
 _LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")
 _HEX_DIGITS = 16  # of a token, and again of the sequence number
@@ -43,7 +43,7 @@ _extend_body = msgspec.json.Decoder(ExtendJobsBody)
 _requeue_body = msgspec.json.Decoder(RequeueBody)
 
 
-async def post_claim(request: Request) -> Response:
+async def post_claim(request: HttpRequest) -> Response:
     """Lease jobs of a queue to a node."""
     body = request.json(_claim_body)
     await request.broker.routing.drain(request.topic)
@@ -64,10 +64,10 @@ async def post_claim(request: Request) -> Response:
     )
 
 
-async def post_ack(request: Request) -> Response:
+async def post_ack(request: HttpRequest) -> Response:
     """Jobs are done: they are gone for good."""
     body = request.json(_ack_body)
-    offsets, tokens = _named(body)
+    offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.ack(request.topic, body.node, offsets, tokens, request.partition)
     return reply(
         AckResult(
@@ -81,10 +81,10 @@ async def post_ack(request: Request) -> Response:
     )
 
 
-async def post_nack(request: Request) -> Response:
+async def post_nack(request: HttpRequest) -> Response:
     """Give jobs back, to be handed out again at once or after a delay."""
     body = request.json(_nack_body)
-    offsets, tokens = _named(body)
+    offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.nack(
         request.topic, body.node, offsets, tokens, delay_ms=body.delay_ms, partition=request.partition
     )
@@ -100,10 +100,10 @@ async def post_nack(request: Request) -> Response:
     )
 
 
-async def post_extend(request: Request) -> Response:
+async def post_extend(request: HttpRequest) -> Response:
     """Keep jobs for longer."""
     body = request.json(_extend_body)
-    offsets, tokens = _named(body)
+    offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.extend(
         request.topic, body.node, offsets, tokens, lease_ms=body.lease_ms, partition=request.partition
     )
@@ -113,7 +113,7 @@ async def post_extend(request: Request) -> Response:
     )
 
 
-async def get_leases(request: Request) -> Response:
+async def get_leases(request: HttpRequest) -> Response:
     """Jobs that are leased or delayed: to whom, until when, how often delivered."""
     counts = await request.broker.queues.state(request.topic, request.partition)
     held = request.broker.queues.held(request.topic, request.partition)
@@ -127,7 +127,7 @@ async def get_leases(request: Request) -> Response:
     return reply(LeaseList(request.topic, *counts, now_ms, leases, delayed, request.performance()))
 
 
-async def post_requeue(request: Request) -> Response:
+async def post_requeue(request: HttpRequest) -> Response:
     """Give dead letters back to the queue they came from."""
     body = request.json(_requeue_body)
     broker = request.broker
@@ -143,7 +143,7 @@ def _lease_id(token: int, seq: int) -> str:
     return f"lease_{token:016x}{seq:016x}"
 
 
-def job_fields(job: Job) -> bytes:
+def job_fields(job: ClaimedJob) -> bytes:
     """A job as JSON, without the braces."""
     seq = job.offset + 1
     pieces = [
@@ -161,7 +161,7 @@ def job_fields(job: Job) -> bytes:
     return b"".join(pieces)
 
 
-def _named(body: SettleBody) -> tuple[list[int], list[int]]:
+def _offsets_and_tokens(body: SettleBody) -> tuple[list[int], list[int]]:
     """The offsets that a body names, and the token of each if it gives any. Raises Refusal 400."""
     if len(body.seqs) > limits.CLAIM_JOBS_MAX:
         raise Refusal(

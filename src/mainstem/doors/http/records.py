@@ -13,10 +13,10 @@ from mainstem import limits, tracing
 from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
 from mainstem.api.routes import Scope
 from mainstem.broker.batches import append_batch
-from mainstem.broker.writes import Header, NewRecords, Written
+from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.errors import Refusal, invalid, throttled
 from mainstem.doors.http.matching import parse_match
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response, reply
 from mainstem.doors.http.topics import DEFAULT_CONFIG, applied, check_dead_letter
 from mainstem.errors import TopicExists, TopicFull, TopicNotFound
@@ -33,7 +33,7 @@ _delete_body = msgspec.json.Decoder(DeleteBody)
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 
-async def post_records(request: Request) -> Response:
+async def post_records(request: HttpRequest) -> Response:
     """Append records, all or nothing. The topic is made if there is none."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:
@@ -53,8 +53,8 @@ def idempotency_key(in_body: str | None, in_header: bytes | None) -> bytes | Non
 
 
 async def write(
-    request: Request, topic: str, body: WriteBody, key: bytes | None, partition: int
-) -> tuple[Written, float]:
+    request: HttpRequest, topic: str, body: WriteBody, key: bytes | None, partition: int
+) -> tuple[WriteOutcome, float]:
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
     if body.config is not None and request.broker.streams.get(topic) is None:
@@ -76,8 +76,8 @@ async def write(
 
 
 async def _append(
-    request: Request, topic: str, body: WriteBody, records: NewRecords, key: bytes | None, partition: int
-) -> Written:
+    request: HttpRequest, topic: str, body: WriteBody, records: NewRecords, key: bytes | None, partition: int
+) -> WriteOutcome:
     return await request.broker.writes.write(
         topic,
         records,
@@ -96,7 +96,7 @@ def _traced(records: NewRecords, context: tuple[Header, ...]) -> NewRecords:
     return replace(records, headers=[(*headers, *context) for headers in own])
 
 
-def _full(request: Request, name: str, partition: int) -> Refusal:
+def _full(request: HttpRequest, name: str, partition: int) -> Refusal:
     topic = request.broker.streams.topic(name)
     state = request.broker.states.state(topic, partition)
     return Refusal(
@@ -113,7 +113,7 @@ def _full(request: Request, name: str, partition: int) -> Refusal:
     )
 
 
-def acknowledgement(request: Request, written: Written, append_ms: float) -> bytes:
+def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: float) -> bytes:
     """A WriteResult. Assembled as bytes: it is the most frequent response."""
     first, last = written.base + 1, written.head_seq
     seqs = ""
@@ -207,7 +207,7 @@ def _check_meta(meta: bytes) -> None:
 # One record batch
 
 
-async def post_raw(request: Request) -> Response:
+async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
     key = idempotency_key(None, request.header(b"idempotency-key"))
     topic, created = await _topic(request)
@@ -218,7 +218,7 @@ async def post_raw(request: Request) -> Response:
     return Response(201 if created else 200, acknowledgement(request, written, request.elapsed_ms()), (JSON,))
 
 
-async def _topic(request: Request) -> tuple[Topic, bool]:
+async def _topic(request: HttpRequest) -> tuple[Topic, bool]:
     """The topic, and whether this write created it."""
     broker, name = request.broker, request.topic
     topic = broker.streams.get(name)
@@ -237,7 +237,7 @@ async def _topic(request: Request) -> tuple[Topic, bool]:
 # Deleting
 
 
-async def post_delete(request: Request) -> Response:
+async def post_delete(request: HttpRequest) -> Response:
     """Delete records before a sequence number, with a tag, or both."""
     body = request.json(_delete_body)
     if body.before_seq is None and body.match is None:

@@ -17,7 +17,7 @@ from mainstem.api.routers import (
 )
 from mainstem.broker.routers import RouterInfo, RouterSettings
 from mainstem.doors.http.matching import match_tuple, parse_match
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import after_cursor, cursor_after
 from mainstem.errors import RouterNotFound
@@ -25,7 +25,7 @@ from mainstem.errors import RouterNotFound
 _router_body = msgspec.json.Decoder(RouterBody)
 
 
-async def put_router(request: Request) -> Response:
+async def put_router(request: HttpRequest) -> Response:
     """Copy what is written to one topic to another."""
     body = request.json(_router_body)
     request.require_name(body.source)
@@ -59,7 +59,7 @@ def _settings(info: RouterInfo) -> dict[str, Any]:
     }
 
 
-async def get_router(request: Request) -> Response:
+async def get_router(request: HttpRequest) -> Response:
     """A router's settings, and how many records it copied."""
     name = request.parameters["router"]
     _require_all(request, request.broker.routers.info(name))
@@ -74,12 +74,12 @@ async def get_router(request: Request) -> Response:
     )
 
 
-def _require_all(request: Request, info: RouterInfo) -> None:
+def _require_all(request: HttpRequest, info: RouterInfo) -> None:
     request.require_name(info.source)
     request.require_name(info.dest)
 
 
-async def list_routers(request: Request) -> Response:
+async def list_routers(request: HttpRequest) -> Response:
     """Routers by name."""
     prefix = request.text("prefix") or ""
     source, dest = request.text("source"), request.text("dest")
@@ -106,7 +106,7 @@ async def list_routers(request: Request) -> Response:
     return reply(RouterList(rows, request.performance(), cursor))
 
 
-async def delete_router(request: Request) -> Response:
+async def delete_router(request: HttpRequest) -> Response:
     """Copy no more. What was copied stays."""
     name = request.parameters["router"]
     deleted = False

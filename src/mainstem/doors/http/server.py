@@ -27,7 +27,7 @@ from mainstem.api.server import (
 from mainstem.broker.overview import Overview, SortBy
 from mainstem.broker.storage_map import storage_map
 from mainstem.doors.http.errors import RETRY_SOON, Refusal, invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.version import VERSION
 
@@ -40,14 +40,14 @@ _pipeline_report = msgspec.json.Decoder(PipelineReport)
 # Health
 
 
-async def get_health(request: Request) -> Response:
+async def get_health(request: HttpRequest) -> Response:
     """Whether the process answers, its version, and for how long it has been up."""
     healthy = reply(Health("ok", VERSION, _uptime_ms(request)))
     # The only response with a date: by it a client can tell how far its clock is off.
     return healthy._replace(headers=(*healthy.headers, (b"date", formatdate(usegmt=True).encode())))
 
 
-async def get_ready(request: Request) -> Response:
+async def get_ready(request: HttpRequest) -> Response:
     """Whether it takes requests: 503 while it is stopping or cannot write."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
@@ -58,14 +58,14 @@ async def get_ready(request: Request) -> Response:
     return reply(Readiness("ready", True, len(request.broker.log.ledger.topics)))
 
 
-def _uptime_ms(request: Request) -> int:
+def _uptime_ms(request: HttpRequest) -> int:
     return int((time.monotonic() - request.context.started) * 1000)
 
 
 # Overview
 
 
-async def get_overview(request: Request) -> Response:
+async def get_overview(request: HttpRequest) -> Response:
     """What the server holds in which tier, its doors, and the brokers that serve the same log."""
     context = request.context
     return reply(
@@ -81,7 +81,7 @@ async def get_overview(request: Request) -> Response:
     )
 
 
-def _disk(request: Request) -> DiskSpace | None:
+def _disk(request: HttpRequest) -> DiskSpace | None:
     """Space where the data directory is; None without one, because everything is in a bucket."""
     try:
         space = shutil.disk_usage(request.broker.options.data_dir)
@@ -90,7 +90,7 @@ def _disk(request: Request) -> DiskSpace | None:
     return DiskSpace(space.free, space.total)
 
 
-async def get_topics(request: Request) -> Response:
+async def get_topics(request: HttpRequest) -> Response:
     """Topics whose names contain `search`, sorted, from the row `skip` on."""
     by = request.text("sort") or "name"
     if by not in _ORDERS:
@@ -107,7 +107,7 @@ async def get_topics(request: Request) -> Response:
     return reply(replace(found, performance=request.performance()))
 
 
-async def get_key(request: Request) -> Response:
+async def get_key(request: HttpRequest) -> Response:
     """What the key of the request may do."""
     scopes = [scope.name.lower() for scope in request.key.scopes if scope.name]
     prefixes = [prefix.decode() for prefix in request.key.prefixes]
@@ -117,20 +117,20 @@ async def get_key(request: Request) -> Response:
 # Storage and backups
 
 
-async def get_storage(request: Request) -> Response:
+async def get_storage(request: HttpRequest) -> Response:
     """Log objects and repacked files with the ranges in each, and parts by generation."""
     found = await storage_map(request.broker, request.key.allows)
     return reply(replace(found, performance=request.performance()))
 
 
-async def get_topic_storage(request: Request) -> Response:
+async def get_topic_storage(request: HttpRequest) -> Response:
     """The storage of one topic."""
     topic = request.broker.streams.topic(request.topic)
     found = await storage_map(request.broker, request.key.allows, topic)
     return reply(replace(found, performance=request.performance()))
 
 
-async def post_backup(request: Request) -> Response:
+async def post_backup(request: HttpRequest) -> Response:
     """Make a consistent copy of everything as of now, and answer when it is complete."""
     return reply(await request.broker.backups.run(request.json(_backup_body).to))
 
@@ -138,7 +138,7 @@ async def post_backup(request: Request) -> Response:
 # Cluster
 
 
-async def get_cluster(request: Request) -> Response:
+async def get_cluster(request: HttpRequest) -> Response:
     """The brokers that share the log, as this one sees them."""
     cluster, log = request.broker.cluster, request.broker.log
     brokers = [
@@ -160,7 +160,7 @@ async def get_cluster(request: Request) -> Response:
             epoch=log.epoch,
             position=log.ledger.position,
             refusal=None if cluster.refusal is None else str(cluster.refusal),
-            upkeep=cluster.doer("upkeep"),
+            upkeep=cluster.broker_for("upkeep"),
             clock_off_ms=cluster.clock_off_ms,
             brokers=brokers,
         )
@@ -170,7 +170,7 @@ async def get_cluster(request: Request) -> Response:
 # Pipelines
 
 
-async def post_pipeline_report(request: Request) -> Response:
+async def post_pipeline_report(request: HttpRequest) -> Response:
     """Store a pipeline's report, for the list and the metrics."""
     report = request.json(_pipeline_report)
     for topic in report.named():
@@ -179,7 +179,7 @@ async def post_pipeline_report(request: Request) -> Response:
     return reply(PipelineReportAccepted(True, request.performance()))
 
 
-async def list_pipelines(request: Request) -> Response:
+async def list_pipelines(request: HttpRequest) -> Response:
     """Pipelines that reported lately: state, rows read and written, and lag."""
     shown = [
         pipeline

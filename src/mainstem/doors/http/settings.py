@@ -11,7 +11,7 @@ from mainstem.api.topics import PartitionDescription, SettingsBody, TopicSetting
 from mainstem.broker import configs
 from mainstem.broker.names import valid_name
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import DEFAULT_CONFIG, applied, check_dead_letter
 from mainstem.errors import InvalidName, Throttled
@@ -19,12 +19,12 @@ from mainstem.errors import InvalidName, Throttled
 _settings_body = msgspec.json.Decoder(SettingsBody)
 
 
-async def get_settings(request: Request) -> Response:
+async def get_settings(request: HttpRequest) -> Response:
     """A topic's partitions and settings."""
     return reply(_settings(request))
 
 
-async def patch_settings(request: Request) -> Response:
+async def patch_settings(request: HttpRequest) -> Response:
     """Change settings by name, grow a topic, or make one of several partitions."""
     body = request.json(_settings_body)
     if body.create:
@@ -34,7 +34,7 @@ async def patch_settings(request: Request) -> Response:
         raise invalid("config is for topics to be made: PUT the topic to replace the config of one")
     broker, name = request.broker, request.topic
     broker.topic(name)  # it is there, or nothing is looked at further
-    edits = [configs.Edit(setting, "set", text) for setting, text in body.settings.items()]
+    edits = [configs.ConfigEdit(setting, "set", text) for setting, text in body.settings.items()]
     default = broker.options.default_config
     if edits:
         await broker.change_topic(name, lambda config: configs.edited(config, edits, default), dry_run=True)
@@ -45,7 +45,7 @@ async def patch_settings(request: Request) -> Response:
     return reply(_settings(request))
 
 
-async def _create(request: Request, body: SettingsBody) -> None:
+async def _create(request: HttpRequest, body: SettingsBody) -> None:
     broker, name = request.broker, request.topic
     if not valid_name(name):
         raise InvalidName(
@@ -66,7 +66,7 @@ async def _create(request: Request, body: SettingsBody) -> None:
     )
 
 
-def _settings(request: Request) -> TopicSettings:
+def _settings(request: HttpRequest) -> TopicSettings:
     info = request.broker.topic(request.topic)
     states = [request.broker.partition(info.name, number) for number in range(info.partitions)]
     partitions = [

@@ -16,7 +16,7 @@ from mainstem.api.sinks import (
     SinkTaskBody,
 )
 from mainstem.doors.http.errors import throttled
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 
 _task = msgspec.json.Decoder(SinkTaskBody)
@@ -24,7 +24,7 @@ _commit = msgspec.json.Decoder(SinkCommitBody)
 _run = msgspec.json.Decoder(SinkRunBody)
 
 
-async def post_task(request: Request) -> Response:
+async def post_task(request: HttpRequest) -> Response:
     """Begin one attempt at one task of a batch: the producer and epoch to write its record batches with."""
     body = request.json(_task)
     begun = await request.broker.sinks.begin(
@@ -33,7 +33,7 @@ async def post_task(request: Request) -> Response:
     return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
 
 
-async def post_commit(request: Request) -> Response:
+async def post_commit(request: HttpRequest) -> Response:
     """Commit a batch: what these attempts wrote counts, all at once, and nothing else of the run."""
     body = request.json(_commit)
     attempts = [(one.attempt, one.producer, one.epoch) for one in body.attempts]
@@ -43,21 +43,21 @@ async def post_commit(request: Request) -> Response:
     return reply(SinkCommit(True, not first))
 
 
-async def post_abort(request: Request) -> Response:
+async def post_abort(request: HttpRequest) -> Response:
     """Abort all that a run has open, and let no task of it begin any more."""
     body = request.json(_run)
     await request.broker.sinks.abort(body.query, body.run)
     return reply(SinkAborted(True))
 
 
-async def post_extend(request: Request) -> Response:
+async def post_extend(request: HttpRequest) -> Response:
     """Say that a run is still at work: the time its transactions may take begins anew."""
     body = request.json(_run)
     await request.broker.sinks.extend(body.query, body.run)
     return reply(SinkExtended(True))
 
 
-async def post_batches(request: Request) -> Response:
+async def post_batches(request: HttpRequest) -> Response:
     """Append record batches (RecordBatch v2) as they are; one that is transactional joins its transaction."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:

@@ -21,9 +21,9 @@ from mainstem.api.topics import (
     TopicListing,
 )
 from mainstem.broker.names import valid_name
-from mainstem.broker.states import State
+from mainstem.broker.partition_summaries import PartitionSummary
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.errors import TopicExists, TopicIncompatible, TopicNotEmpty, TopicNotFound
 from mainstem.ledger.config import TopicConfig
@@ -67,7 +67,7 @@ def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
         raise invalid("dead_letter must be another topic than the queue itself")
 
 
-async def put_topic(request: Request) -> Response:
+async def put_topic(request: HttpRequest) -> Response:
     """Make a topic, or replace its whole config."""
     body = request.json(_config_body)
     check_dead_letter(request.topic, body)
@@ -108,7 +108,7 @@ def _check_compatible(topic: Topic, body: TopicConfigBody) -> None:
         )
 
 
-async def get_topic(request: Request) -> Response:
+async def get_topic(request: HttpRequest) -> Response:
     """A topic's state and config."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
@@ -138,7 +138,7 @@ async def get_topic(request: Request) -> Response:
     )
 
 
-async def list_topics(request: Request) -> Response:
+async def list_topics(request: HttpRequest) -> Response:
     """All topics by name, in pages."""
     broker = request.broker
     prefix = request.text("prefix") or ""
@@ -156,11 +156,11 @@ async def list_topics(request: Request) -> Response:
     return reply(TopicList(rows, request.performance(), cursor))
 
 
-def _row(request: Request, topic: Topic, touch: bool) -> TopicListing:
+def _row(request: HttpRequest, topic: Topic, touch: bool) -> TopicListing:
     broker = request.broker
     if touch:
         broker.activity.read(topic.topic_id)
-    state: State = broker.states.state(topic)
+    state: PartitionSummary = broker.states.state(topic)
     return TopicListing(
         topic.name,
         state.head_seq,
@@ -193,7 +193,7 @@ def after_cursor(cursor: str | None) -> str:
         raise invalid("the cursor is not one that a page before gave out") from None
 
 
-async def delete_topic(request: Request) -> Response:
+async def delete_topic(request: HttpRequest) -> Response:
     """Delete a topic and its records."""
     broker = request.broker
     topic = broker.streams.get(request.topic)

@@ -11,13 +11,13 @@ from mainstem.api.topics import PartitionPosition, TopicPositions
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, TopicNotFound
 from mainstem.spark.source import losses
-from mainstem.spark.source.offsets import Partition, Positions, Range
-from mainstem.spark.source.options import EARLIEST, LATEST, Place, SourceOptions
+from mainstem.spark.source.offsets import Partition, PartitionRange, Positions
+from mainstem.spark.source.options import EARLIEST, LATEST, OffsetBound, SourceOptions
 
 Looked = dict[str, TopicPositions]  # by topic, with the partitions that are read
 
 
-class Planning:
+class SourcePlanner:
     """`gone_is_fine`: topics by name may be missing, as they may once a stream that accepts losses has begun."""
 
     def __init__(self, broker: BrokerClient, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
@@ -82,7 +82,7 @@ class Planning:
     def latest(self) -> Positions:
         return _placed(self.look(), lambda topic, one: one.end)
 
-    def _positions(self, place: Place, side: str) -> Positions:
+    def _positions(self, place: OffsetBound, side: str) -> Positions:
         if place.kind == "latest":
             return self.latest()
         if place.kind == "earliest":
@@ -117,14 +117,14 @@ class Planning:
             )
         return found.end
 
-    def _check_named(self, looked: Looked, place: Place, side: str) -> None:
+    def _check_named(self, looked: Looked, place: OffsetBound, side: str) -> None:
         """As in the Kafka source, an option that names partitions names all that are read, and no others."""
         read = {(topic, one.partition) for topic, places in looked.items() for one in places.partitions}
         named = {(topic, number) for topic, partitions in place.named.items() for number in partitions}
         option = f"{side}Offsets" + ("ByTimestamp" if place.kind == "times" else "")
         if read != named:
-            missing = _listed(read - named)
-            foreign = _listed(named - read)
+            missing = _partitions_text(read - named)
+            foreign = _partitions_text(named - read)
             raise InvalidInput(
                 f"option {option} names every partition that is read, and no other: "
                 + "; ".join(
@@ -134,19 +134,19 @@ class Planning:
 
     # Checking what is to be read against what is there
 
-    def checked(self, ranges: Iterable[Range], ids: dict[str, str]) -> list[Range]:
+    def checked(self, ranges: Iterable[PartitionRange], ids: dict[str, str]) -> list[PartitionRange]:
         """The ranges as far as they are there. What is not is reported: an error unless losses are accepted."""
-        found: list[Range] = []
+        found: list[PartitionRange] = []
         looked: dict[str, TopicPositions | None] = {}
         for one in ranges:
             if one.topic not in looked:
-                looked[one.topic] = self._still(one.topic, ids[one.topic])
+                looked[one.topic] = self._current_topic(one.topic, ids[one.topic])
             kept = self._clipped(one, looked[one.topic])
             if kept is not None:
                 found.append(kept)
         return found
 
-    def _still(self, topic: str, id: str) -> TopicPositions | None:
+    def _current_topic(self, topic: str, id: str) -> TopicPositions | None:
         """The topic, None if it is gone or another one has its name now."""
         try:
             places = self._broker.positions(topic, committed_only=self._options.committed_only)
@@ -154,7 +154,7 @@ class Planning:
             return None
         return places if places.id == id else None
 
-    def _clipped(self, one: Range, places: TopicPositions | None) -> Range | None:
+    def _clipped(self, one: PartitionRange, places: TopicPositions | None) -> PartitionRange | None:
         if places is None:
             self._report(one, one.start, one.end, "the topic was deleted")
             return None
@@ -169,9 +169,9 @@ class Planning:
             )
         if end < one.end:
             self._report(one, end, one.end, "the topic ends before them")
-        return Range(one.topic, one.partition, start, end) if start < end else None
+        return PartitionRange(one.topic, one.partition, start, end) if start < end else None
 
-    def _report(self, one: Range, start: int, end: int, reason: str) -> None:
+    def _report(self, one: PartitionRange, start: int, end: int, reason: str) -> None:
         losses.report(one.topic, one.partition, start, end, reason, fail=self._options.fail_on_data_loss)
 
     def caught_up(self, start: Positions, latest: Positions) -> tuple[Positions, Positions]:
@@ -217,5 +217,5 @@ def _of_number(number: int, one: PartitionPosition) -> int:
     return number
 
 
-def _listed(partitions: set[Partition]) -> str:
+def _partitions_text(partitions: set[Partition]) -> str:
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)[:10])

@@ -25,7 +25,7 @@ from mainstem.lake.objects import source_rows
 from mainstem.log.extents import EXTENT
 from mainstem.records.rows import decode_rows
 from mainstem.spark.source import losses
-from mainstem.spark.source.offsets import Range
+from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _PAGE_BYTES = 8 * limits.MIB
 class RangeRows:
     """Reads one range, in offset order. Goes on through the broker where an object cannot be read."""
 
-    def __init__(self, broker: BrokerClient, range: Range, options: SourceOptions) -> None:
+    def __init__(self, broker: BrokerClient, range: PartitionRange, options: SourceOptions) -> None:
         self._broker = broker
         self._range = range
         self._options = options

@@ -1,0 +1,116 @@
+"""What readers get: records, jobs and gaps. Everything else is a struct of `mainstem.api`."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, field
+
+from mainstem.api.queues import ClaimResponse, JobDelivery
+from mainstem.api.records import DiffResult, FetchedRecord, GapEvent, ReadGap, RecordsEvent
+
+_NULL = Raw(b"null")
+
+OnGap = Literal["yield", "raise", "skip"]
+
+
+class ConsumerRecord(FetchedRecord):
+    """One record. `seq` is its offset + 1."""
+
+    data: Raw = _NULL
+    meta_json: Raw = field(name="meta", default=_NULL)
+    topic: str = ""
+    partition: int = 0
+
+    @property
+    def offset(self) -> int:
+        """Its position in the partition, as Kafka clients count."""
+        return self.seq - 1
+
+    @property
+    def bytes(self) -> bytes | None:
+        """The value as it is stored; None for none."""
+        return _stored(self.data, self.packed)
+
+    @property
+    def value(self) -> Any:
+        """The value decoded from JSON, or bytes that are not JSON."""
+        return _decoded_data(self.data, self.packed)
+
+    @property
+    def meta(self) -> Any:
+        return msgspec.json.decode(self.meta_json)
+
+
+class RecordPage(DiffResult):
+    """One page of a read. Send `next_from_seq` as the next `from_seq`."""
+
+    records: list[ConsumerRecord]
+
+
+class RecordsFrame(RecordsEvent):
+    """Records of one event of a watch."""
+
+    records: list[ConsumerRecord]
+
+
+class JobBody(JobDelivery):
+    """A job as a claim or a work stream delivers it."""
+
+    data: Raw = _NULL
+    meta_json: Raw = field(name="meta", default=_NULL)
+
+    @property
+    def bytes(self) -> bytes | None:
+        return _stored(self.data, self.packed)
+
+    @property
+    def value(self) -> Any:
+        return _decoded_data(self.data, self.packed)
+
+    @property
+    def meta(self) -> Any:
+        return msgspec.json.decode(self.meta_json)
+
+
+class ClaimedJobs(ClaimResponse):
+    claimed: list[JobBody]
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Records that cannot be read any more: retention, a crash or damage removed them, not a delete."""
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    reason: str
+    earliest_seq: int
+    head_seq: int
+
+
+def gap_of(topic: str, gap: ReadGap | GapEvent) -> Gap:
+    return Gap(topic, gap.gap_from, gap.gap_to, gap.reason, gap.earliest_seq, gap.head_seq)
+
+
+class RecordMetadata(msgspec.Struct, frozen=True):
+    """Where one record of a batching producer went."""
+
+    topic: str
+    seq: int
+
+    @property
+    def offset(self) -> int:
+        return self.seq - 1
+
+
+def _stored(data: Raw, packed: str | None) -> bytes | None:
+    if packed is not None:
+        return base64.b64decode(packed)
+    raw = bytes(data)
+    return None if raw == b"null" else raw
+
+
+def _decoded_data(data: Raw, packed: str | None) -> Any:
+    return base64.b64decode(packed) if packed is not None else msgspec.json.decode(data)
