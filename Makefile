@@ -56,8 +56,9 @@ format: setup    ## rewrite the sources in the house format
 console:         ## build the web console into the package (needs Node and npm; users need neither)
 	cd console && npm install && npm run build
 
-reference: setup ## write the pages of the documents that are made from the code
+reference: setup ## write the pages of the documents and the console's types that are made from the code
 	$(BIN)/python -m tools.reference docs
+	$(BIN)/python -m tools.console_types
 
 docs: reference  ## the documents as a site, in build/site
 	$(BIN)/mkdocs build --strict

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
 from mainstem import limits
-from mainstem.broker.lake_garbage import Collected, LakeGarbage
-from mainstem.broker.lake_reports import ReceivedDriverReport
+from mainstem.api.lake import (
+    CollectResult,
+    LakeStatus,
+    LeasedTask,
+    PartitionProgress,
+    Plan,
+    PlanRequest,
+    Publication,
+    Sources,
+    TopicProgress,
+)
+from mainstem.broker.lake_garbage import LakeGarbage
 from mainstem.broker.partition_summaries import stream_of
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.planning import LakePlanner
-from mainstem.broker.plans import Plan, PlanRequest, Publication, Sources
 from mainstem.broker.record_locations import RecordLocator
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import task_of
@@ -26,51 +33,10 @@ from mainstem.ports.objectstore.open import public
 from mainstem.ports.objectstore.port import ObjectStore
 
 
-class PartitionProgress(msgspec.Struct, frozen=True):
-    partition: int
-    stream: int
-    start: int
-    end: int  # the stable end: what may be materialised
-    materialised_to: int
-    lag_records: int  # offsets between the two
-    parts: int
-    files: int
-    file_bytes: int
-    records: int  # in the files
-    stale_parts: int  # with deleted records in their files
-    generations: list[int]  # that the parts are of, each once
-    published_to: int | None = None  # how far the topic's table is; None: it has none
-
-
-class TopicProgress(msgspec.Struct, frozen=True):
-    topic: str
-    topic_id: str  # hex
-    wanted: bool  # whether its records are to be made into parts
-    partitions: list[PartitionProgress]
-    lag_records: int
-    file_bytes: int
-    problem: str = ""  # why a driver gets no further with it
-
-
 class TopicLag(NamedTuple):
     topic: str
     records: int  # that are in no Parquet file yet
     table_records: int | None  # that the topic's table does not show yet; None: it has none
-
-
-class LeasedTask(msgspec.Struct, frozen=True):
-    task: str
-    holder: str
-    deadline_ms: int
-
-
-class LakeStatus(msgspec.Struct, frozen=True):
-    store: str
-    topics: list[TopicProgress]
-    tasks: list[LeasedTask]
-    garbage: int  # files that were replaced and not deleted yet
-    now_ms: int
-    drivers: list[ReceivedDriverReport] = []  # who does the work, as they say themselves
 
 
 class Lake:
@@ -114,10 +80,10 @@ class Lake:
         """Give a stream's tasks back. Does nothing if the lease is over."""
         await self._log.propose(ReleaseTask(task_of(stream), token))
 
-    async def collect(self) -> Collected:
+    async def collect(self) -> CollectResult:
         """Delete what nothing needs any more, in the log and among the files."""
         files = await self._garbage.collect()
-        return Collected(await self._log.collect(), files)
+        return CollectResult(await self._log.collect(), files)
 
     async def _check_files(self, publication: Publication) -> None:
         """The files must be there before the ledger says that they serve records."""

@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem import limits
-from mainstem.broker.plans import PlanRequest, Publication, Task
+from mainstem.api.lake import PlanRequest, Publication, Task
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, Unavailable, described
-from mainstem.lake.broker import LakeBroker
 from mainstem.spark.driver_status import DriverStatus
 from mainstem.spark.jobs import TaskOutcome
 from mainstem.spark.leases import LeaseExtender
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainstem.lake.iceberg.outbox import TablesRound  # PyIceberg, not before a table is published
 
 RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
-PublishTables = Callable[[LakeBroker], "TablesRound"]
+PublishTables = Callable[[BrokerClient], "TablesRound"]
 
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 5.0
@@ -56,7 +56,7 @@ class Driver:
 
     def __init__(
         self,
-        broker: LakeBroker,
+        broker: BrokerClient,
         run_tasks: RunTasks,
         options: DriverOptions,
         progress: Progress,

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterable
 from types import TracebackType
 
-from mainstem.broker.plans import Task
+from mainstem.api.lake import Task
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, StalePlan
-from mainstem.lake.broker import LakeBroker
 
 Lease = tuple[int, int]  # (stream, token)
 
@@ -16,7 +16,7 @@ Lease = tuple[int, int]  # (stream, token)
 class LeaseExtender:
     """Extends the leases of some tasks, on a thread, until the block is left."""
 
-    def __init__(self, broker: LakeBroker, tasks: Iterable[Task], lease_ms: int) -> None:
+    def __init__(self, broker: BrokerClient, tasks: Iterable[Task], lease_ms: int) -> None:
         self._broker = broker
         self._lease_ms = lease_ms
         self._leases = {(task.stream, task.token) for task in tasks}

@@ -20,23 +20,24 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
-from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorkPage
+from mainstem.api.lake import PartChange, PendingChange, TableCommitRequest, TableWork, TableWorkPage
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable, described
 from mainstem.lake.backoff import Backoff
-from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
 from mainstem.lake.iceberg.error_rows import any_errors, write_errors
 from mainstem.lake.iceberg.expiry import expired, removal, sweep
 from mainstem.lake.iceberg.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.parts import DataFile
-from mainstem.ledger.table_commands import PartChange
 
 _log = logging.getLogger("mainstem.tables")
 
 
 class TableBroker(Protocol):
-    """What publication asks of a broker; see LakeBroker."""
+    """What publication asks of a broker; see BrokerClient."""
+
+    def settle_tables(self) -> None: ...
 
     def tables(self) -> TableWorkPage: ...
 
@@ -70,7 +71,7 @@ class TablesRound(NamedTuple):
     waiting: frozenset[str] = frozenset()  # of these, topics that failed before and were not tried again yet
 
 
-def publish_tables(broker: LakeBroker, backoff: Backoff | None = None) -> TablesRound:
+def publish_tables(broker: BrokerClient, backoff: Backoff | None = None) -> TablesRound:
     """Publish all there is, and deliver what goes elsewhere as well, once."""
     backoff = backoff or Backoff()
     report = Publisher(broker, backoff=backoff).run()
@@ -116,6 +117,7 @@ class Publisher:
         """Until every table shows what serves its topic, or has failed. Raises what the broker does."""
         report = PublishReport()
         while True:
+            self._broker.settle_tables()
             works = self._broker.tables()
             report.problems = dict(works.problems)
             report.deliveries = [work for work in works.tables if work.delta]

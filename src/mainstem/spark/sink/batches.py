@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mainstem import limits
+from mainstem.api.sinks import SinkTask
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, TopicNotFound
 from mainstem.records.columns import Integers, encode_columns
-from mainstem.spark.broker import RemoteBroker, SinkTask
 from mainstem.spark.sink.columns import SinkRows, sink_rows
 from mainstem.spark.sink.options import SinkOptions
 from mainstem.spark.sink.partitioner import Partitioner
@@ -30,7 +31,7 @@ Target = tuple[str, int]  # topic, partition
 class TaskBatches:
     """Writes within one transaction. A partition has one batch on its way at a time, so that order is kept."""
 
-    def __init__(self, broker: RemoteBroker, task: SinkTask, options: SinkOptions, first_turn: int) -> None:
+    def __init__(self, broker: BrokerClient, task: SinkTask, options: SinkOptions, first_turn: int) -> None:
         self._broker = broker
         self._task = task
         self._options = options
@@ -93,12 +94,12 @@ class TaskBatches:
 
     def _places(self, topic: str) -> Any:
         try:
-            return self._broker.places(topic)
+            return self._broker.positions(topic)
         except TopicNotFound:
             if not self._options.create_topics:
                 raise
         self._broker.make_topic(topic)
-        return self._broker.places(topic)
+        return self._broker.positions(topic)
 
     def _send(self, topic: str, partition: int, rows: SinkRows, chosen: Integers) -> None:
         target = topic, partition

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+import msgspec
+
+from mainstem.api.topics import PartitionPosition, TopicPositions
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, TopicNotFound
-from mainstem.spark.broker import PartitionPosition, RemoteBroker, TopicPositions
 from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import Partition, PartitionRange, Positions
 from mainstem.spark.source.options import EARLIEST, LATEST, OffsetBound, SourceOptions
@@ -17,7 +20,7 @@ Looked = dict[str, TopicPositions]  # by topic, with the partitions that are rea
 class SourcePlanner:
     """`gone_is_fine`: topics by name may be missing, as they may once a stream that accepts losses has begun."""
 
-    def __init__(self, broker: RemoteBroker, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
+    def __init__(self, broker: BrokerClient, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
         self._broker = broker
         self._options = options
         self._gone_is_fine = gone_is_fine
@@ -50,7 +53,7 @@ class SourcePlanner:
         return [topic for topic in self._broker.topics() if pattern.fullmatch(topic)]
 
     def _places(self, topic: str, at: str | int) -> TopicPositions:
-        places = self._broker.places(topic, at, committed_only=self._options.committed_only)
+        places = self._broker.positions(topic, at, committed_only=self._options.committed_only)
         if places.type == "queue":
             raise InvalidInput(f"topic {topic!r} is a queue: its jobs are claimed, not read")
         return places
@@ -64,9 +67,7 @@ class SourcePlanner:
                     f"{places.partitions_total}"
                 )
         chosen = tuple(one for one in places.partitions if one.partition in numbers)
-        return TopicPositions(
-            places.topic, places.id, places.type, places.max_batch_bytes, places.partitions_total, chosen
-        )
+        return msgspec.structs.replace(places, partitions=chosen)
 
     # Positions
 
@@ -148,7 +149,7 @@ class SourcePlanner:
     def _current_topic(self, topic: str, id: str) -> TopicPositions | None:
         """The topic, None if it is gone or another one has its name now."""
         try:
-            places = self._broker.places(topic, committed_only=self._options.committed_only)
+            places = self._broker.positions(topic, committed_only=self._options.committed_only)
         except TopicNotFound:
             return None
         return places if places.id == id else None
