@@ -56,8 +56,9 @@ format: setup    ## format the sources
 console:         ## build the web console into the package (needs Node and npm)
 	cd console && npm install && npm run build
 
-reference: setup ## generate the reference pages of the documentation
+reference: setup ## generate the reference pages and the console's types from the code
 	$(BIN)/python -m tools.reference docs
+	$(BIN)/python -m tools.console_types
 
 docs: reference  ## build the documentation as a site in build/site
 	$(BIN)/mkdocs build --strict

@@ -1,6 +1,12 @@
 // The bytes of a key, a value or a header, and how to show them.
 
-import type { Content, PlacedMessage } from "./types";
+import type { Message, MessageContent } from "./types";
+
+export type Content = MessageContent | null;
+
+export interface PlacedMessage extends Message {
+  partition: number;
+}
 
 export type View = "json" | "text" | "hex";
 

@@ -1,6 +1,6 @@
 // The data of the charts: differences of the server's counters between two polls.
 
-import type { Overview } from "./types";
+import type { ServerOverview } from "./types";
 
 export type Metrics = Record<string, number | { value: number; [label: string]: string | number }[]>;
 
@@ -34,7 +34,7 @@ const PRODUCE = "Produce";
 let before: Counted | undefined;
 export let samples: Sample[] = [];
 
-export function take(overview: Overview, metrics: Metrics): void {
+export function take(overview: ServerOverview, metrics: Metrics): void {
   const now = counted(overview, metrics);
   // A restarted server counts from 0 again, so this interval is unknown.
   if (before && now.atMs > before.atMs && now.uptimeMs >= before.uptimeMs) {
@@ -43,7 +43,7 @@ export function take(overview: Overview, metrics: Metrics): void {
   before = now;
 }
 
-function counted(overview: Overview, metrics: Metrics): Counted {
+function counted(overview: ServerOverview, metrics: Metrics): Counted {
   const kafka = (part: string) => rows(metrics, `mainstem_kafka_request_seconds_${part}`);
   const produced = (part: string) => kafka(part).filter((row) => row["api"] === PRODUCE);
   const written = (name: string) => rows(metrics, name).filter((row) => row["route"] === WRITE);

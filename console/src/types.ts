@@ -1,17 +1,35 @@
-// The server responses, as far as the console uses them.
+// Requests and responses of the server. Made from src/mainstem/api by `make reference`: do not edit.
 
-export interface Tiers {
-  memory_bytes: number;
-  memory_bytes_max: number;
-  wal_objects: number;
-  wal_bytes: number;
-  parquet_files: number;
-  parquet_bytes: number;
-  parquet_records: number;
-  garbage_files: number;
+export interface AckResult {
+  topic: string;
+  acked: number;
+  skipped: number[];
+  ready: number;
+  in_flight: number;
+  performance: Performance;
 }
 
-export interface BrokerRow {
+export interface BackupBody {
+  to: string;
+}
+
+export interface BackupReport {
+  name: string;
+  position: number;
+  files: number;
+  bytes: number;
+  copied_bytes: number;
+  store_files: number;
+}
+
+export interface BatchAppended {
+  topic: string;
+  partition: number;
+  offset: number;
+  count: number;
+}
+
+export interface BrokerSummary {
   broker: number;
   epoch: number;
   node: string;
@@ -21,122 +39,216 @@ export interface BrokerRow {
   silent_s: number;
 }
 
-export interface Overview {
-  version: string;
-  uptime_ms: number;
-  doors: Record<string, string>;
-  lake_drivers: number;
-  node: string;
+export interface BrokerView {
   broker: number;
-  brokers: BrokerRow[];
-  topics: number;
-  partitions: number;
-  records: number;
-  bytes: number;
-  appended: number;
-  commits: number;
-  open_transactions: number;
-  routers: number;
-  tiers: Tiers;
-  disk: { free_bytes: number; total_bytes: number } | null;
-  refusal: string | null;
-  now_ms: number;
+  epoch: number;
+  node: string;
+  zone: string;
+  addresses: Record<string, string>;
+  silent_s: number;
 }
 
-export interface TopicRow {
+export interface CaughtUp {
   topic: string;
-  type: "log" | "queue";
-  durability: string;
-  partitions: number;
-  records: number;
-  bytes: number;
-  end: number;
-  last_write_ms: number | null;
-  table: boolean;
-}
-
-export interface TopicRows {
-  topics: TopicRow[];
-  total: number;
-}
-
-export interface TopicConfig {
-  type: "log" | "queue";
-  ttl_ms: number;
-  cap_records: number;
-  cap_bytes: number;
-  discard: string;
-  durable: boolean;
-  durability: string;
-  priority: number | null;
-  auto_priority: boolean;
-  auto_create: boolean;
-  idempotency_window_ms: number;
-  dedupe_node: boolean;
-  lease_ms: number;
-  claim_jitter_ms: number;
-  max_deliveries: number;
-  dead_letter: string | null;
-  leases_durable: boolean;
-}
-
-export interface TopicState {
-  topic: string;
-  type: "log" | "queue";
   head_seq: number;
+  $partition?: number;
+}
+
+export interface ClaimBody {
+  node: string;
+  max?: number;
+  lease_ms?: number;
+}
+
+export interface ClaimResponse {
+  topic: string;
+  claimed: JobDelivery[];
+  count: number;
+  ready: number;
+  performance: Performance;
+}
+
+export interface ClusterView {
+  cluster: string;
+  shared: boolean;
+  broker: number;
+  epoch: number;
+  position: number;
+  refusal: string | null;
+  upkeep: number;
+  clock_off_ms: number | null;
+  brokers: BrokerView[];
+}
+
+export interface CollectResult {
+  wal_objects: number;
+  files: number;
+}
+
+export interface Column {
+  id: number;
+  name: string;
+  type: "boolean" | "int" | "long" | "float" | "double" | "string" | "json" | "date" | "timestamp";
+  path: string;
+}
+
+export interface ConsumerPartition {
+  partition: number;
+  offset: number;
+  lag: number;
+}
+
+export type DataFile = [key: string, day: number, base: number, end: number, records: number, bytes: number, max_timestamp: number];
+
+export interface DelayedJob {
+  $seq: number;
+  due: number;
+  deliveries: number;
+}
+
+export interface DeleteBody {
+  before_seq?: number;
+  match?: unknown;
+}
+
+export interface DeleteResult {
+  topic: string;
+  deleted: number;
   earliest_seq: number;
+  head_seq: number;
   count: number;
   bytes: number;
-  config: TopicConfig;
-  effective_priority: number;
-  last_write_ts: number | null;
-  last_read_ts: number | null;
-  queue?: { ready: number; in_flight: number; dead_lettered: number };
+  performance: Performance;
 }
 
-export interface PartitionRow {
-  partition: number;
-  start: number;
-  end: number;
+export interface DiffBody {
+  from_seq?: number;
+  limit?: number;
+  node?: string | string[];
+  include_tags?: boolean;
+  include_meta?: boolean;
+  wait_ms?: number;
+  max_batch_bytes?: number;
+  include_trace?: boolean;
+}
+
+export interface DiffResult {
+  topic: string;
+  records: FetchedRecord[];
+  next_from_seq: number;
+  head_seq: number;
+  earliest_seq: number;
+  caught_up: boolean;
+  tombstone: ReadGap | null;
+  lag: number;
+  performance: Performance;
+}
+
+export interface DiskSpace {
+  free_bytes: number;
+  total_bytes: number;
+}
+
+export interface DriverReport {
+  holder: string;
+  state: string;
+  rounds: number;
+  running: number;
+  tasks: number;
+  failed: number;
   records: number;
   bytes: number;
-  max_timestamp_ms: number;
+  seconds: number;
+  failing: TopicFailure[];
+  tables_error: string;
 }
 
-export interface TopicSettings {
+export interface DriverReportAccepted {
+  heard: boolean;
+}
+
+export interface ErrorBody {
+  code: string;
+  message: string;
+  detail?: unknown;
+}
+
+export interface ErrorEvent {
+  code: string;
+  message: string;
+  topic?: string;
+  detail?: unknown;
+}
+
+export interface ErrorResponse {
+  error: ErrorBody;
+}
+
+export interface ExtendJobsBody {
+  node: string;
+  seqs: number[];
+  lease_ids?: string[];
+  lease_ms: number;
+}
+
+export interface ExtendLeaseBody {
+  stream: number;
+  token: number;
+  lease_ms: number;
+}
+
+export interface ExtendResult {
   topic: string;
-  id: string;
-  partitions: PartitionRow[];
-  settings: Record<string, string>;
+  extended: number;
+  skipped: number[];
+  deadlines: Record<string, number>;
+  performance: Performance;
 }
 
-export type Content = { text?: string; base64?: string } | null;
-
-export interface Message {
-  offset: number;
-  timestamp_ms: number;
-  key: Content;
-  value: Content;
-  value_bytes: number;
-  headers: { name: string; content: Content }[];
+export interface FetchedRecord {
+  $seq: number;
+  $ts: number;
+  data?: unknown;
+  $tag?: string;
+  $node?: string;
+  meta?: unknown;
+  $raw?: string;
+  $trace?: string;
 }
 
-export interface PlacedMessage extends Message {
-  partition: number;
+export interface GapEvent {
+  topic: string;
+  reason: string;
+  gap_from: number;
+  gap_to: number;
+  earliest_seq: number;
+  head_seq: number;
+  $partition?: number;
 }
 
-export interface MessagePage {
-  partition: number;
-  start: number;
-  end: number;
-  next_from: number;
-  next_before: number;
-  messages: Message[];
-  lost: { start: number; end: number; reason: string }[];
-  performance: { server_total_ms: number; records_scanned: number };
+export interface GroupDeletion {
+  group: string;
+  deleted: boolean;
+  performance: Performance;
 }
 
-export interface GroupRow {
+export interface GroupDescription {
+  group: string;
+  state: string;
+  kind: string;
+  protocol_type: string;
+  members: MemberDescription[];
+  offsets: GroupOffset[];
+  lag: number;
+  performance: Performance;
+}
+
+export interface GroupList {
+  groups: GroupListing[];
+  performance: Performance;
+}
+
+export interface GroupListing {
   group: string;
   state: string;
   kind: string;
@@ -153,50 +265,210 @@ export interface GroupOffset {
   metadata: string;
 }
 
-export interface GroupDetail extends GroupRow {
-  members: { member_id: string; client_id: string; client_host: string; instance_id: string | null }[];
-  offsets: GroupOffset[];
-  lag: number;
+export interface GroupOffsetsCommitted {
+  group: string;
+  committed: number;
 }
 
-export interface Consumer {
-  group: string;
-  state: string;
-  lag: number;
-  partitions: { partition: number; offset: number; lag: number }[];
+export interface GroupPosition {
+  topic: string;
+  offset: number;
+  partition?: number;
+}
+
+export interface GroupPositionsBody {
+  offsets: GroupPosition[];
+}
+
+export interface Health {
+  status: "ok";
+  version: string;
+  uptime_ms: number;
+}
+
+export interface JobDelivery {
+  $seq: number;
+  lease_id: string;
+  deadline: number;
+  $ts: number;
+  deliveries: number;
+  data?: unknown;
+  $tag?: string;
+  meta?: unknown;
+  $raw?: string;
+  $trace?: string;
+  topic?: string;
+}
+
+export interface JobLease {
+  $seq: number;
+  node: string;
+  deadline: number;
+  deliveries: number;
+  lease_id: string;
+}
+
+export interface KeyRights {
+  authentication: boolean;
+  scopes: string[];
+  prefixes: string[];
+}
+
+export interface LakeStatus {
+  store: string;
+  topics: TopicProgress[];
+  tasks: LeasedTask[];
+  garbage: number;
+  now_ms: number;
+  drivers: ReceivedDriverReport[];
+}
+
+export interface LeaseExtended {
+  deadline_ms: number;
 }
 
 export interface LeaseList {
+  topic: string;
   ready: number;
   in_flight: number;
   dead_lettered: number;
   now_ms: number;
-  leases: { $seq: number; node: string; deadline: number; deliveries: number; lease_id: string }[];
-  delayed: { $seq: number; due: number; deliveries: number }[];
+  leases: JobLease[];
+  delayed: DelayedJob[];
+  performance: Performance;
 }
 
-export interface RouterRow {
-  router: string;
-  source: string;
-  dest: string;
-  guarantee: string;
-  forwarded_total: number;
+export interface LeaseReleased {
+  released: boolean;
 }
 
-export interface TransactionRow {
-  transaction: string;
-  phase: string;
-  producer: number;
-  epoch: number;
-  timeout_ms: number;
-  started_ms: number | null;
-  open_ms: number;
-  hanging: boolean;
-  partitions: { topic: string; partitions: number[] }[];
+export interface LeasedTask {
+  task: string;
+  holder: string;
+  deadline_ms: number;
 }
 
-export interface LakePartition {
+export interface LostOffsets {
+  start: number;
+  end: number;
+  reason: string;
+}
+
+export interface MemberDescription {
+  member_id: string;
+  client_id: string;
+  client_host: string;
+  instance_id: string | null;
+}
+
+export interface Message {
+  offset: number;
+  timestamp_ms: number;
+  key: MessageContent | null;
+  value: MessageContent | null;
+  value_bytes: number;
+  headers: MessageHeader[];
+}
+
+export interface MessageContent {
+  text?: string;
+  base64?: string;
+}
+
+export interface MessageHeader {
+  name: string;
+  content: MessageContent | null;
+}
+
+export interface MessageList {
+  topic: string;
   partition: number;
+  start: number;
+  end: number;
+  next_from: number;
+  next_before: number;
+  messages: Message[];
+  lost: LostOffsets[];
+  performance: Performance;
+}
+
+export interface NackBody {
+  node: string;
+  seqs: number[];
+  lease_ids?: string[];
+  delay_ms?: number;
+}
+
+export interface NackResult {
+  topic: string;
+  nacked: number;
+  skipped: number[];
+  ready: number;
+  in_flight: number;
+  performance: Performance;
+}
+
+export interface OffsetReset {
+  topic: string;
+  partition: number;
+  before: number | null;
+  after: number;
+}
+
+export interface OutputReport {
+  output: string;
+  target: string;
+  batch?: number;
+  batch_ms?: number;
+  rows_in?: number;
+  rows_out?: number;
+  positions?: Position[];
+}
+
+export interface OutputStatus {
+  output: string;
+  target: string;
+  batch: number;
+  batch_ms: number;
+  rows_in: number;
+  rows_out: number;
+  behind: number | null;
+}
+
+export type Part = [base: number, end: number, generation: number, files: DataFile[], records: number];
+
+export type PartChange = [stream: number, old: [number, number, number][], new: [number, number, number][]];
+
+export interface PartRow {
+  topic: string;
+  partition: number;
+  base: number;
+  end: number;
+  generation: number;
+  records: number;
+  bytes: number;
+  files: string[];
+}
+
+export interface PartitionDescription {
+  partition: number;
+  start: number;
+  end: number;
+  records: number;
+  bytes: number;
+  max_timestamp_ms: number;
+}
+
+export interface PartitionPosition {
+  partition: number;
+  start: number;
+  end: number;
+  offset: number | null;
+}
+
+export interface PartitionProgress {
+  partition: number;
+  stream: number;
   start: number;
   end: number;
   materialised_to: number;
@@ -210,86 +482,355 @@ export interface LakePartition {
   published_to: number | null;
 }
 
-export interface LakeTopic {
-  topic: string;
-  wanted: boolean;
-  partitions: LakePartition[];
-  lag_records: number;
-  file_bytes: number;
-  problem: string;
+export interface PendingChange {
+  stream: number;
+  partition: number;
+  old: [number, number, number][];
+  new: Part[];
 }
 
-export interface LakeStatus {
-  store: string;
-  topics: LakeTopic[];
-  tasks: { task: string; holder: string; deadline_ms: number }[];
-  garbage: number;
-  now_ms: number;
-  drivers: {
-    heard_ms: number;
-    report: {
-      holder: string;
-      state: string;
-      rounds: number;
-      running: number;
-      tasks: number;
-      failed: number;
-      records: number;
-      bytes: number;
-      seconds: number;
-      failing: { topic: string; error: string; failures: number; at_ms: number }[];
-      tables_error: string;
-    };
-  }[];
+export interface Performance {
+  server_total_ms: number;
+  wal_append_ms?: number;
+  fsync_ms?: number;
+  records_scanned?: number;
+  throttle_wait_ms?: number;
 }
 
-export interface PipelineOutput {
-  output: string;
-  target: string;
-  batch: number; // -1: none finished yet
-  batch_ms: number;
-  rows_in: number;
-  rows_out: number;
-  behind: number | null;
+export interface PipelineList {
+  pipelines: PipelineStatus[];
+  performance: Performance;
 }
 
-export interface PipelineRow {
+export interface PipelineReport {
+  pipeline: string;
+  run: string;
+  state: "starting" | "running" | "done" | "stopped" | "failed";
+  started_ms: number;
+  topics?: string[];
+  outputs?: OutputReport[];
+  error?: string;
+}
+
+export interface PipelineReportAccepted {
+  heard: boolean;
+  performance: Performance;
+}
+
+export interface PipelineStatus {
   pipeline: string;
   run: string;
   state: string;
   started_ms: number;
   heard_ms: number;
-  outputs: PipelineOutput[];
+  topics: string[];
+  outputs: OutputStatus[];
   error: string;
 }
 
-export interface PipelineList {
-  pipelines: PipelineRow[];
+export interface Plan {
+  tasks: Task[];
+  now_ms: number;
+  problems: Record<string, string>;
 }
 
-export interface TableStatus {
-  enabled: boolean;
+export interface PlanRequest {
+  holder: string;
+  topics?: string[];
+  kinds?: ("materialise" | "rewrite" | "merge" | "compact")[];
+  tasks_max?: number;
+  lease_ms?: number;
+  least_records?: number;
+  wait_for_bytes?: number;
+  wait_for_ms?: number;
+}
+
+export type Position = [topic: string, partition: number, offset: number];
+
+export interface Publication {
+  stream: number;
+  token: number;
+  sources: [number, number, number][];
+  parts: Part[];
+  removed_records?: number;
+}
+
+export interface PublishResult {
+  frontier: number;
+}
+
+export interface QueueStats {
+  ready: number;
+  in_flight: number;
+  dead_lettered: number;
+}
+
+export interface ReadGap {
+  gap_from: number;
+  gap_to: number;
+  reason: string;
+  missed_estimate: number;
+  earliest_seq: number;
+  head_seq: number;
+}
+
+export interface Readiness {
+  status: "ready";
+  wal_replay_complete: boolean;
+  topics: number;
+}
+
+export interface ReceivedDriverReport {
+  report: DriverReport;
+  heard_ms: number;
+}
+
+export interface RecordBody {
+  data: unknown;
+  tag?: string;
+  node?: string;
+  meta?: unknown;
+}
+
+export interface RecordsEvent {
   topic: string;
-  table: string;
-  location: string;
-  columns: { name: string; type: string }[];
-  partitions: {
-    partition: number;
-    end: number;
-    materialised_to: number;
-    published_to: number;
-    lag_records: number;
-  }[];
-  lag_records: number;
-  snapshots: number;
-  snapshot_id: number | null;
-  records: number;
-  files: number;
-  file_bytes: number;
-  problem: string;
+  from_seq: number;
+  head_seq: number;
+  records: FetchedRecord[];
+  to_seq: number;
+  $partition?: number;
 }
 
-export interface HeldRange {
+export interface ReleaseBody {
+  stream: number;
+  token: number;
+}
+
+export interface RepackedRow {
+  key: string;
+  bytes: number;
+  generation: number;
+  first: number;
+  end: number;
+  streams: number;
+  ranges: StoredRange[];
+  ranges_total: number;
+  damaged: boolean;
+}
+
+export interface RequeueBody {
+  seqs: number[];
+  queue?: string;
+}
+
+export interface RequeueResult {
+  topic: string;
+  requeued: RequeuedJob[];
+  skipped: number[];
+  performance: Performance;
+}
+
+export interface RequeuedJob {
+  $seq: number;
+  queue: string;
+  queue_seq: number;
+}
+
+export interface ResetBody {
+  topic: string;
+  to: "earliest" | "latest" | "offset" | "time";
+  offset?: number;
+  timestamp_ms?: number;
+  partitions?: number[];
+  dry_run?: boolean;
+}
+
+export interface ResetResult {
+  group: string;
+  moved: OffsetReset[];
+  dry_run: boolean;
+  performance: Performance;
+}
+
+export interface RouterBody {
+  source: string;
+  dest: string;
+  preserve_node?: boolean;
+  preserve_tag?: boolean;
+  create_dest?: boolean;
+  filter?: unknown;
+  allow_cycle?: boolean;
+  guarantee?: "at_least_once" | "exactly_once";
+}
+
+export interface RouterConfigured {
+  router: string;
+  created: boolean;
+  source: string;
+  dest: string;
+  preserve_node: boolean;
+  preserve_tag: boolean;
+  filter: string | string[] | null;
+  allow_cycle: boolean;
+  guarantee: string;
+  performance: Performance;
+}
+
+export interface RouterDeletion {
+  router: string;
+  deleted: boolean;
+  performance: Performance;
+}
+
+export interface RouterDescription {
+  router: string;
+  source: string;
+  dest: string;
+  preserve_node: boolean;
+  preserve_tag: boolean;
+  filter: string | string[] | null;
+  allow_cycle: boolean;
+  guarantee: string;
+  forwarded_total: number;
+  performance: Performance;
+}
+
+export interface RouterList {
+  routers: RouterListing[];
+  performance: Performance;
+  next_cursor?: string;
+}
+
+export interface RouterListing {
+  router: string;
+  source: string;
+  dest: string;
+  guarantee: string;
+  forwarded_total: number;
+}
+
+export interface ServerOverview {
+  node: string;
+  broker: number;
+  brokers: BrokerSummary[];
+  topics: number;
+  partitions: number;
+  records: number;
+  bytes: number;
+  appended: number;
+  commits: number;
+  open_transactions: number;
+  routers: number;
+  tiers: TierSizes;
+  refusal: string | null;
+  now_ms: number;
+  version: string;
+  uptime_ms: number;
+  doors: Record<string, string>;
+  lake_drivers: number;
+  disk: DiskSpace | null;
+  performance: Performance;
+}
+
+export interface SettingsBody {
+  create?: boolean;
+  partitions?: number;
+  config?: TopicConfigBody;
+  settings?: Record<string, string>;
+}
+
+export interface SettleBody {
+  node: string;
+  seqs: number[];
+  lease_ids?: string[];
+}
+
+export interface SinkAborted {
+  aborted: boolean;
+}
+
+export interface SinkAttempt {
+  attempt: string;
+  producer: number;
+  epoch: number;
+}
+
+export interface SinkCommit {
+  committed: boolean;
+  repeated: boolean;
+}
+
+export interface SinkCommitBody {
+  query: string;
+  run: string;
+  batch: number;
+  attempts: SinkAttempt[];
+  lasting?: boolean;
+}
+
+export interface SinkExtended {
+  extended: boolean;
+}
+
+export interface SinkRunBody {
+  query: string;
+  run: string;
+}
+
+export interface SinkTask {
+  committed: boolean;
+  producer: number;
+  epoch: number;
+}
+
+export interface SinkTaskBody {
+  query: string;
+  run: string;
+  batch: number;
+  attempt: string;
+  timeout_ms?: number;
+  lasting?: boolean;
+}
+
+export interface Sources {
+  base: number;
+  end: number;
+  wal: WalExtents[];
+  parts: Part[];
+  store: string;
+  leave_out: [number, number][];
+  lost: [number, number, string][];
+  unreachable: [number, number][];
+}
+
+export interface SourcesBody {
+  topic: string;
+  from: number;
+  partition?: number;
+  to?: number;
+}
+
+export interface StartPosition {
+  from_seq?: number;
+  tail?: boolean;
+  partition?: number;
+}
+
+export interface StorageMap {
+  objects: WalObject[];
+  objects_total: number;
+  parts: PartRow[];
+  parts_total: number;
+  garbage: number;
+  store: string;
+  repacked: RepackedRow[];
+  repacked_total: number;
+  performance: Performance;
+}
+
+export type StoredPiece = [start: number, length: number, key: string, at: number];
+
+export interface StoredRange {
   topic: string;
   partition: number;
   base: number;
@@ -298,34 +839,359 @@ export interface HeldRange {
   live: boolean;
 }
 
-export interface StorageMap {
-  objects: {
-    number: number;
-    bytes: number;
-    sealed: boolean;
-    commits: number;
-    ranges: HeldRange[];
-    ranges_total: number;
-    tier: "disk" | "both" | "store";
-  }[];
-  objects_total: number;
-  parts: {
-    topic: string;
-    partition: number;
-    base: number;
-    end: number;
-    generation: number;
-    records: number;
-    bytes: number;
-    files: string[];
-  }[];
-  parts_total: number;
-  garbage: number;
-  store: string;
+export interface TableBody {
+  enabled?: boolean;
+  schema?: unknown;
+  delta?: string;
 }
 
-export interface KeyRights {
-  authentication: boolean;
-  scopes: string[];
-  prefixes: string[];
+export interface TableCommitRequest {
+  namespace: string;
+  name: string;
+  expected: string;
+  changes?: PartChange[];
+  requirements?: Record<string, unknown>[];
+  updates?: Record<string, unknown>[];
+}
+
+export interface TableCommitted {
+  location: string;
+}
+
+export interface TablePartition {
+  partition: number;
+  end: number;
+  materialised_to: number;
+  published_to: number;
+  lag_records: number;
+}
+
+export interface TableStatus {
+  enabled: boolean;
+  topic: string;
+  table: string;
+  location: string;
+  columns: Column[];
+  delta: string;
+  partitions: TablePartition[];
+  lag_records: number;
+  snapshots: number;
+  snapshot_id: number | null;
+  records: number;
+  files: number;
+  file_bytes: number;
+  errors: number;
+  errors_table: string;
+  problem: string;
+  performance: Performance;
+}
+
+export interface TableWork {
+  namespace: string;
+  name: string;
+  kind: "records" | "errors";
+  topic: string;
+  table_id: string;
+  location: string;
+  store: string;
+  store_url: string;
+  columns: string;
+  offsets: Record<string, number>;
+  changes: PendingChange[];
+  expire: boolean;
+  more: boolean;
+  delta: string;
+}
+
+export interface TableWorkPage {
+  tables: TableWork[];
+  problems: Record<string, string>;
+}
+
+export interface TablesSettled {
+  problems: Record<string, string>;
+}
+
+export interface Task {
+  kind: "materialise" | "rewrite" | "merge" | "compact";
+  topic: string;
+  topic_id: string;
+  partition: number;
+  stream: number;
+  token: number;
+  deadline_ms: number;
+  generation: number;
+  sources: Sources;
+  prefix: string;
+  log_append_time: boolean;
+  schema: string;
+  compact_before_ms: number;
+  tombstones_before_ms: number;
+}
+
+export interface TierSizes {
+  memory_bytes: number;
+  memory_bytes_max: number;
+  wal_objects: number;
+  wal_bytes: number;
+  parquet_files: number;
+  parquet_bytes: number;
+  parquet_records: number;
+  garbage_files: number;
+  cold_objects: number;
+  cold_bytes: number;
+  repacked_files: number;
+  repacked_bytes: number;
+}
+
+export interface TopicConfigBody {
+  type?: "log" | "queue";
+  ttl_ms?: number;
+  cap_records?: number;
+  cap_bytes?: number;
+  discard?: "old" | "reject";
+  durable?: boolean;
+  durability?: "ephemeral" | "memory" | "disk" | "fsync";
+  priority?: number;
+  auto_priority?: boolean;
+  auto_create?: boolean;
+  idempotency_window_ms?: number;
+  dedupe_node?: boolean;
+  lease_ms?: number;
+  claim_jitter_ms?: number;
+  max_deliveries?: number;
+  dead_letter?: string;
+  leases_durable?: boolean;
+}
+
+export interface TopicConfigResponse {
+  type: "log" | "queue";
+  ttl_ms: number;
+  cap_records: number;
+  cap_bytes: number;
+  discard: "old" | "reject";
+  durable: boolean;
+  durability: "ephemeral" | "memory" | "disk" | "fsync";
+  priority: number | null;
+  auto_priority: boolean;
+  auto_create: boolean;
+  idempotency_window_ms: number;
+  dedupe_node: boolean;
+  lease_ms: number;
+  claim_jitter_ms: number;
+  max_deliveries: number;
+  dead_letter: string | null;
+  leases_durable: boolean;
+}
+
+export interface TopicConfigured {
+  topic: string;
+  created: boolean;
+  config: TopicConfigResponse;
+  performance: Performance;
+}
+
+export interface TopicConsumer {
+  group: string;
+  state: string;
+  lag: number;
+  partitions: ConsumerPartition[];
+}
+
+export interface TopicConsumers {
+  topic: string;
+  consumers: TopicConsumer[];
+  performance: Performance;
+}
+
+export interface TopicDeleted {
+  topic: string;
+  head_seq: number;
+  reason: "deleted";
+}
+
+export interface TopicDeletion {
+  topic: string;
+  deleted: boolean;
+  routers_removed: string[];
+  performance: Performance;
+}
+
+export interface TopicDescription {
+  topic: string;
+  type: "log" | "queue";
+  head_seq: number;
+  earliest_seq: number;
+  next_seq: number;
+  count: number;
+  bytes: number;
+  config: TopicConfigResponse;
+  effective_priority: number;
+  last_write_ts: number | null;
+  last_read_ts: number | null;
+  performance: Performance;
+  queue?: QueueStats;
+}
+
+export interface TopicFailure {
+  topic: string;
+  error: string;
+  failures: number;
+  at_ms: number;
+}
+
+export interface TopicList {
+  topics: TopicListing[];
+  performance: Performance;
+  next_cursor?: string;
+}
+
+export interface TopicListing {
+  topic: string;
+  head_seq: number;
+  earliest_seq: number;
+  count: number;
+  bytes: number;
+  durable: boolean;
+  effective_priority: number;
+}
+
+export interface TopicPositions {
+  topic: string;
+  id: string;
+  type: "log" | "queue";
+  timestamp_type: "CreateTime" | "LogAppendTime";
+  max_batch_bytes: number;
+  partitions_total: number;
+  partitions: PartitionPosition[];
+}
+
+export interface TopicProgress {
+  topic: string;
+  topic_id: string;
+  wanted: boolean;
+  partitions: PartitionProgress[];
+  lag_records: number;
+  file_bytes: number;
+  problem: string;
+}
+
+export interface TopicSettings {
+  topic: string;
+  id: string;
+  partitions: PartitionDescription[];
+  settings: Record<string, string>;
+  performance: Performance;
+}
+
+export interface TopicSummaries {
+  topics: TopicSummary[];
+  total: number;
+  performance: Performance;
+}
+
+export interface TopicSummary {
+  topic: string;
+  type: "log" | "queue";
+  durability: "ephemeral" | "memory" | "disk" | "fsync";
+  partitions: number;
+  records: number;
+  bytes: number;
+  end: number;
+  last_write_ms: number | null;
+  table: boolean;
+}
+
+export interface TransactionAborted {
+  transaction: string;
+  aborted: boolean;
+  performance: Performance;
+}
+
+export interface TransactionDescription {
+  transaction: string;
+  phase: string;
+  producer: number;
+  epoch: number;
+  timeout_ms: number;
+  started_ms: number | null;
+  open_ms: number;
+  hanging: boolean;
+  partitions: TransactionPartitions[];
+}
+
+export interface TransactionList {
+  transactions: TransactionDescription[];
+  performance: Performance;
+}
+
+export interface TransactionPartitions {
+  topic: string;
+  partitions: number[];
+}
+
+export interface WalExtents {
+  url: string;
+  rows: string;
+  shift: number;
+  timestamp_ms: number | null;
+  first: number;
+  last: number;
+  pieces: StoredPiece[];
+}
+
+export interface WalObject {
+  number: number;
+  bytes: number;
+  sealed: boolean;
+  commits: number;
+  ranges: StoredRange[];
+  ranges_total: number;
+  tier: "disk" | "both" | "store";
+}
+
+export interface WatchBody {
+  topics: Record<string, StartPosition>;
+  node?: string | string[];
+  limit?: number;
+  max_batch_bytes?: number;
+  heartbeat_ms?: number;
+  include_meta?: boolean;
+  include_tags?: boolean;
+  include_data?: boolean;
+  include_trace?: boolean;
+}
+
+export interface WatchStarted {
+  wid: string;
+  stream_url: string;
+  session_ttl_ms: number;
+  topics: Record<string, WatchedTopic>;
+  performance: Performance;
+}
+
+export interface WatchedTopic {
+  from_seq: number;
+  head_seq: number;
+  earliest_seq: number;
+}
+
+export interface WriteBody {
+  records: RecordBody[];
+  node?: string;
+  idempotency_key?: string;
+  create?: boolean;
+  config?: TopicConfigBody;
+}
+
+export interface WriteResult {
+  topic: string;
+  first_seq: number;
+  last_seq: number;
+  head_seq: number;
+  count: number;
+  created: boolean;
+  deduped: boolean;
+  performance: Performance;
+  seqs?: number[];
 }

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from mainstem import limits
+from mainstem.api.lake import PartChange, PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.periodic_tasks import PeriodicTask
-from mainstem.broker.plans import PlanRequest
 from mainstem.broker.record_locations import LogRange, RecordLocator
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.table_commands import CommitTables, CreateTable, PartChange, TableCommit
+from mainstem.ledger.table_commands import CommitTables, CreateTable, TableCommit
 from tests.support.lake import Worker
 from tests.support.machine import DIRECTORY, Machine
 

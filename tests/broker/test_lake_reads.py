@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mainstem.api.lake import Publication
 from mainstem.broker.broker import Broker, Record
-from mainstem.broker.plans import Publication
 from mainstem.broker.routers import RouterSettings
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, StalePlan
 from mainstem.ledger.config import TopicConfig

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.migrations import migrate
-from mainstem.broker.plans import PlanRequest
 from mainstem.errors import DirectoryLocked, InvalidInput
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.plans import PlanRequest
 from mainstem.errors import InvalidConfig, SliceDamaged, StoreUnreachable
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from mainstem.broker.plans import PlanRequest
-from mainstem.lake.broker import LakeBroker
+from mainstem.api.lake import PlanRequest
+from mainstem.client.broker import BrokerClient
 from mainstem.lake.materialise import materialise
 from mainstem.lake.store_access import STORE_ENV
 from mainstem.testing.server import ServerProcess
@@ -100,7 +100,7 @@ def _storage(server: ServerProcess) -> list[dict[str, Any]]:
 
 def _materialise(server: ServerProcess) -> None:
     """The lake's work on one topic, without Spark: cold files are read from the bucket."""
-    with LakeBroker(f"http://{server.address('http')}") as broker:
+    with BrokerClient(f"http://{server.address('http')}") as broker:
         (task,) = broker.plan(PlanRequest("test", ("u",))).tasks
         assert any(extents.pieces for extents in task.sources.wal)
         assert "secret" not in task.sources.store

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from mainstem.api.server import BrokerView, ClusterView
 from mainstem.cli.cluster import cluster, judge
-from mainstem.client.clusters import BrokerView, ClusterView
 from mainstem.errors import MainstemError, Unreachable
 from mainstem.testing.server import ServerProcess
 from tests.support.certificates import make_self_signed

@@ -125,8 +125,6 @@ def test_a_flag_alone_turns_the_lake_on(plain: Shell) -> None:
 
 def test_help_and_status_load_neither_spark_nor_arrow() -> None:
     script = "import sys; from mainstem.cli.main import run; run(['lake', 'run', '--help']); "
-    script += (
-        "import mainstem.lake.broker; print([m for m in ('pyspark', 'pyarrow', 'numba') if m in sys.modules])"
-    )
+    script += "import mainstem.client.broker; print([m for m in ('pyspark', 'pyarrow', 'numba') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "[]"

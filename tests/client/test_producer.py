@@ -7,9 +7,12 @@ import threading
 import time
 from concurrent.futures import wait
 
+import msgspec
 import pytest
 
 import mainstem
+from mainstem.api.base import Performance
+from mainstem.api.records import WriteResult
 from mainstem.client.responses import ConsumerRecord
 from mainstem.errors import Closed, InvalidInput, TopicFull, TopicNotFound, Unreachable
 from mainstem.testing.broker import ThrowAwayBroker
@@ -19,6 +22,11 @@ from .answering import AnsweringServer, Asked, Said
 
 def _values(client: mainstem.Client, topic: str) -> list[object]:
     return [record.value for record in client.read(topic) if isinstance(record, ConsumerRecord)]
+
+
+def _written(first: int, last: int, *, deduped: bool = False) -> Said:
+    result = WriteResult("t", first, last, last, last - first + 1, False, deduped, Performance(0.1))
+    return Said(200, msgspec.json.encode(result))
 
 
 def test_records_arrive_in_order_and_say_where(client: mainstem.Client, topic: str) -> None:
@@ -44,7 +52,7 @@ def test_a_batch_goes_when_it_is_full_or_has_lingered() -> None:
         first = 1 + sum(batches)
         batches.append(asked.body.count(b'"data"'))
         arrived.set()
-        return Said(200, b'{"topic":"t","first_seq":%d,"last_seq":%d}' % (first, first + batches[-1] - 1))
+        return _written(first, first + batches[-1] - 1)
 
     with AnsweringServer(answer) as server, mainstem.Client(server.url) as client:
         with client.producer("t", batch_records=4, linger_ms=60_000) as producer:
@@ -64,7 +72,7 @@ def test_a_full_buffer_makes_the_sender_wait() -> None:
 
     def answer(asked: Asked) -> Said:
         opened.wait(30)
-        return Said(200, b'{"topic":"t","first_seq":1,"last_seq":1}')
+        return _written(1, 1)
 
     with AnsweringServer(answer) as server, mainstem.Client(server.url) as client:
         producer = client.producer("t", batch_records=1, buffer_bytes=100, linger_ms=0)
@@ -93,7 +101,7 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
         keys.append(asked.body.decode().partition('"idempotency_key":"')[2].partition('"')[0])
         if len(keys) < 3:
             return Said(0)  # hangs up: nobody knows whether it was written
-        return Said(200, b'{"topic":"t","first_seq":1,"last_seq":1,"deduped":true}')
+        return _written(1, 1, deduped=True)
 
     with AnsweringServer(answer) as server, mainstem.Client(server.url) as client:
         with client.producer("t") as producer:

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import mainstem
-from mainstem.client.responses import CaughtUp, ConsumerRecord, Gap, TopicDeleted
+from mainstem.api.records import CaughtUp, TopicDeleted
+from mainstem.client.responses import ConsumerRecord, Gap
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge, TopicNotFound
 
 

@@ -214,4 +214,4 @@ def test_the_manifests_variables_are_settings_with_values_they_take(manifests: d
 def served(paths: list[str]) -> bool:
     """Whether the HTTP door knows them all, and asks for no key."""
     assert paths
-    return all(ROUTES.find("GET", path.encode())[0].probe for path in paths)
+    return all(ROUTES.find("GET", path.encode())[0].route.probe for path in paths)

@@ -9,6 +9,7 @@ import pytest
 from mainstem.cli.main import COMMANDS
 from mainstem.config import SETTINGS
 from mainstem.doors.http.routes import TABLE
+from tools.console_types import TARGET, console_types
 from tools.reference.metrics import described
 from tools.reference.pages import made_pages
 
@@ -23,6 +24,10 @@ def made() -> dict[str, str]:
 def test_made_pages_are_current(made: dict[str, str]) -> None:
     stale = [name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text]
     assert stale == [], "run `make reference`"
+
+
+def test_the_types_of_the_console_are_current() -> None:
+    assert TARGET.read_text(encoding="utf-8") == console_types(), "run `make reference`"
 
 
 def test_every_setting_is_told_of(made: dict[str, str]) -> None:
@@ -48,6 +53,6 @@ def test_every_command_is_told_of(made: dict[str, str]) -> None:
 
 
 def test_every_request_is_told_of_once(made: dict[str, str]) -> None:
-    for route in TABLE:
-        assert made["http-requests.md"].count(f"| `{route.method} {route.path}` |") == 1
-        assert route.handler.__doc__, f"{route.method} {route.path} says what it does"
+    for endpoint in TABLE:
+        assert made["http-requests.md"].count(f"| `{endpoint.name}` |") == 1
+        assert endpoint.handler.__doc__, f"{endpoint.name} says what it does"

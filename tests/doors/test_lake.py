@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from mainstem.broker.plans import PlanRequest, TaskKind
+from mainstem.api.lake import PlanRequest, TaskKind
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import OffsetOutOfRange, StalePlan
-from mainstem.lake.broker import LakeBroker
 from mainstem.lake.materialise import materialise
 from mainstem.testing.server import ServerProcess
 from tests.support.text import TextClient
@@ -44,11 +44,11 @@ def http(server: ServerProcess) -> httpx.Client:
     return httpx.Client(base_url=f"http://{server.address('http')}", timeout=60)
 
 
-def lake(server: ServerProcess) -> LakeBroker:
-    return LakeBroker(f"http://{server.address('http')}")
+def lake(server: ServerProcess) -> BrokerClient:
+    return BrokerClient(f"http://{server.address('http')}")
 
 
-def work(broker: LakeBroker, *kinds: TaskKind, topics: tuple[str, ...] = ()) -> int:
+def work(broker: BrokerClient, *kinds: TaskKind, topics: tuple[str, ...] = ()) -> int:
     """Do all work that is due. Returns the number of tasks."""
     done = 0
     asked = kinds or ("materialise", "rewrite", "merge", "compact")
@@ -129,7 +129,7 @@ def diff(client: httpx.Client, topic: str) -> list[dict[str, Any]]:
             return found
 
 
-def drop_the_log(server: ServerProcess, client: httpx.Client, broker: LakeBroker) -> None:
+def drop_the_log(server: ServerProcess, client: httpx.Client, broker: BrokerClient) -> None:
     """Continue until every present file of the log is deleted: checkpoints have to pass it first."""
     folder = server.ports_file.parent / "data" / "wal"
     last = max(path.name for path in folder.iterdir())

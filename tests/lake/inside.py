@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 from pyiceberg.table import StaticTable
 
 from mainstem import limits
+from mainstem.api.lake import PlanRequest, TableCommitRequest, TableWorkPage, TaskKind
 from mainstem.broker.broker import Broker
-from mainstem.broker.plans import PlanRequest, TaskKind
-from mainstem.broker.table_work import TableCommitRequest, TableWorkPage
 from mainstem.lake.iceberg.outbox import Publisher, PublishReport
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.commands import DeleteRecords
@@ -32,8 +31,14 @@ class Inside:
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
+    def settle_tables(self) -> None:
+        self._call(self.broker.topic_tables.maintain())
+
     def tables(self) -> TableWorkPage:
-        return self._call(self.broker.topic_tables.works())
+        return self._call(self._tables())
+
+    async def _tables(self) -> TableWorkPage:
+        return self.broker.topic_tables.works()
 
     def commit_table(self, commit: TableCommitRequest) -> str:
         return self._call(self.broker.topic_tables.commit(commit))

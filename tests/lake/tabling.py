@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
-from mainstem.broker.plans import PlanRequest, TaskKind
-from mainstem.lake.broker import LakeBroker
+from mainstem.api.lake import PlanRequest, TaskKind
+from mainstem.client.broker import BrokerClient
 from mainstem.lake.iceberg.outbox import Publisher, PublishReport
 from mainstem.lake.materialise import materialise
 from mainstem.testing.server import ServerProcess
@@ -34,7 +34,7 @@ class Tabling:
         self.server = ServerProcess(self.data_dir, *self._flags).wait_ready()
         self.url = f"http://{self.server.address('http')}"
         self.http = httpx.Client(base_url=self.url, timeout=30)
-        self.broker = LakeBroker(self.url)
+        self.broker = BrokerClient(self.url)
 
     def restart_killed(self) -> None:
         """kill -9, and start again over what it left."""

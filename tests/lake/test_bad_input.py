@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainstem import limits
-from mainstem.broker.lake import LakeStatus
+from mainstem.api.lake import LakeStatus
 from mainstem.cli.lake import lake as lake_command
 from mainstem.errors import TableChanged
 from mainstem.lake.backoff import Backoff
@@ -165,6 +165,7 @@ def test_a_commit_that_somebody_else_overtook_is_made_again_and_the_others_do_no
     class Overtaken:
         """A broker that lets another publisher commit first, once."""
 
+        settle_tables = staticmethod(lake.broker.settle_tables)
         tables = staticmethod(lake.broker.tables)
         overtaken = 0
 

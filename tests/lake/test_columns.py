@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mainstem.broker.table_columns import Column, declared, decode_columns, encode_columns
+from mainstem.api.lake import Column
+from mainstem.broker.table_columns import declared, decode_columns, encode_columns
 from mainstem.errors import InvalidConfig, TableIncompatible
 from mainstem.lake.columns import typed, with_columns
 

@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from mainstem import limits
-from mainstem.broker.plans import Sources
+from mainstem.api.lake import Sources
+from mainstem.client.broker import BrokerClient
 from mainstem.lake import delta
 from mainstem.lake.backoff import Backoff
-from mainstem.lake.broker import LakeBroker
 from mainstem.lake.delta import deliver
 from mainstem.lake.iceberg.outbox import publish_tables
 
@@ -67,7 +67,7 @@ def test_columns_come_along_and_are_added(lake: Tabling, tmp_path: Path) -> None
 class Racing:
     """A broker that lets another delivery finish once the sources of this one are known."""
 
-    def __init__(self, broker: LakeBroker) -> None:
+    def __init__(self, broker: BrokerClient) -> None:
         self._broker = broker
         self.raced = 0
         self.status = broker.status

@@ -17,8 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from mainstem import limits
-from mainstem.broker.plans import PlanRequest
-from mainstem.broker.table_work import TableWorkPage
+from mainstem.api.lake import PlanRequest, TableWorkPage
 from mainstem.errors import StalePlan
 from mainstem.lake.iceberg.outbox import Publisher
 from mainstem.lake.materialise import materialise
@@ -238,6 +237,7 @@ def _show_first_part(lake: Tabling, topic: str) -> None:
 
     class Brief:
         commit_table = staticmethod(lake.broker.commit_table)
+        settle_tables = staticmethod(lake.broker.settle_tables)
         told = False
 
         def tables(self) -> TableWorkPage:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mainstem import limits
-from mainstem.broker.plans import Publication, Sources
+from mainstem.api.lake import Publication, Sources
 from mainstem.errors import InvalidConfig, LogDamaged, NotFound, Unavailable
 from mainstem.lake.materialise import materialise
 from mainstem.lake.object_readers import url_of

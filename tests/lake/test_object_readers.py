@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainstem import limits
-from mainstem.broker.plans import StoredPiece
+from mainstem.api.lake import StoredPiece
 from mainstem.errors import NotFound
 from mainstem.lake import object_readers
 from mainstem.lake.object_readers import Content, open_pieces

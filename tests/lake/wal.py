@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from mainstem.broker.plans import Sources, Task, WalExtents
+from mainstem.api.lake import Sources, Task, WalExtents
 from mainstem.ledger.parts import Part
 from mainstem.log.extents import EXTENT
 from mainstem.records.decoding import StoredRecord, decode_records

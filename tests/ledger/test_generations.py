@@ -5,16 +5,10 @@ from typing import Any
 
 import pytest
 
+from mainstem.api.lake import PartName
 from mainstem.errors import InvalidInput, StalePlan, StreamNotFound
 from mainstem.ledger.commands import DeleteRecords, DeleteTopic, MarkLost, Trim
-from mainstem.ledger.lake_commands import (
-    ForgetObjects,
-    PartName,
-    ReleaseTask,
-    RetireParts,
-    SwapParts,
-    TakeTask,
-)
+from mainstem.ledger.lake_commands import ForgetObjects, ReleaseTask, RetireParts, SwapParts, TakeTask
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.ledger.results import PartsSwapped

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mainstem.api.lake import PartChange, PartName
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -31,8 +32,6 @@ from mainstem.ledger.table_commands import (
     DeclareTable,
     DropNamespace,
     DropTable,
-    PartChange,
-    PartName,
     PutNamespaceProperties,
     RenameTable,
     TableCommit,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from mainstem.lake.broker import LakeBroker
+from mainstem.client.broker import BrokerClient
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.spark.driver import Driver, DriverOptions
 from mainstem.spark.jobs import SparkRunner
@@ -127,7 +127,7 @@ def test_python_workers_killed_in_the_middle_are_replaced(
     _fill(lake, topic, 80, partitions=2)
     before = [_records(lake, topic, partition) for partition in range(2)]
     progress = Watched()
-    with LakeBroker(lake.url) as calls:
+    with BrokerClient(lake.url) as calls:
         options = DriverOptions(holder=topic, topics=(topic,))
         driver = Driver(calls, SparkRunner(spark), options, progress)
         thread = threading.Thread(target=driver.run_once)
@@ -162,7 +162,7 @@ def test_a_damaged_topic_fails_alone_and_says_where(
         lake.create(name)
         _fill(lake, name, 3)
     progress = Watched()
-    with LakeBroker(lake.url) as calls:
+    with BrokerClient(lake.url) as calls:
         sources = calls.sources(f"{topic}-hurt", 0, 0, 3000)
         damage(sources.wal[0], row=1)
         driver = Driver(calls, SparkRunner(spark), DriverOptions(holder=topic), progress)

@@ -11,10 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from mainstem.broker.lake import LakeStatus
-from mainstem.broker.plans import PlanRequest, Task, WalExtents
+from mainstem.api.lake import LakeStatus, PlanRequest, Task, WalExtents
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import StalePlan, Unreachable
-from mainstem.lake.broker import LakeBroker
 from mainstem.lake.object_readers import local_path
 from mainstem.log.extents import EXTENT
 from mainstem.spark.driver import Driver, DriverOptions
@@ -63,13 +62,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def broker_calls(lake: Broker) -> Iterator[LakeBroker]:
-    with LakeBroker(lake.url) as calls:
+def broker_calls(lake: Broker) -> Iterator[BrokerClient]:
+    with BrokerClient(lake.url) as calls:
         yield calls
 
 
 def _driver(
-    calls: LakeBroker,
+    calls: BrokerClient,
     topic: str,
     run: Callable[[Sequence[Task]], list[TaskOutcome]] = done_here,
     **options: Any,
@@ -105,12 +104,12 @@ def _fill(broker: Broker, topic: str, partition: int = 0, batches: int = 5) -> N
         )
 
 
-def _progress(calls: LakeBroker, topic: str) -> Any:
+def _progress(calls: BrokerClient, topic: str) -> Any:
     return next(one for one in calls.status().topics if one.topic == topic)
 
 
 def test_a_pass_makes_files_of_every_partition_and_readers_see_no_difference(
-    lake: Broker, broker_calls: LakeBroker, topic: str
+    lake: Broker, broker_calls: BrokerClient, topic: str
 ) -> None:
     lake.create(topic, partitions=3)
     for partition in range(3):
@@ -128,7 +127,7 @@ def test_a_pass_makes_files_of_every_partition_and_readers_see_no_difference(
 
 
 def test_a_second_pass_finds_nothing_and_newer_records_take_another(
-    lake: Broker, broker_calls: LakeBroker, topic: str
+    lake: Broker, broker_calls: BrokerClient, topic: str
 ) -> None:
     lake.create(topic)
     _fill(lake, topic)
@@ -141,7 +140,7 @@ def test_a_second_pass_finds_nothing_and_newer_records_take_another(
     assert [(f["base"], f["end"]) for f in progress.named("published")] == [(0, 50), (50, 60)]
 
 
-def test_deleted_records_leave_the_files_too(lake: Broker, broker_calls: LakeBroker, topic: str) -> None:
+def test_deleted_records_leave_the_files_too(lake: Broker, broker_calls: BrokerClient, topic: str) -> None:
     lake.create(topic)
     _fill(lake, topic)
     driver, progress = _driver(broker_calls, topic)
@@ -155,7 +154,7 @@ def test_deleted_records_leave_the_files_too(lake: Broker, broker_calls: LakeBro
 
 
 def test_a_task_that_fails_is_reported_for_its_topic_and_the_others_go_on(
-    lake: Broker, broker_calls: LakeBroker, topic: str
+    lake: Broker, broker_calls: BrokerClient, topic: str
 ) -> None:
     good, bad = f"{topic}-good", f"{topic}-bad"
     for name in (good, bad):
@@ -187,7 +186,7 @@ def test_a_task_that_fails_is_reported_for_its_topic_and_the_others_go_on(
 
 
 def test_a_failing_stream_is_left_alone_for_a_while(
-    lake: Broker, broker_calls: LakeBroker, topic: str
+    lake: Broker, broker_calls: BrokerClient, topic: str
 ) -> None:
     lake.create(topic)
     _fill(lake, topic)
@@ -204,7 +203,7 @@ def test_a_failing_stream_is_left_alone_for_a_while(
 
 
 def test_a_lease_is_kept_while_the_work_takes_longer(
-    lake: Broker, broker_calls: LakeBroker, topic: str
+    lake: Broker, broker_calls: BrokerClient, topic: str
 ) -> None:
     lake.create(topic)
     _fill(lake, topic)
@@ -233,7 +232,7 @@ def test_a_lease_is_kept_while_the_work_takes_longer(
 
 
 def test_work_whose_lease_another_driver_took_is_refused_and_nothing_is_there_twice(
-    lake: Broker, broker_calls: LakeBroker, topic: str
+    lake: Broker, broker_calls: BrokerClient, topic: str
 ) -> None:
     lake.create(topic)
     _fill(lake, topic)
@@ -250,7 +249,7 @@ def test_work_whose_lease_another_driver_took_is_refused_and_nothing_is_there_tw
     assert _progress(broker_calls, topic).partitions[0].records == len(before)
 
 
-def test_a_topic_deleted_meanwhile_fails_alone(lake: Broker, broker_calls: LakeBroker, topic: str) -> None:
+def test_a_topic_deleted_meanwhile_fails_alone(lake: Broker, broker_calls: BrokerClient, topic: str) -> None:
     gone, kept = f"{topic}-a", f"{topic}-b"
     for name in (gone, kept):
         lake.create(name)
@@ -269,12 +268,12 @@ def test_a_topic_deleted_meanwhile_fails_alone(lake: Broker, broker_calls: LakeB
 
 
 def test_tables_that_fail_do_not_keep_records_from_becoming_files(
-    lake: Broker, broker_calls: LakeBroker, topic: str
+    lake: Broker, broker_calls: BrokerClient, topic: str
 ) -> None:
     lake.create(topic)
     _fill(lake, topic)
 
-    def broken(broker: LakeBroker) -> NoReturn:
+    def broken(broker: BrokerClient) -> NoReturn:
         raise ValueError("no such catalog")
 
     progress = Watched()
@@ -285,7 +284,7 @@ def test_tables_that_fail_do_not_keep_records_from_becoming_files(
     assert progress.named("tables failed") == [{"error": "ValueError: no such catalog"}]
 
 
-def test_publishing_twice_is_publishing_once(lake: Broker, broker_calls: LakeBroker, topic: str) -> None:
+def test_publishing_twice_is_publishing_once(lake: Broker, broker_calls: BrokerClient, topic: str) -> None:
     lake.create(topic)
     _fill(lake, topic)
     (task,) = broker_calls.plan(PlanRequest("twice", (topic,))).tasks
@@ -314,7 +313,7 @@ def test_a_broker_killed_between_work_and_publishing_gets_it_when_it_is_back(
             restarted.append(ServerProcess(tmp_path / "data", *flags, "--http", address))
             return outcomes
 
-        with LakeBroker(broker.url, timeout_s=10.0) as calls:
+        with BrokerClient(broker.url, timeout_s=10.0) as calls:
             driver, progress = _driver(calls, topic, killed, lease_ms=120_000)
             driver.round()
             assert len(progress.named("published")) == 1
@@ -329,7 +328,7 @@ def test_a_broker_killed_between_work_and_publishing_gets_it_when_it_is_back(
 def test_a_driver_without_a_broker_waits_and_ends_when_told(topic: str) -> None:
     stop = threading.Event()
     progress = Watched()
-    with LakeBroker("http://127.0.0.1:9", timeout_s=0.2) as calls:
+    with BrokerClient("http://127.0.0.1:9", timeout_s=0.2) as calls:
         driver = Driver(calls, done_here, DriverOptions(holder=topic), progress, stop=stop)
         thread = threading.Thread(target=driver.run)
         thread.start()
@@ -342,7 +341,7 @@ def test_a_driver_without_a_broker_waits_and_ends_when_told(topic: str) -> None:
             driver.run_once()
 
 
-def test_the_loop_goes_on_with_what_comes(lake: Broker, broker_calls: LakeBroker, topic: str) -> None:
+def test_the_loop_goes_on_with_what_comes(lake: Broker, broker_calls: BrokerClient, topic: str) -> None:
     lake.create(topic)
     _fill(lake, topic)
     stop = threading.Event()
@@ -373,7 +372,7 @@ def test_damage_that_a_task_met_is_a_loss_that_the_next_one_passes(tmp_path: Pat
     flags = ("--text", "off", "--lake-topics", "all", "--tail-cache-bytes", "0")
     with (
         ServerProcess(tmp_path / "data", *flags) as server,
-        LakeBroker(f"http://{server.address('http')}") as calls,
+        BrokerClient(f"http://{server.address('http')}") as calls,
     ):
         broker = Broker(server)
         with broker.client:

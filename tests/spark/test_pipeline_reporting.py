@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainstem import limits
-from mainstem.broker.pipeline_reports import PipelineReport, Position
+from mainstem.api.server import PipelineReport, Position
 from mainstem.errors import MainstemError, Unreachable
 from mainstem.spark.pipelines import Pipeline
 from mainstem.spark.pipelines.query_progress import watch

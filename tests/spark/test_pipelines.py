@@ -205,11 +205,11 @@ def test_the_table_of_a_topic_is_read_from_its_files(spark: SparkSession, broker
 
 
 def test_stretches_of_a_topic_are_cut_to_what_is_there(broker: Broker, topic: str) -> None:
-    from mainstem.spark.broker import RemoteBroker
+    from mainstem.client.broker import BrokerClient
 
     broker.create(topic, 2)
     broker.write(topic, *[b"x"] * 5)
-    with RemoteBroker(broker.url) as remote:
+    with BrokerClient(broker.url) as remote:
         assert topic_bound(remote, topic, "starting", ("+", 3)) == {
             "startingOffsets": f'{{"{topic}":{{"0":3,"1":0}}}}'
         }

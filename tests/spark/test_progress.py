@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from mainstem.broker.lake import LakeStatus, PartitionProgress, TopicProgress
+from mainstem.api.lake import LakeStatus, PartitionProgress, TopicProgress
 from mainstem.spark.progress import JsonProgress, TerminalProgress, open_progress
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidTransaction, ProducerFenced
-from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.sink.batches import TaskBatches
 from mainstem.spark.sink.options import SinkOptions
 
@@ -120,7 +120,7 @@ def test_an_attempt_that_failed_half_way_is_not_counted(
 class Attempt:
     """An attempt at a task, run by hand."""
 
-    def __init__(self, broker: RemoteBroker, name: str, topic: str, run: str, batch: int = 0) -> None:
+    def __init__(self, broker: BrokerClient, name: str, topic: str, run: str, batch: int = 0) -> None:
         self.name = name
         self.begun = broker.begin_task("query-" + topic, run, batch, name, timeout_ms=60_000, lasting=True)
         options = SinkOptions.parse({"topic": topic, "url": "http://unused"})
@@ -137,7 +137,7 @@ class Attempt:
 
 def test_of_doubled_attempts_only_the_one_that_is_named_counts(broker: Broker, topic: str) -> None:
     broker.create(topic)
-    with RemoteBroker(broker.url) as remote:
+    with BrokerClient(broker.url) as remote:
         twins = [Attempt(remote, f"0.{i}", topic, "run") for i in range(2)]
         for twin in twins:
             twin.write(b"1", b"2")
@@ -153,7 +153,7 @@ def test_of_doubled_attempts_only_the_one_that_is_named_counts(broker: Broker, t
 
 def test_a_driver_that_lost_its_query_to_another_cannot_commit(broker: Broker, topic: str) -> None:
     broker.create(topic)
-    with RemoteBroker(broker.url) as remote:
+    with BrokerClient(broker.url) as remote:
         old = Attempt(remote, "0.0", topic, "old")
         old.write(b"1")
         new = Attempt(remote, "0.0", topic, "new")

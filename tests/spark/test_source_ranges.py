@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from mainstem.broker.plans import PlanRequest, Sources
+from mainstem.api.lake import PlanRequest, Sources
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import DataLost, NotFound
-from mainstem.lake.broker import LakeBroker
 from mainstem.lake.materialise import materialise
-from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.source import ranges
 from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
@@ -42,7 +41,7 @@ def filled(lake: Broker, topic: str) -> list[tuple[int, bytes]]:
 
 
 def made_into_parts(lake: Broker, topic: str) -> None:
-    with LakeBroker(lake.url) as broker:
+    with BrokerClient(lake.url) as broker:
         plan = broker.plan(PlanRequest("test", topics=(topic,), kinds=("materialise",)))
         assert plan.tasks
         for task in plan.tasks:
@@ -53,7 +52,7 @@ def read(
     lake: Broker, topic: str, start: int = 0, end: int = RECORDS, **options: str
 ) -> list[tuple[int, bytes]]:
     parsed = SourceOptions.parse({"url": lake.url, "subscribe": topic, **options}, streaming=False)
-    with RemoteBroker(lake.url) as broker:
+    with BrokerClient(lake.url) as broker:
         found = []
         for rows in RangeRows(broker, PartitionRange(topic, 0, start, end), parsed):
             columns = rows.column("_offset").to_pylist(), rows.column("_value").to_pylist()
@@ -93,16 +92,16 @@ def test_a_file_out_of_reach_is_read_through_the_broker(
     lake: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = filled(lake, topic)
-    asked = RemoteBroker.sources
+    asked = BrokerClient.sources
 
-    def elsewhere(self: RemoteBroker, *range: object) -> Sources:
+    def elsewhere(self: BrokerClient, *range: object) -> Sources:
         import msgspec
 
         found = asked(self, *range)  # type: ignore[arg-type]
         wal = tuple(msgspec.structs.replace(one, url="file:///nowhere/at-all") for one in found.wal)
         return msgspec.structs.replace(found, wal=wal)
 
-    monkeypatch.setattr(RemoteBroker, "sources", elsewhere)
+    monkeypatch.setattr(BrokerClient, "sources", elsewhere)
     assert read(lake, topic) == records
 
 
@@ -110,15 +109,15 @@ def test_what_is_only_in_the_broker_is_read_from_there(
     lake: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = filled(lake, topic)
-    asked = RemoteBroker.sources
+    asked = BrokerClient.sources
 
-    def partly(self: RemoteBroker, *range: object) -> Sources:
+    def partly(self: BrokerClient, *range: object) -> Sources:
         import msgspec
 
         found = asked(self, *range)  # type: ignore[arg-type]
         return msgspec.structs.replace(found, unreachable=((22, found.end),))
 
-    monkeypatch.setattr(RemoteBroker, "sources", partly)
+    monkeypatch.setattr(BrokerClient, "sources", partly)
     assert read(lake, topic) == records
     assert read(lake, topic, 30, 35) == records[30:35]
 
@@ -126,7 +125,7 @@ def test_what_is_only_in_the_broker_is_read_from_there(
 def test_a_lost_file_fails_the_read_by_name_or_is_passed(topic: str, serve: Callable[..., Any]) -> None:
     with serve("--lake-topics", "all") as process:
         lake = Broker(process)
-        with lake.client, RemoteBroker(lake.url) as broker:
+        with lake.client, BrokerClient(lake.url) as broker:
             filled(lake, topic)
             made_into_parts(lake, topic)
             lake.write(topic, b"after")

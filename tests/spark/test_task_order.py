@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 
 import pyarrow as pa
 
+from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.plans import PlanRequest
 from mainstem.spark.jobs import SparkRunner, run_task
 
 Worker = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainstem.broker.plans import Publication, Task
-from mainstem.lake.broker import LakeBroker
+from mainstem.api.lake import Publication, Task
+from mainstem.client.broker import BrokerClient
 from mainstem.lake.iceberg.outbox import publish_tables
 from mainstem.spark.driver import Driver, DriverOptions
 from mainstem.spark.jobs import TaskOutcome, run_task
@@ -29,7 +29,7 @@ def done_here(tasks: Sequence[Task]) -> list[TaskOutcome]:
 
 def lake_pass(url: str) -> None:
     """One pass over all that is due: records into files, files into tables. Raises MainstemError."""
-    with LakeBroker(url) as broker:
+    with BrokerClient(url) as broker:
         options = DriverOptions(holder="lake-pass")
         driver = Driver(
             broker, done_here, options, JsonProgress(io.StringIO()), publish_tables=publish_tables

@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from mainstem.api.lake import PlanRequest, Publication, Sources, Task, TaskKind
 from mainstem.broker.broker import Broker
-from mainstem.broker.plans import PlanRequest, Publication, Sources, Task, TaskKind
 from mainstem.ledger.generations import name_of
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT

@@ -30,7 +30,7 @@ import psutil
 import uvloop
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.lake.broker import LakeBroker
+from mainstem.client.broker import BrokerClient
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
 from mainstem.spark.driver import Driver, DriverOptions
@@ -74,7 +74,7 @@ def run(scratch: Path, report: Report) -> None:
     try:
         with (
             ServerProcess(scratch / "data", *flags) as server,
-            LakeBroker(f"http://{server.address('http')}", timeout_s=60.0) as broker,
+            BrokerClient(f"http://{server.address('http')}", timeout_s=60.0) as broker,
         ):
             _pass(broker, spark, "warm")
             settle(_spent_below)
@@ -127,7 +127,7 @@ async def _fill(directory: Path, batches: list[bytearray], records: int) -> None
         await broker.close()
 
 
-def _pass(broker: LakeBroker, spark: Any, topic: str) -> tuple[float, Any]:
+def _pass(broker: BrokerClient, spark: Any, topic: str) -> tuple[float, Any]:
     options = DriverOptions(holder="bench", topics=(topic,), tasks_max=16)
     started = time.perf_counter()
     done = Driver(broker, SparkRunner(spark), options, _Silent()).run_once()

@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import uvloop
 
+from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.plans import PlanRequest
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 
-from mainstem.broker.plans import PlanRequest
+from mainstem.api.lake import PlanRequest
 from mainstem.broker.table_columns import declared
-from mainstem.lake.broker import LakeBroker
+from mainstem.client.broker import BrokerClient
 from mainstem.lake.columns import typed
 from mainstem.lake.iceberg.outbox import Publisher
 from mainstem.lake.materialise import materialise
@@ -31,7 +31,7 @@ def run(scratch: Path, report: Report) -> None:
     _columns(report)
     with ServerProcess((scratch / "tables").resolve(), "--text", "off", "--kafka", "off") as server:
         url = f"http://{server.address('http')}"
-        with httpx.Client(base_url=url, timeout=60) as http, LakeBroker(url) as broker:
+        with httpx.Client(base_url=url, timeout=60) as http, BrokerClient(url) as broker:
             took = _commits(http, broker)
         server.terminate()
     last = sorted(took[-_LAST:])
@@ -40,7 +40,7 @@ def run(scratch: Path, report: Report) -> None:
     report.add(Figure(what, last[len(last) // 2], "ms", COMMIT_BAR_MS, lower_is_better=True, note=note))
 
 
-def _commits(http: httpx.Client, broker: LakeBroker) -> list[float]:
+def _commits(http: httpx.Client, broker: BrokerClient) -> list[float]:
     """Milliseconds that each took."""
     http.put("/v0/topics/orders", json={"durability": "disk"}).raise_for_status()
     http.put("/v0/topics/orders/table", json={"enabled": True}).raise_for_status()

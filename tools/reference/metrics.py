@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mainstem.address import Address
-from mainstem.broker.lake_reports import DriverReport, TopicFailure
-from mainstem.broker.pipeline_reports import OutputReport, PipelineReport, Position
+from mainstem.api.lake import DriverReport, TopicFailure
+from mainstem.api.server import OutputReport, PipelineReport, Position
 from mainstem.testing.broker import throw_away_broker
 from tools.reference.markdown import MADE, code, table
 

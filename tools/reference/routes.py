@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.doors.http.routes import TABLE
-from mainstem.doors.http.routing import Route
+from mainstem.doors.http.routing import Endpoint
 from tools.reference.markdown import MADE, code, table
 
 _TEXT = """# HTTP requests
@@ -16,14 +16,14 @@ catalog.
 
 
 def routes_page() -> str:
-    rows = [(code(f"{route.method} {route.path}"), _said(route), _scope(route)) for route in TABLE]
+    rows = [(code(endpoint.name), _said(endpoint), _scope(endpoint)) for endpoint in TABLE]
     return MADE + _TEXT + table(("request", "effect", "scope"), rows)
 
 
-def _said(route: Route) -> str:
-    text = (route.handler.__doc__ or "").strip()
+def _said(endpoint: Endpoint) -> str:
+    text = (endpoint.handler.__doc__ or "").strip()
     return text.splitlines()[0] if text else ""
 
 
-def _scope(route: Route) -> str:
-    return "+".join(scope.name.lower() for scope in route.scope if scope.name) or "–"
+def _scope(endpoint: Endpoint) -> str:
+    return "+".join(scope.name.lower() for scope in endpoint.route.scope if scope.name) or "–"

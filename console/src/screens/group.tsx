@@ -9,13 +9,13 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { go, to } from "../route";
-import type { GroupDetail } from "../types";
+import type { GroupDescription } from "../types";
 
 export function Group({ name }: { name: string }) {
   const [resetting, setResetting] = useState(false);
   const [forgetting, setForgetting] = useState(false);
   const lacking = useLacking("admin");
-  const polled = usePoll((signal) => get<GroupDetail>(path`/v0/groups/${name}`, signal), 2000, [name]);
+  const polled = usePoll((signal) => get<GroupDescription>(path`/v0/groups/${name}`, signal), 2000, [name]);
   const busy = polled.data?.members.length ? "the group has members: stop them first" : undefined;
   return (
     <section class="screen">
@@ -114,7 +114,7 @@ interface Move {
 
 type Where = "earliest" | "latest" | "offset" | "time";
 
-function Reset({ group, onClose }: { group: GroupDetail; onClose: () => void }) {
+function Reset({ group, onClose }: { group: GroupDescription; onClose: () => void }) {
   const topics = [...new Set(group.offsets.map((row) => row.topic))];
   const [topic, setTopic] = useState(topics[0] ?? "");
   const [where, setWhere] = useState<Where>("earliest");

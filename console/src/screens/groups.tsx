@@ -6,13 +6,13 @@ import { Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { go } from "../route";
-import type { GroupRow } from "../types";
+import type { GroupListing } from "../types";
 
 const SHOWN = 500;
 
 export function Groups() {
   const [search, setSearch] = useState("");
-  const polled = usePoll((signal) => get<{ groups: GroupRow[] }>("/v0/groups", signal), 3000, []);
+  const polled = usePoll((signal) => get<{ groups: GroupListing[] }>("/v0/groups", signal), 3000, []);
   const found = (polled.data?.groups ?? []).filter((row) => row.group.toLowerCase().includes(search.toLowerCase()));
   return (
     <section class="screen">

@@ -6,7 +6,7 @@ import { Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { go } from "../route";
-import type { LakeStatus, LakeTopic } from "../types";
+import type { LakeStatus, TopicProgress } from "../types";
 import { Pipelines } from "./pipelines";
 
 const SHOWN = 200;
@@ -147,7 +147,7 @@ function Content({ status }: { status: LakeStatus }) {
   );
 }
 
-function Progress({ topic }: { topic: LakeTopic }) {
+function Progress({ topic }: { topic: TopicProgress }) {
   const all = sum(topic, (one) => one.end - one.start);
   const done = sum(topic, (one) => Math.max(0, one.materialised_to - one.start));
   const share = all ? Math.round((100 * done) / all) : 100;
@@ -159,6 +159,6 @@ function Progress({ topic }: { topic: LakeTopic }) {
   );
 }
 
-function sum(topic: LakeTopic, pick: (one: LakeTopic["partitions"][number]) => number): number {
+function sum(topic: TopicProgress, pick: (one: TopicProgress["partitions"][number]) => number): number {
   return topic.partitions.reduce((total, one) => total + pick(one), 0);
 }

@@ -4,7 +4,8 @@ import { bytesOf, download, isJson, shown, type View } from "../content";
 import { bytes, count, time } from "../format";
 import { Button } from "../parts/controls";
 import { copy } from "../parts/states";
-import type { MessagePage, PlacedMessage } from "../types";
+import type { PlacedMessage } from "../content";
+import type { MessageList } from "../types";
 
 const ALL_BYTES = 64 * 1024 * 1024;
 
@@ -26,7 +27,7 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
     );
   const view = chosen ?? (isJson(message.value) ? "json" : message.value?.text === undefined ? "hex" : "text");
   const whole = async () => {
-    const page = await get<MessagePage>(
+    const page = await get<MessageList>(
       path`/v0/topics/${props.name}/messages` +
         query({ partition: message.partition, from: message.offset, limit: 1, value_bytes: ALL_BYTES }),
     );

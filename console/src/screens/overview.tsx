@@ -7,7 +7,7 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { to } from "../route";
 import { samples, take, type Metrics } from "../samples";
-import type { Overview as OverviewAnswer, Tiers } from "../types";
+import type { ServerOverview as OverviewAnswer, TierSizes } from "../types";
 
 const EVERY_MS = 2000;
 
@@ -132,7 +132,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
   );
 }
 
-function StorageTiers({ tiers, disk }: { tiers: Tiers; disk: OverviewAnswer["disk"] }) {
+function StorageTiers({ tiers, disk }: { tiers: TierSizes; disk: OverviewAnswer["disk"] }) {
   const used = disk && Math.round(100 - (100 * disk.free_bytes) / Math.max(1, disk.total_bytes));
   const rows: [string, string, string][] = [
     ["Memory", bytes(tiers.memory_bytes), `newest records, up to ${bytes(tiers.memory_bytes_max)}`],

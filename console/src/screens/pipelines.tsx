@@ -6,9 +6,9 @@ import { Badge } from "../parts/controls";
 import { Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
-import type { PipelineList, PipelineOutput, PipelineRow } from "../types";
+import type { OutputStatus, PipelineList, PipelineStatus } from "../types";
 
-type Row = { pipeline: PipelineRow; output: PipelineOutput };
+type Row = { pipeline: PipelineStatus; output: OutputStatus };
 
 const KINDS: Record<string, "good" | "warn" | "bad"> = { running: "good", silent: "warn", failed: "bad" };
 
@@ -32,7 +32,7 @@ function None() {
   );
 }
 
-function Content({ pipelines }: { pipelines: PipelineRow[] }) {
+function Content({ pipelines }: { pipelines: PipelineStatus[] }) {
   const rows: Row[] = pipelines.flatMap((pipeline) => pipeline.outputs.map((output) => ({ pipeline, output })));
   return (
     <>

@@ -9,13 +9,13 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { to } from "../route";
-import type { LeaseList, Message, MessagePage, TopicRows, TopicState } from "../types";
+import type { LeaseList, Message, MessageList, TopicDescription, TopicSummaries } from "../types";
 
 const DEAD_SHOWN = 100;
 const LOOKED_AT = 100;
 
 interface View {
-  state: TopicState;
+  state: TopicDescription;
   held: LeaseList;
   dead: Message[] | undefined; // undefined: the topic does not exist
 }
@@ -43,7 +43,7 @@ export function Queue({ name }: { name: string }) {
 
 async function load(name: string, signal: AbortSignal): Promise<View> {
   const [state, held] = await Promise.all([
-    get<TopicState>(path`/v0/topics/${name}` + "?touch=false", signal),
+    get<TopicDescription>(path`/v0/topics/${name}` + "?touch=false", signal),
     get<LeaseList>(path`/v0/topics/${name}/leases`, signal),
   ]);
   const target = state.config.dead_letter;
@@ -53,9 +53,9 @@ async function load(name: string, signal: AbortSignal): Promise<View> {
 
 async function deadLetters(queue: string, target: string, signal: AbortSignal): Promise<Message[] | undefined> {
   // The first dead letter creates the topic, and this key may not see it: check before reading it.
-  const found = await get<TopicRows>("/v0/overview/topics" + query({ search: target, limit: LOOKED_AT }), signal);
+  const found = await get<TopicSummaries>("/v0/overview/topics" + query({ search: target, limit: LOOKED_AT }), signal);
   if (!found.topics.some((row) => row.topic === target)) return undefined;
-  const page = await get<MessagePage>(
+  const page = await get<MessageList>(
     path`/v0/topics/${target}/messages` + query({ limit: DEAD_SHOWN, header: `"$dead_letter_from":"${queue}"` }),
     signal,
   );

@@ -6,11 +6,11 @@ import { Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { go } from "../route";
-import type { TopicRow, TopicRows, TopicState } from "../types";
+import type { TopicDescription, TopicSummaries, TopicSummary } from "../types";
 
 const SHOWN = 50;
 
-interface QueueRow extends TopicRow {
+interface QueueRow extends TopicSummary {
   ready: number;
   in_flight: number;
   dead_lettered: number;
@@ -69,10 +69,10 @@ export function Queues() {
 }
 
 async function load(search: string, signal: AbortSignal): Promise<{ rows: QueueRow[]; total: number }> {
-  const found = await get<TopicRows>("/v0/overview/topics" + query({ type: "queue", search, limit: SHOWN }), signal);
+  const found = await get<TopicSummaries>("/v0/overview/topics" + query({ type: "queue", search, limit: SHOWN }), signal);
   const rows = await Promise.all(
     found.topics.map(async (row) => {
-      const state = await get<TopicState>(path`/v0/topics/${row.topic}` + "?touch=false", signal);
+      const state = await get<TopicDescription>(path`/v0/topics/${row.topic}` + "?touch=false", signal);
       return { ...row, ...(state.queue ?? { ready: 0, in_flight: 0, dead_lettered: 0 }) };
     }),
   );

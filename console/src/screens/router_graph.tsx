@@ -2,7 +2,7 @@
 
 import { short } from "../format";
 import { go } from "../route";
-import type { RouterRow } from "../types";
+import type { RouterListing } from "../types";
 
 const BOX = { width: 190, height: 34 };
 const GAP = { x: 130, y: 18 };
@@ -12,7 +12,7 @@ interface Box {
   y: number;
 }
 
-export function RouterGraph({ routers }: { routers: RouterRow[] }) {
+export function RouterGraph({ routers }: { routers: RouterListing[] }) {
   const columns = layers(routers);
   const boxes = new Map<string, Box>();
   const tallest = Math.max(...columns.map((column) => column.length));
@@ -61,7 +61,7 @@ export function RouterGraph({ routers }: { routers: RouterRow[] }) {
   );
 }
 
-function Arrow({ router, from, to }: { router: RouterRow; from: Box | undefined; to: Box | undefined }) {
+function Arrow({ router, from, to }: { router: RouterListing; from: Box | undefined; to: Box | undefined }) {
   if (!from || !to) return null;
   const start = { x: from.x + BOX.width, y: from.y + BOX.height / 2 };
   const end = { x: to.x, y: to.y + BOX.height / 2 };
@@ -79,7 +79,7 @@ function Arrow({ router, from, to }: { router: RouterRow; from: Box | undefined;
 }
 
 /** Topics by distance from the sources. A cycle is cut where the traversal first reaches it. */
-function layers(routers: RouterRow[]): string[][] {
+function layers(routers: RouterListing[]): string[][] {
   const sources = new Map<string, string[]>();
   for (const { source, dest } of routers) {
     if (!sources.has(source)) sources.set(source, []);

@@ -9,7 +9,7 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { to } from "../route";
-import type { RouterRow } from "../types";
+import type { RouterListing } from "../types";
 import { RouterGraph } from "./router_graph";
 
 const GRAPH_MAX = 60;
@@ -19,7 +19,7 @@ export function Routers() {
   const [removing, setRemoving] = useState<string>();
   const admin = useLacking("admin");
   const deleting = useLacking("delete");
-  const polled = usePoll((signal) => get<{ routers: RouterRow[] }>("/v0/routers?page_size=1000", signal), 3000, []);
+  const polled = usePoll((signal) => get<{ routers: RouterListing[] }>("/v0/routers?page_size=1000", signal), 3000, []);
   return (
     <section class="screen">
       <div class="screen-head">

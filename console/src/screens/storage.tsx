@@ -5,7 +5,7 @@ import { Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { to } from "../route";
-import type { HeldRange, StorageMap } from "../types";
+import type { StorageMap, StoredRange } from "../types";
 
 export function Storage() {
   const polled = usePoll((signal) => get<StorageMap>("/v0/storage", signal), 3000, []);
@@ -99,7 +99,7 @@ function Content({ map }: { map: StorageMap }) {
   );
 }
 
-function Bar({ ranges }: { ranges: HeldRange[] }) {
+function Bar({ ranges }: { ranges: StoredRange[] }) {
   if (!ranges.length) return <div class="object-bar empty-bar">no records of an existing topic</div>;
   const all = ranges.reduce((sum, one) => sum + one.bytes, 0) || 1;
   return (

@@ -8,7 +8,7 @@ import { Tabs } from "../parts/tabs";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { go, to } from "../route";
-import type { TopicSettings, TopicState } from "../types";
+import type { TopicDescription, TopicSettings } from "../types";
 import { Config } from "./topic_config";
 import { Consumers } from "./topic_consumers";
 import { DeleteRecords } from "./topic_delete";
@@ -30,7 +30,7 @@ const TABS = [
 ] as const;
 
 export interface TopicFacts {
-  state: TopicState;
+  state: TopicDescription;
   settings: TopicSettings;
 }
 
@@ -40,7 +40,7 @@ export function Topic({ name, tab }: { name: string; tab: string }) {
   const polled = usePoll<TopicFacts>(
     async (signal) => {
       const [state, settings] = await Promise.all([
-        get<TopicState>(path`/v0/topics/${name}` + "?touch=false", signal),
+        get<TopicDescription>(path`/v0/topics/${name}` + "?touch=false", signal),
         get<TopicSettings>(path`/v0/topics/${name}/settings`, signal),
       ]);
       return { state, settings };

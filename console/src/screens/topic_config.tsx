@@ -4,10 +4,10 @@ import { Button, Search } from "../parts/controls";
 import { notify } from "../parts/notices";
 import { Loading } from "../parts/states";
 import { useLacking } from "../rights";
-import type { TopicConfig } from "../types";
+import type { TopicConfigResponse } from "../types";
 import type { TopicFacts } from "./topic";
 
-const ABOUT: Partial<Record<keyof TopicConfig, string>> = {
+const ABOUT: Partial<Record<keyof TopicConfigResponse, string>> = {
   ttl_ms: "age at which records expire; 0 = never",
   cap_records: "maximum number of records; 0 = unlimited",
   cap_bytes: "maximum number of bytes; 0 = unlimited",
@@ -21,12 +21,12 @@ const ABOUT: Partial<Record<keyof TopicConfig, string>> = {
   dead_letter: "topic for dead letters",
   leases_durable: "leases survive a restart",
 };
-const CHOICES: Partial<Record<keyof TopicConfig, string[]>> = {
+const CHOICES: Partial<Record<keyof TopicConfigResponse, string[]>> = {
   discard: ["old", "reject"],
   durability: ["ephemeral", "memory", "disk", "fsync"],
 };
-const FIXED = new Set<keyof TopicConfig>(["type", "durable"]); // cannot change; derived from durability
-const QUEUE_ONLY = new Set<keyof TopicConfig>(["lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter", "leases_durable"]);
+const FIXED = new Set<keyof TopicConfigResponse>(["type", "durable"]); // cannot change; derived from durability
+const QUEUE_ONLY = new Set<keyof TopicConfigResponse>(["lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter", "leases_durable"]);
 
 export function Config({ name, facts, reload }: { name: string; facts: TopicFacts | undefined; reload: () => void }) {
   const [changed, setChanged] = useState<Partial<Record<string, string>>>({});
@@ -34,7 +34,7 @@ export function Config({ name, facts, reload }: { name: string; facts: TopicFact
   const lacking = useLacking("admin");
   if (!facts) return <Loading rows={10} />;
   const config = facts.state.config;
-  const own = (Object.keys(config) as (keyof TopicConfig)[]).filter(
+  const own = (Object.keys(config) as (keyof TopicConfigResponse)[]).filter(
     (one) => !FIXED.has(one) && (config.type === "queue" || !QUEUE_ONLY.has(one)),
   );
   const kafka = Object.entries(facts.settings.settings).filter(([one]) => one.includes(search.toLowerCase()));
@@ -44,7 +44,7 @@ export function Config({ name, facts, reload }: { name: string; facts: TopicFact
     const fields = edits.filter(([one]) => !one.includes("."));
     if (fields.length) {
       const next: Record<string, unknown> = { ...config };
-      for (const [one, text] of fields) next[one] = parsed(config[one as keyof TopicConfig], text ?? "", one);
+      for (const [one, text] of fields) next[one] = parsed(config[one as keyof TopicConfigResponse], text ?? "", one);
       delete next["durable"];
       await put(path`/v0/topics/${name}`, next);
     }
@@ -130,11 +130,11 @@ function Setting(props: {
 
 function stored(facts: TopicFacts, name: string): string {
   if (name.includes(".")) return facts.settings.settings[name] ?? "";
-  const value = facts.state.config[name as keyof TopicConfig];
+  const value = facts.state.config[name as keyof TopicConfigResponse];
   return value === null ? "" : String(value);
 }
 
-function parsed(before: TopicConfig[keyof TopicConfig], text: string, name: string): unknown {
+function parsed(before: TopicConfigResponse[keyof TopicConfigResponse], text: string, name: string): unknown {
   if (typeof before === "boolean") return text === "true";
   if (typeof before === "number" || name === "priority") {
     if (text === "" && name === "priority") return null;

@@ -5,11 +5,11 @@ import { Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { go } from "../route";
-import type { Consumer } from "../types";
+import type { TopicConsumer } from "../types";
 
 export function Consumers({ name }: { name: string }) {
   const polled = usePoll(
-    (signal) => get<{ consumers: Consumer[] }>(path`/v0/topics/${name}/consumers`, signal),
+    (signal) => get<{ consumers: TopicConsumer[] }>(path`/v0/topics/${name}/consumers`, signal),
     2000,
     [name],
   );

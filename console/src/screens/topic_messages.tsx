@@ -6,7 +6,8 @@ import { follow } from "../live";
 import { Badge, Button, Select } from "../parts/controls";
 import { Empty, Failed, Loading } from "../parts/states";
 import { moveByArrows } from "../parts/table";
-import type { MessagePage, PlacedMessage } from "../types";
+import type { PlacedMessage } from "../content";
+import type { MessageList } from "../types";
 import { MessageDetail } from "./message_detail";
 
 const PAGE = 100;
@@ -23,7 +24,7 @@ interface Sought {
 
 interface Shown {
   messages: PlacedMessage[]; // newest first, unless reading starts at the oldest
-  ends: Map<number, MessagePage>; // next position by partition
+  ends: Map<number, MessageList>; // next position by partition
   scanned: number;
   tookMs: number;
   lost: { partition: number; start: number; end: number; reason: string }[];
@@ -129,7 +130,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
         const end = before.ends.get(number);
         return forwards
           ? newerPage(name, number, end?.next_from ?? 0, sought)
-          : get<MessagePage>(address(name, number, { before: end?.next_before ?? 0 }, sought));
+          : get<MessageList>(address(name, number, { before: end?.next_before ?? 0 }, sought));
       }),
     );
     setShown(withMore(before, pages, forwards));
@@ -303,7 +304,7 @@ async function firstPage(
   place: string,
   sought: Sought,
   signal: AbortSignal,
-): Promise<MessagePage> {
+): Promise<MessageList> {
   if (start === "oldest") return get(address(name, partition, { from: 0 }, sought), signal);
   if (start === "offset") return get(address(name, partition, { from: Number(place) || 0 }, sought), signal);
   if (start === "time") {
@@ -315,15 +316,15 @@ async function firstPage(
     const one = found.partitions[0];
     return get(address(name, partition, { from: one?.offset ?? one?.end ?? 0 }, sought), signal);
   }
-  const page = await get<MessagePage>(address(name, partition, {}, sought), signal);
+  const page = await get<MessageList>(address(name, partition, {}, sought), signal);
   return { ...page, next_from: page.end };
 }
 
-function newerPage(name: string, partition: number, from: number, sought: Sought, signal?: AbortSignal): Promise<MessagePage> {
+function newerPage(name: string, partition: number, from: number, sought: Sought, signal?: AbortSignal): Promise<MessageList> {
   return get(address(name, partition, { from }, sought), signal);
 }
 
-function placed(page: MessagePage): PlacedMessage[] {
+function placed(page: MessageList): PlacedMessage[] {
   return page.messages.map((message) => ({ ...message, partition: page.partition }));
 }
 
@@ -336,7 +337,7 @@ function inOrder(messages: PlacedMessage[], forwards: boolean): PlacedMessage[] 
 }
 
 /** Messages of a partition are ordered by offset, not by time. */
-function gathered(pages: MessagePage[], forwards: boolean): Shown {
+function gathered(pages: MessageList[], forwards: boolean): Shown {
   const only = pages.length === 1 ? pages[0] : undefined;
   const messages = only
     ? forwards
@@ -346,13 +347,13 @@ function gathered(pages: MessagePage[], forwards: boolean): Shown {
   return {
     messages,
     ends: new Map(pages.map((page) => [page.partition, page])),
-    scanned: pages.reduce((sum, page) => sum + page.performance.records_scanned, 0),
+    scanned: pages.reduce((sum, page) => sum + page.performance.records_scanned!, 0),
     tookMs: Math.max(0, ...pages.map((page) => page.performance.server_total_ms)),
     lost: pages.flatMap((page) => page.lost.map((loss) => ({ ...loss, partition: page.partition }))),
   };
 }
 
-function withNewer(before: Shown, pages: MessagePage[], filtered: boolean): Shown {
+function withNewer(before: Shown, pages: MessageList[], filtered: boolean): Shown {
   const fresh = gathered(pages, false);
   const ends = new Map(before.ends);
   for (const page of pages) {
@@ -371,7 +372,7 @@ function withNewer(before: Shown, pages: MessagePage[], filtered: boolean): Show
   };
 }
 
-function withMore(before: Shown, pages: MessagePage[], forwards: boolean): Shown {
+function withMore(before: Shown, pages: MessageList[], forwards: boolean): Shown {
   const next = gathered(pages, forwards);
   return {
     ...next,

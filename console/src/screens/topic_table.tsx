@@ -7,7 +7,8 @@ import { Command, Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
-import type { MessagePage, PlacedMessage, StorageMap, TableStatus } from "../types";
+import type { PlacedMessage } from "../content";
+import type { MessageList, StorageMap, TableStatus } from "../types";
 
 const PREVIEW = 20;
 const SNAPSHOTS = 20;
@@ -69,7 +70,7 @@ async function load(name: string, signal: AbortSignal): Promise<View> {
   const filled = status.partitions.filter((one) => one.published_to > 0);
   const pages = await Promise.all(
     filled.slice(0, 4).map((one) =>
-      get<MessagePage>(
+      get<MessageList>(
         path`/v0/topics/${name}/messages` + query({ partition: one.partition, before: one.published_to, limit: PREVIEW }),
         signal,
       ),

@@ -9,14 +9,14 @@ import { VirtualRows } from "../parts/virtual";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { go, to } from "../route";
-import type { TopicRow, TopicRows } from "../types";
+import type { TopicSummaries, TopicSummary } from "../types";
 
 const EVERY_MS = 2000;
 const PAGE = 100;
 
 type Order = "name" | "partitions" | "records" | "bytes" | "written";
 
-interface Seen extends TopicRow {
+interface Seen extends TopicSummary {
   rate: number | null; // records per second, after two polls
   seenMs: number;
 }
@@ -45,7 +45,7 @@ export function Topics() {
 
   const polled = usePoll(
     async (signal) => {
-      const found = await get<TopicRows>(
+      const found = await get<TopicSummaries>(
         "/v0/overview/topics" + query({ search, sort: order, descending, skip, limit: PAGE }),
         signal,
       );
@@ -149,7 +149,7 @@ export function Topics() {
   );
 }
 
-function withRate(row: TopicRow, before: Seen | undefined, now: number): Seen {
+function withRate(row: TopicSummary, before: Seen | undefined, now: number): Seen {
   const seconds = before ? (now - before.seenMs) / 1000 : 0;
   const grown = before ? row.end - before.end : 0;
   return { ...row, rate: before && seconds > 0.5 && grown >= 0 ? grown / seconds : (before?.rate ?? null), seenMs: now };

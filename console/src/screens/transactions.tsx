@@ -9,15 +9,15 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { to } from "../route";
-import type { TransactionRow } from "../types";
+import type { TransactionDescription } from "../types";
 
 const SHOWN = 300;
 
 export function Transactions() {
   const [search, setSearch] = useState("");
-  const [ending, setEnding] = useState<TransactionRow>();
+  const [ending, setEnding] = useState<TransactionDescription>();
   const lacking = useLacking("admin");
-  const polled = usePoll((signal) => get<{ transactions: TransactionRow[] }>("/v0/transactions", signal), 2000, []);
+  const polled = usePoll((signal) => get<{ transactions: TransactionDescription[] }>("/v0/transactions", signal), 2000, []);
   const open = polled.data?.transactions.filter((row) => row.phase === "open").length;
   return (
     <section class="screen">
@@ -98,7 +98,7 @@ export function Transactions() {
 }
 
 /** Open transactions first, the longest-running first. */
-function shown(rows: TransactionRow[], search: string): TransactionRow[] {
+function shown(rows: TransactionDescription[], search: string): TransactionDescription[] {
   return rows
     .filter((row) => row.transaction.toLowerCase().includes(search.toLowerCase()))
     .sort((one, other) => other.open_ms - one.open_ms || (other.started_ms ?? 0) - (one.started_ms ?? 0))

@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+from mainstem.api.server import BackupReport
 from mainstem.broker.catalog import FOLDER
 from mainstem.broker.lake_garbage import PARTS
 from mainstem.errors import DirectoryUnusable, ObjectMissing, Throttled
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.tiers import Tier
-from mainstem.log.backup import BackupReport, Progress, write_backup
+from mainstem.log.backup import Progress, write_backup
 from mainstem.log.backup_contents import (
     OBJECTS,
     BackupContent,

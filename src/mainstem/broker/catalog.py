@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mainstem import events, limits
+from mainstem.api.lake import PartChange
 from mainstem.broker import table_metadata
 from mainstem.broker.table_metadata import Changed, TableUpdates
 from mainstem.errors import (
@@ -35,7 +36,6 @@ from mainstem.ledger.table_commands import (
     CreateTable,
     DropNamespace,
     DropTable,
-    PartChange,
     PutNamespaceProperties,
     RenameTable,
     TableCommit,

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
 from mainstem import limits
-from mainstem.broker.lake_garbage import Collected, LakeGarbage
-from mainstem.broker.lake_reports import ReceivedDriverReport
+from mainstem.api.lake import (
+    CollectResult,
+    LakeStatus,
+    LeasedTask,
+    PartitionProgress,
+    Plan,
+    PlanRequest,
+    Publication,
+    Sources,
+    TopicProgress,
+)
+from mainstem.broker.lake_garbage import LakeGarbage
 from mainstem.broker.partition_summaries import stream_of
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.planning import LakePlanner
-from mainstem.broker.plans import Plan, PlanRequest, Publication, Sources
 from mainstem.broker.record_locations import RecordLocator
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import task_of
@@ -26,51 +33,10 @@ from mainstem.ports.objectstore.open import public_url
 from mainstem.ports.objectstore.port import ObjectStore
 
 
-class PartitionProgress(msgspec.Struct, frozen=True):
-    partition: int
-    stream: int
-    start: int
-    end: int  # the stable end: up to here records may be materialised
-    materialised_to: int
-    lag_records: int  # offsets between the two
-    parts: int
-    files: int
-    file_bytes: int
-    records: int  # in the files
-    stale_parts: int  # parts whose files hold deleted records
-    generations: list[int]  # of the parts, each once
-    published_to: int | None = None  # end offset in the topic's table; None: there is no table
-
-
-class TopicProgress(msgspec.Struct, frozen=True):
-    topic: str
-    topic_id: str  # hex
-    wanted: bool  # whether its records are materialised
-    partitions: list[PartitionProgress]
-    lag_records: int
-    file_bytes: int
-    problem: str = ""  # why a driver makes no progress
-
-
 class TopicLag(NamedTuple):
     topic: str
     records: int  # not in a Parquet file yet
     table_records: int | None  # not in the topic's table yet; None: there is no table
-
-
-class LeasedTask(msgspec.Struct, frozen=True):
-    task: str
-    holder: str
-    deadline_ms: int
-
-
-class LakeStatus(msgspec.Struct, frozen=True):
-    store: str
-    topics: list[TopicProgress]
-    tasks: list[LeasedTask]
-    garbage: int  # files that were replaced and not deleted yet
-    now_ms: int
-    drivers: list[ReceivedDriverReport] = []  # as the drivers report themselves
 
 
 class Lake:
@@ -114,10 +80,10 @@ class Lake:
         """Release a stream's tasks. Does nothing if the lease has expired."""
         await self._log.propose(ReleaseTask(task_of(stream), token))
 
-    async def collect(self) -> Collected:
+    async def collect(self) -> CollectResult:
         """Delete garbage, in the log and among the part files."""
         files = await self._garbage.collect()
-        return Collected(await self._log.collect(), files)
+        return CollectResult(await self._log.collect(), files)
 
     async def _check_files(self, publication: Publication) -> None:
         """Check that the store has the files before the ledger serves records from them."""

@@ -7,7 +7,6 @@ crash in between leaves work to repeat, never a part without its file.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from mainstem import events, limits
 from mainstem.errors import described
@@ -20,11 +19,6 @@ _events = events.named("lake")
 
 PARTS = "parts/"
 _TOKEN = re.compile(r"-([0-9a-f]{16})-[^/]*$")  # in the key of a part's file
-
-
-class Collected(NamedTuple):
-    wal_objects: int
-    files: int
 
 
 class LakeGarbage:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mainstem import limits
+from mainstem.api.lake import DriverReport, ReceivedDriverReport
 from mainstem.broker.report_store import ReportStore
 from mainstem.ledger.reports import LAKE_DRIVER
 from mainstem.metrics import Metric
@@ -15,36 +14,6 @@ from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:  # drivers import this module for its structs, and do not need the log
     from mainstem.log.log import Log
-
-
-class TopicFailure(msgspec.Struct, frozen=True):
-    """A topic with which a driver makes no progress."""
-
-    topic: str
-    error: str
-    failures: int  # consecutive
-    at_ms: int
-
-
-class DriverReport(msgspec.Struct, frozen=True):
-    """The status of a driver. Totals count from its start."""
-
-    holder: str  # its name, as in its leases
-    state: str  # starting, idle, working, waiting for a broker, stopping
-    rounds: int = 0
-    running: int = 0  # tasks
-    tasks: int = 0  # done
-    failed: int = 0
-    records: int = 0
-    bytes: int = 0  # of the files written
-    seconds: float = 0.0  # spent by workers
-    failing: tuple[TopicFailure, ...] = ()  # the first of them, if there are many
-    tables_error: str = ""  # why the last round published no table
-
-
-class ReceivedDriverReport(msgspec.Struct, frozen=True):
-    report: DriverReport
-    heard_ms: int
 
 
 class LakeReports:

@@ -6,77 +6,17 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from mainstem.api.server import BrokerSummary, ServerSummary, TierSizes
+from mainstem.api.topics import TopicSummaries, TopicSummary
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
 SortBy = Literal["name", "records", "bytes", "partitions", "written"]
-
-
-class TopicSummary(msgspec.Struct, frozen=True):
-    topic: str
-    type: str
-    durability: str
-    partitions: int
-    records: int
-    bytes: int
-    end: int  # of all partitions together: what is appended shows as a difference
-    last_write_ms: int | None
-    table: bool
-
-
-class TopicSummaries(msgspec.Struct, frozen=True):
-    topics: list[TopicSummary]
-    total: int  # that match
-
-
-class BrokerSummary(msgspec.Struct, frozen=True):
-    broker: int
-    epoch: int
-    node: str
-    zone: str
-    addresses: dict[str, str]
-    here: bool
-    silent_s: float
-
-
-class TierSizes(msgspec.Struct, frozen=True):
-    """Where the bytes are."""
-
-    memory_bytes: int
-    memory_bytes_max: int
-    wal_objects: int
-    wal_bytes: int
-    parquet_files: int
-    parquet_bytes: int
-    parquet_records: int
-    garbage_files: int
-    cold_objects: int = 0  # of those of the log, in an object store and no more on this disk
-    cold_bytes: int = 0
-    repacked_files: int = 0
-    repacked_bytes: int = 0
-
-
-class ServerSummary(msgspec.Struct, frozen=True):
-    node: str
-    broker: int
-    brokers: list[BrokerSummary]
-    topics: int
-    partitions: int
-    records: int
-    bytes: int
-    appended: int  # offsets ever given out in the topics there are
-    commits: int
-    open_transactions: int
-    routers: int
-    tiers: TierSizes
-    refusal: str | None  # why writes are refused, if they are
-    now_ms: int
 
 
 class Overview:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
-
-import msgspec
-from msgspec import Meta
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
 
 from mainstem import limits
+from mainstem.api.server import (
+    OutputReport,
+    OutputStatus,
+    PipelineReport,
+    PipelineState,
+    PipelineStatus,
+    Position,
+)
 from mainstem.broker.report_store import ReceivedReport, ReportStore
 from mainstem.errors import MainstemError
 from mainstem.ledger.reports import PIPELINE
@@ -18,74 +23,6 @@ from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:  # clients import this module for its structs, and need no log for that
     from mainstem.log.log import Log
-
-State = Literal["starting", "running", "done", "stopped", "failed"]
-
-_Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS_MAX)]
-_Partition = Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_PER_TOPIC_MAX)]
-_Count = Annotated[int, Meta(ge=0, le=limits.OFFSET_MAX)]
-
-
-class Position(msgspec.Struct, frozen=True, array_like=True):
-    """The next offset that a query reads of a partition."""
-
-    topic: _Name
-    partition: _Partition
-    offset: _Count
-
-
-class OutputReport(msgspec.Struct, frozen=True):
-    """One output of a pipeline. Rows count from the start of the run."""
-
-    output: _Name
-    target: _Name  # the topic or the table that its rows go to
-    batch: Annotated[int, Meta(ge=-1, le=limits.OFFSET_MAX)] = -1  # the last one that is done; -1: none
-    batch_ms: _Count = 0  # that it took
-    rows_in: _Count = 0
-    rows_out: _Count = 0
-    positions: Annotated[tuple[Position, ...], Meta(max_length=limits.PIPELINE_POSITIONS_MAX)] = ()
-
-
-class PipelineReport(msgspec.Struct, frozen=True):
-    """How a pipeline is doing."""
-
-    pipeline: _Name
-    run: _Name  # tells one start of it from the next: host and process
-    state: State
-    started_ms: _Count
-    topics: Annotated[tuple[_Name, ...], Meta(max_length=limits.PIPELINE_TOPICS_MAX)] = ()  # read or written
-    outputs: Annotated[tuple[OutputReport, ...], Meta(max_length=limits.PIPELINE_OUTPUTS_MAX)] = ()
-    error: Annotated[str, Meta(max_length=limits.PIPELINE_ERROR_CHARS_MAX)] = ""  # why it failed
-
-    def named(self) -> set[str]:
-        """Every topic that the report tells something about."""
-        return {
-            *self.topics,
-            *(position.topic for output in self.outputs for position in output.positions),
-        }
-
-
-class OutputStatus(msgspec.Struct, frozen=True):
-    output: str
-    target: str
-    batch: int
-    batch_ms: int
-    rows_in: int
-    rows_out: int
-    behind: int | None  # offsets of its topics that it has not read; None before it has read anything
-
-
-class PipelineStatus(msgspec.Struct, frozen=True):
-    """A pipeline as its last report tells, and what has become of it since."""
-
-    pipeline: str
-    run: str
-    state: str  # as it said, or "silent": it said it was at work, but that was a while ago
-    started_ms: int
-    heard_ms: int
-    topics: Sequence[str]
-    outputs: list[OutputStatus]
-    error: str
 
 
 class PipelineReports:
@@ -114,7 +51,7 @@ class PipelineReports:
             "silent" if silent else report.state,
             report.started_ms,
             heard.heard_ms,
-            report.topics,
+            list(report.topics),
             [self._output(output) for output in report.outputs],
             report.error,
         )
@@ -150,7 +87,9 @@ class PipelineReports:
             "mainstem_pipelines",
             "gauge",
             "Pipelines that reported within the last day, by state.",
-            tuple(((("state", state),), float(states[state])) for state in (*get_args(State), "silent")),
+            tuple(
+                ((("state", state),), float(states[state])) for state in (*get_args(PipelineState), "silent")
+            ),
         )
         outputs: list[tuple[Labels, OutputStatus]] = [
             ((("pipeline", one.pipeline), ("output", output.output)), output)

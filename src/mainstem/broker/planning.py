@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mainstem import events, limits
-from mainstem.broker.plans import Plan, PlanRequest, Sources, Task, TaskKind
+from mainstem.api.lake import Plan, PlanRequest, Sources, Task, TaskKind
 from mainstem.broker.record_locations import RecordLocator
 from mainstem.errors import (
     BrokerFenced,

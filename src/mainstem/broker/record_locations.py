@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mainstem import limits
-from mainstem.broker.plans import Sources, StoredPiece, WalExtents
+from mainstem.api.lake import Sources, StoredPiece, WalExtents
 from mainstem.errors import OffsetOutOfRange
 from mainstem.ledger.aliases import AliasRun
 from mainstem.ledger.intervals import ABORTED, DELETED, is_loss

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from mainstem import limits
+from mainstem.api.server import PartRow, RepackedRow, StorageMap, StoredRange, Tier, WalObject
 from mainstem.errors import LogDamaged
 from mainstem.ledger.repacked_objects import RepackRound
 from mainstem.ledger.topics import Topic
@@ -16,68 +15,6 @@ from mainstem.log.stored_objects import ObjectContents
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
-
-
-class StoredRange(msgspec.Struct, frozen=True):
-    """Offsets [base, end) of a partition."""
-
-    topic: str
-    partition: int
-    base: int
-    end: int
-    bytes: int
-    live: bool  # whether readers are still served from here
-
-
-Tier = Literal["disk", "both", "store"]
-
-
-class WalObject(msgspec.Struct, frozen=True):
-    number: int
-    bytes: int
-    sealed: bool
-    commits: int
-    ranges: list[StoredRange]  # the largest ones
-    ranges_total: int
-    tier: Tier = "disk"  # where its bytes are
-
-
-class RepackedRow(msgspec.Struct, frozen=True):
-    """A file in which the records of each partition stand together."""
-
-    key: str
-    bytes: int
-    generation: int  # how often its bytes were copied
-    first: int  # of the log's files that it stands for, with the others of its round
-    end: int
-    streams: int  # partitions that it has records of
-    ranges: list[StoredRange]  # the largest ones
-    ranges_total: int
-    damaged: bool = False  # what it holds cannot be told
-
-
-class PartRow(msgspec.Struct, frozen=True):
-    topic: str
-    partition: int
-    base: int
-    end: int
-    generation: int
-    records: int
-    bytes: int
-    files: list[str]
-
-
-class StorageMap(msgspec.Struct, frozen=True):
-    """Objects, repacked files and parts, newest first, up to a number of each."""
-
-    objects: list[WalObject]
-    objects_total: int
-    parts: list[PartRow]
-    parts_total: int
-    garbage: int
-    store: str
-    repacked: list[RepackedRow] = []
-    repacked_total: int = 0
 
 
 async def storage_map(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from mainstem import limits
+from mainstem.api.lake import Column, ColumnType
 from mainstem.errors import InvalidConfig, TableIncompatible
 from mainstem.values import did_you_mean
-
-ColumnType = Literal["boolean", "int", "long", "float", "double", "string", "json", "date", "timestamp"]
 
 # Above the ids of the raw columns, and above those of partition fields, which some engines list beside columns.
 FIRST_COLUMN_ID = 10_001
@@ -25,19 +24,6 @@ _JSON_SCHEMA_TYPES: dict[object, ColumnType] = {
     "boolean": "boolean",
 }
 _JSON_SCHEMA_FORMATS: dict[object, ColumnType] = {"date-time": "timestamp", "date": "date"}
-
-
-class Column(msgspec.Struct, frozen=True):
-    """A typed column, and the path of its value in the JSON of a record's value."""
-
-    id: int
-    name: str
-    type: ColumnType
-    path: str  # $.key.key
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self.path[2:].split("."))
 
 
 _columns = msgspec.json.Decoder(list[Column])

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstem.broker.table_columns import Column
+from mainstem.api.lake import Column, TableKind
 from mainstem.errors import InvalidInput, TableChanged, Unavailable
-from mainstem.ledger.table_commands import TableKind
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from mainstem import limits
+from mainstem.api.topics import Discard, Durability, TopicType
 from mainstem.ledger.config import TopicConfig
 from mainstem.values import INT64_MAX, one_of, whole
 
@@ -294,14 +295,14 @@ _OWN: tuple[TopicSetting, ...] = (
         "mainstem.discard",
         "string",
         "discard",
-        one_of("old", "reject"),
+        one_of(*get_args(Discard)),
         "Behaviour at the cap: old evicts the oldest records, reject rejects new ones.",
     ),
     _effective(
         "mainstem.durability",
         "string",
         "durability",
-        one_of("ephemeral", "memory", "disk", "fsync"),
+        one_of(*get_args(Durability)),
         "What an acknowledged write survives: fsync a power cut; disk and memory the end of the process; "
         "ephemeral nothing.",
     ),
@@ -318,7 +319,7 @@ _OWN: tuple[TopicSetting, ...] = (
     TopicSetting(
         "mainstem.type",
         "string",
-        one_of("log", "queue"),
+        one_of(*get_args(TopicType)),
         "A log, or a queue of jobs. Cannot change after the topic is created.",
         default=_DEFAULTS.type,
         field="type",

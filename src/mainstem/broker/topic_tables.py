@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstem import events, limits
+from mainstem.api.lake import (
+    Column,
+    PendingChange,
+    TableCommitRequest,
+    TableKind,
+    TablePartition,
+    TableStatus,
+    TableWork,
+    TableWorkPage,
+)
 from mainstem.broker import table_metadata
 from mainstem.broker.catalog import TOPIC_SUFFIX, TableChange, sanitised
-from mainstem.broker.table_columns import Column, declared, decode_columns, encode_columns
+from mainstem.broker.table_columns import declared, decode_columns, encode_columns
 from mainstem.broker.table_metadata import TableUpdates
-from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorkPage
 from mainstem.errors import (
     InvalidConfig,
     MainstemError,
@@ -29,7 +38,7 @@ from mainstem.errors import (
     described,
 )
 from mainstem.ledger.table import Table
-from mainstem.ledger.table_commands import DeclareTable, TableKind
+from mainstem.ledger.table_commands import DeclareTable
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
@@ -38,35 +47,6 @@ if TYPE_CHECKING:
 _events = events.named("tables")
 
 ERRORS_SUFFIX = "__errors"
-
-
-class TablePartition(msgspec.Struct, frozen=True):
-    partition: int
-    end: int  # the stable end of the topic's partition
-    materialised_to: int
-    published_to: int
-    lag_records: int  # offsets between the end and what is published
-
-
-class TableStatus(msgspec.Struct, frozen=True):
-    enabled: bool
-    topic: str
-    table: str = ""  # namespace.name; empty: there is no table yet
-    location: str = ""
-    columns: list[Column] = []
-    delta: str = ""
-    partitions: list[TablePartition] = []
-    lag_records: int = 0
-    snapshots: int = 0
-    snapshot_id: int | None = None
-    records: int = 0
-    files: int = 0
-    file_bytes: int = 0
-    errors: int = 0  # records whose values do not fit the declared columns
-    errors_table: str = ""
-    problem: str = (
-        ""  # why there is no table although it is enabled, or why it differs from the topic's settings
-    )
 
 
 class TopicTables:
@@ -78,6 +58,7 @@ class TopicTables:
         )
         self._swept_ms = broker.clock.now_ms()
         self._expiry_ms: dict[bytes, int] = {}  # table id → when to check it next for old snapshots
+        self._expiring: set[bytes] = set()  # tables whose snapshots this round of publishing checks
         self._widened: dict[bytes, str] = {}  # table id → columns that the table has
         self._problems: dict[bytes, str] = {}  # topic id → why its tables differ from the topic's settings
 
@@ -188,14 +169,24 @@ class TopicTables:
 
     # Publishing
 
-    async def works(self) -> TableWorkPage:
-        """Every topic's tables, and what is left to publish to each."""
+    async def maintain(self) -> dict[str, str]:
+        """Before a round of publishing: settle, delete orphans, and choose the tables that expire snapshots.
+
+        Returns why a topic has no table although it should, by topic."""
         problems = await self.settle()
         now = self._broker.clock.now_ms()
         if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
             self._swept_ms = now
             await self._sweep(now - limits.TABLE_ORPHAN_MS)
+        tables = [table for table in self._broker.log.ledger.tables if table.topic_id]
+        self._expiring = {table.table_id for table in tables if self._expiry_due(table, now)}
+        return problems
+
+    def works(self) -> TableWorkPage:
+        """Every topic's tables, and what is left to publish of each."""
         found = []
+        topics = {topic_id: self._broker.streams.get_by_id(topic_id) for topic_id in self._problems}
+        problems = {topic.name: self._problems[topic_id] for topic_id, topic in topics.items() if topic}
         for table in self._broker.log.ledger.tables:
             topic = self._broker.streams.get_by_id(table.topic_id) if table.topic_id else None
             if topic is None:
@@ -203,8 +194,7 @@ class TopicTables:
             try:
                 found.append(self._work(topic, table))
             except Exception as error:  # noqa: BLE001 - only this topic fails: the others continue
-                problems[topic.name] = self._problems[topic.topic_id] = described(error)
-                self._settled = None
+                problems[topic.name] = described(error)
         return TableWorkPage(tuple(found), problems)
 
     async def _sweep(self, before_ms: int) -> None:
@@ -239,14 +229,13 @@ class TopicTables:
             declaration.columns,
             {partition: table.stream(stream).to for partition, stream in enumerate(topic.streams)},
             tuple(changes),
-            self._expiry_due(table),
+            table.table_id in self._expiring,
             more,
             declaration.delta if table.kind == "records" else "",
         )
 
-    def _expiry_due(self, table: Table) -> bool:
+    def _expiry_due(self, table: Table, now: int) -> bool:
         """From time to time: the snapshots of a table without new records grow old too."""
-        now = self._broker.clock.now_ms()
         if len(table.snapshots) < 2 or now < self._expiry_ms.get(table.table_id, 0):
             return False
         self._expiry_ms[table.table_id] = now + limits.TABLE_EXPIRY_EVERY_MS

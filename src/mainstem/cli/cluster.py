@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from mainstem import limits
 from mainstem.cli.doctor_checks import Finding
@@ -14,8 +15,8 @@ from mainstem.cli.target import Server, takes_server
 from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
+    from mainstem.api.server import ClusterView
     from mainstem.client.asynchronous import AsyncClient
-    from mainstem.client.clusters import ClusterView
 
 _SIGNS = {"ok": "  ok     ", "note": "  note   ", "problem": "! problem"}
 _BEHIND_MAX = 1_000  # positions
@@ -33,9 +34,9 @@ def status(server: Server, as_json: bool) -> None:
     """Show the brokers as one of them sees them."""
     view = server.run(lambda client: client.cluster())
     if as_json:
-        print_json(asdict(view))
+        print_json(msgspec.to_builtins(view))
         return
-    whole = asdict(view)
+    whole = msgspec.to_builtins(view)
     members = whole.pop("brokers")
     print_fields(whole, as_json=False)
     click.echo()
@@ -63,7 +64,7 @@ def doctor(ctx: click.Context, server: Server, as_json: bool) -> None:
     """Query every broker and check that they agree. Exits with 1 if there is a problem, otherwise with 0."""
 
     async def work(client: AsyncClient) -> tuple[ClusterView, list[ClusterView | MainstemError]]:
-        from mainstem.client.clusters import ask_each
+        from mainstem.client.server import ask_each
 
         seen = await client.cluster()
         return seen, await ask_each(seen, server.api_key, client.url.partition("://")[0])

@@ -94,7 +94,7 @@ def _server(target: Target) -> Iterator[Finding]:
 
 
 def _health(url: str, answer: ServerResponse) -> Iterator[Finding]:
-    from mainstem.client.responses import Health
+    from mainstem.api.server import Health
     from mainstem.client.transport import decoded
 
     try:

@@ -39,6 +39,7 @@ def describe(server: Server, name: str, as_json: bool) -> None:
     """Show the members and offsets of a group."""
     found = server.run(lambda client: client.group(name))
     whole = msgspec.to_builtins(found)
+    del whole["performance"]
     if as_json:
         print_json(whole)
         return

@@ -10,7 +10,7 @@ from mainstem.cli.tables import print_table
 from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
-    from mainstem.broker.lake import LakeStatus
+    from mainstem.api.lake import LakeStatus
 
 ANSWER_S = 10.0  # a user waits at a terminal
 
@@ -62,9 +62,9 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(url: str | None, as_json: bool) -> None:
     """Show the conversion progress of every topic, and the drivers that work on it."""
-    from mainstem.lake.broker import LakeBroker
+    from mainstem.client.broker import BrokerClient
 
-    with LakeBroker(url, timeout_s=ANSWER_S) as broker:
+    with BrokerClient(url, timeout_s=ANSWER_S) as broker:
         found = broker.status()
     if as_json:
         import msgspec

@@ -12,8 +12,9 @@ from mainstem.cli.target import Server, takes_server
 from mainstem.errors import InvalidInput, LeaseLost, NotAQueue, TopicNotFound
 
 if TYPE_CHECKING:
+    from mainstem.api.topics import TopicDescription
     from mainstem.client.asynchronous import AsyncClient
-    from mainstem.client.responses import JobBody, TopicDescription
+    from mainstem.client.responses import JobBody
 
 _node = click.option(
     "--node", default="cli", show_default=True, help="Name of the worker that claims jobs or holds the lease."

@@ -45,8 +45,8 @@ def replay(
 
     All records are written, or none. Keys, values, headers and timestamps stay the same; offsets are new.
     """
+    from mainstem.client.broker import BrokerClient
     from mainstem.errors import InvalidInput
-    from mainstem.spark.broker import RemoteBroker
     from mainstem.spark.pipelines.query_progress import QueryLines
     from mainstem.spark.range_options import topic_bound
     from mainstem.spark.session import open_session
@@ -54,7 +54,7 @@ def replay(
     if through is None and into == topic:
         raise InvalidInput(f"topic {topic!r} cannot be replayed into itself")
     address, key = server(url, api_key)
-    with RemoteBroker(address, key) as broker:
+    with BrokerClient(address, key) as broker:
         bounds = {
             **topic_bound(broker, topic, "starting", begin),
             **topic_bound(broker, topic, "ending", end),

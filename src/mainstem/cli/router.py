@@ -37,7 +37,7 @@ def list_routers(server: Server, prefix: str, source: str | None, dest: str | No
 def show(server: Server, name: str, as_json: bool) -> None:
     """Show a router and its counters."""
     fields = msgspec.to_builtins(server.run(lambda client: client.router(name)))
-    del fields["created"]
+    del fields["performance"]
     print_fields(fields, as_json)
 
 

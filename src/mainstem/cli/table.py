@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainstem.cli.output import as_json_option, print_fields, print_rows
 from mainstem.cli.target import Server, takes_server
 from mainstem.errors import MainstemError
+
+if TYPE_CHECKING:
+    from mainstem.api.lake import TableStatus
 
 
 @click.group()
@@ -64,9 +67,10 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
 
     `mainstem lake run` does this in every round. This command does it once, and needs no Spark.
     """
-    from mainstem.lake.broker import LakeBroker
+    from mainstem.client.broker import BrokerClient
 
-    with LakeBroker(server.url, api_key=server.api_key) as broker:
+    with BrokerClient(server.url, api_key=server.api_key) as broker:
+        broker.settle_tables()
         works = [work for work in broker.tables().tables if work.delta]
         for topic in set(topics) - {work.topic for work in works}:
             raise MainstemError(
@@ -89,6 +93,9 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
         raise MainstemError(f"{len(report.problems)} of {len(chosen)} Delta tables could not be updated")
 
 
-def _status_fields(status: dict[str, Any]) -> dict[str, Any]:
-    status.pop("performance", None)
-    return status
+def _status_fields(status: TableStatus) -> dict[str, Any]:
+    import msgspec
+
+    shown: dict[str, Any] = msgspec.to_builtins(status)
+    del shown["performance"]
+    return shown

@@ -71,7 +71,8 @@ def tail(
 
 def _records(events: list[Event]) -> list[ConsumerRecord]:
     """Return the records, and print warnings for other events."""
-    from mainstem.client.responses import ConsumerRecord, Gap, TopicDeleted
+    from mainstem.api.records import TopicDeleted
+    from mainstem.client.responses import ConsumerRecord, Gap
 
     records = []
     for event in events:

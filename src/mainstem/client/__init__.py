@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mainstem.client.responses import (
-        CaughtUp,
-        ConsumerRecord,
-        Gap,
-        RecordMetadata,
-        TopicDeleted,
-        TopicDescription,
-        WriteResult,
-    )
+    from mainstem.api.records import CaughtUp, TopicDeleted, WriteResult
+    from mainstem.api.topics import TopicDescription
+    from mainstem.client.responses import ConsumerRecord, Gap, RecordMetadata
     from mainstem.client.sync_worker import Job
     from mainstem.client.worker import AsyncJob
 
@@ -29,13 +23,24 @@ __all__ = [
     "WriteResult",
 ]
 
-_HOMES = {"AsyncJob": "mainstem.client.worker", "Job": "mainstem.client.sync_worker"}
+_HOMES = {
+    "AsyncJob": "mainstem.client.worker",
+    "CaughtUp": "mainstem.api.records",
+    "Gap": "mainstem.client.responses",
+    "Job": "mainstem.client.sync_worker",
+    "ConsumerRecord": "mainstem.client.responses",
+    "RecordMetadata": "mainstem.client.responses",
+    "TopicDeleted": "mainstem.api.records",
+    "TopicDescription": "mainstem.api.topics",
+    "WriteResult": "mainstem.api.records",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: the embedded log needs none of it.
-    if name not in __all__:
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module 'mainstem.client' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES.get(name, "mainstem.client.responses")), name)
+    return getattr(import_module(home), name)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from mainstem.client.backups import BackupCalls
-from mainstem.client.clusters import ClusterCalls
 from mainstem.client.groups import GroupCalls
-from mainstem.client.pipelines import PipelineCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
-from mainstem.client.responses import Health
 from mainstem.client.routers import RouterCalls
-from mainstem.client.tables import TableCalls
+from mainstem.client.server import ServerCalls
 from mainstem.client.topics import TopicCalls
 from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 
@@ -23,19 +19,16 @@ class AsyncClient(
     QueueCalls,
     RouterCalls,
     GroupCalls,
-    TableCalls,
-    PipelineCalls,
-    BackupCalls,
-    ClusterCalls,
+    ServerCalls,
 ):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
     `mainstem.Client`; here they are awaited.
 
     `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
-    `timeout`: seconds a call may take in all. Lost connections and busy servers (429, 503) are tried again in
-    that time, unless `retries` is False; each call bears that, writes through idempotency keys. `verify`: the
-    file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a certificate of your own),
-    or False to trust any.
+    `timeout`: the seconds that a call may take, retries included. The client retries lost connections and busy
+    servers (429, 503) unless `retries` is False; every call is safe to retry, writes because of their idempotency
+    keys. `verify`: the file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a
+    certificate of your own), or False to trust any.
 
     Example:
         async with mainstem.AsyncClient() as client:
@@ -58,14 +51,6 @@ class AsyncClient(
     @property
     def url(self) -> str:
         return self._transport.url
-
-    async def health(self) -> Health:
-        """The server's version, and for how long it has been up.
-
-        Example:
-            print(client.health().version)
-        """
-        return await self._transport.ask("GET", "/v0/health", Health)
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""

@@ -8,15 +8,23 @@ from typing import Any
 import msgspec
 
 from mainstem import errors
+from mainstem.api.base import ErrorEvent, ErrorResponse
 from mainstem.errors import MainstemError
 
 _TEXT_SHOWN = 200
 
 
-class _Fault(msgspec.Struct, frozen=True):
-    code: str
-    message: str
-    detail: Any = None
+_body = msgspec.json.Decoder(ErrorResponse)
+_event = msgspec.json.Decoder(ErrorEvent)
+
+
+class _Fault:
+    """An error as the server describes it."""
+
+    def __init__(self, code: str, message: str, detail: Any) -> None:
+        self.code = code
+        self.message = message
+        self.detail = detail
 
     def named(self, name: str) -> str:
         """A text of the detail, empty if there is none."""
@@ -26,13 +34,6 @@ class _Fault(msgspec.Struct, frozen=True):
     def number(self, name: str) -> int:
         found = self.detail.get(name) if isinstance(self.detail, dict) else None
         return found if isinstance(found, int) else 0
-
-
-class _Body(msgspec.Struct, frozen=True):
-    error: _Fault
-
-
-_body = msgspec.json.Decoder(_Body)
 
 
 def _incompatible(fault: _Fault) -> MainstemError:
@@ -99,21 +100,22 @@ CODES: dict[str, Callable[[_Fault], MainstemError]] = {
 def failure(status: int, body: bytes) -> MainstemError:
     """The error that an answer other than 2xx stands for."""
     try:
-        fault = _body.decode(body).error
+        error = _body.decode(body).error
     except msgspec.DecodeError:
         text = body[:_TEXT_SHOWN].decode("utf-8", "replace").strip()
         if status in (429, 502, 503, 504):
             return errors.Unavailable(f"status {status}: {text or 'no more was said'}")
         return errors.ServerFault(f"status {status}, and no error of a Mainstem server: {text or 'no text'}")
-    return _error_of(fault)
+    return _error_of(_Fault(error.code, error.message, error.detail))
 
 
 def event_failure(data: bytes) -> MainstemError:
     """The error that an event stream ends with."""
     try:
-        return _error_of(msgspec.json.decode(data, type=_Fault))
+        event = _event.decode(data)
     except msgspec.DecodeError:
         return errors.ServerFault("the event stream ended with an error that cannot be read")
+    return _error_of(_Fault(event.code, event.message, event.detail))
 
 
 def _error_of(fault: _Fault) -> MainstemError:

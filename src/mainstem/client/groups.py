@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
-import msgspec
-
-from mainstem.client.calls import Calls
-from mainstem.client.responses import GroupDescription, GroupListing, OffsetReset
-from mainstem.client.transport import quoted
-
-
-class _Groups(msgspec.Struct):
-    groups: list[GroupListing]
-
-
-class _Moves(msgspec.Struct):
-    moved: list[OffsetReset]
-
-
-class _GroupDeleted(msgspec.Struct):
-    deleted: bool
+from mainstem.api import routes
+from mainstem.api.groups import (
+    GroupDescription,
+    GroupListing,
+    GroupPosition,
+    GroupPositionsBody,
+    OffsetReset,
+    ResetBody,
+    ResetTo,
+)
+from mainstem.client.transport import Calls
 
 
 class GroupCalls(Calls):
@@ -30,7 +25,7 @@ class GroupCalls(Calls):
         Example:
             for row in client.groups(): print(row.group, row.state)
         """
-        return (await self._transport.ask("GET", "/v0/groups", _Groups)).groups
+        return (await self._transport.call(routes.LIST_GROUPS)).groups
 
     async def group(self, name: str) -> GroupDescription:
         """A group's members, its offsets, and what it has left to read. Raises GroupNotFound.
@@ -38,7 +33,7 @@ class GroupCalls(Calls):
         Example:
             print(client.group("billing").lag)
         """
-        return await self._transport.ask("GET", f"/v0/groups/{quoted(name)}", GroupDescription)
+        return await self._transport.call(routes.GET_GROUP, name)
 
     async def reset_group(
         self,
@@ -55,14 +50,14 @@ class GroupCalls(Calls):
         Example:
             client.reset_group("billing", "orders", to="earliest", dry_run=True)
         """
-        body: dict[str, object] = {"topic": topic, "partitions": list(partitions), "dry_run": dry_run}
+        chosen = list(partitions)
         if timestamp_ms is not None:
-            body |= {"to": "time", "timestamp_ms": timestamp_ms}
+            body = ResetBody(topic, "time", None, timestamp_ms, chosen, dry_run)
         elif isinstance(to, int):
-            body |= {"to": "offset", "offset": to}
+            body = ResetBody(topic, "offset", to, None, chosen, dry_run)
         else:
-            body["to"] = to
-        return (await self._transport.ask("POST", f"/v0/groups/{quoted(name)}/reset", _Moves, body)).moved
+            body = ResetBody(topic, cast("ResetTo", to), None, None, chosen, dry_run)
+        return (await self._transport.call(routes.RESET_GROUP, name, body=body)).moved
 
     async def commit_offsets(self, name: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Store how far a group without members has read: partition → next offset.
@@ -70,9 +65,8 @@ class GroupCalls(Calls):
         Example:
             client.commit_offsets("billing", "orders", {0: 42})
         """
-        rows = [{"topic": topic, "partition": number, "offset": offset} for number, offset in offsets.items()]
-        path = f"/v0/groups/{quoted(name)}/offsets"
-        await self._transport.ask("POST", path, msgspec.Raw, {"offsets": rows})
+        rows = [GroupPosition(topic, offset, number) for number, offset in offsets.items()]
+        await self._transport.call(routes.COMMIT_OFFSETS, name, body=GroupPositionsBody(rows))
 
     async def delete_group(self, name: str) -> None:
         """Forget a group without members. Raises GroupNotFound, GroupNotEmpty.
@@ -80,4 +74,4 @@ class GroupCalls(Calls):
         Example:
             client.delete_group("billing")
         """
-        await self._transport.ask("DELETE", f"/v0/groups/{quoted(name)}", _GroupDeleted)
+        await self._transport.call(routes.DELETE_GROUP, name)

@@ -7,9 +7,18 @@ import secrets
 import socket
 from collections.abc import Sequence
 
-from mainstem.client.calls import Calls
-from mainstem.client.responses import ClaimResult, JobBody, SettleResult
-from mainstem.client.transport import Query, topic_path
+from mainstem.api import routes
+from mainstem.api.queues import (
+    AckResult,
+    ClaimBody,
+    ExtendJobsBody,
+    ExtendResult,
+    NackBody,
+    NackResult,
+    SettleBody,
+)
+from mainstem.client.responses import ClaimedJobs, JobBody
+from mainstem.client.transport import Calls, Query, decoded
 from mainstem.client.worker import AsyncWorker, WorkerOptions
 
 
@@ -22,11 +31,11 @@ class QueueCalls(Calls):
         Example:
             for job in client.claim("emails", node="worker-1", max=10): ...
         """
-        body = {"node": node, "max": max, "lease_ms": lease_ms}
-        path = topic_path(queue, "claim")
-        return (
-            await self._transport.ask("POST", path, ClaimResult, body, query=_partition_query(partition))
-        ).claimed
+        body = ClaimBody(node, max, lease_ms)
+        answer = await self._transport.request(
+            routes.POST_CLAIM, queue, body=body, query=_partition_query(partition)
+        )
+        return decoded(answer.body, ClaimedJobs).claimed
 
     async def ack(
         self,
@@ -36,15 +45,15 @@ class QueueCalls(Calls):
         node: str,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> SettleResult:
+    ) -> AckResult:
         """These jobs are done: they are deleted for good. Those the node holds no lease on are skipped.
 
         Example:
             client.ack("emails", [job.seq], node="worker-1", lease_ids=[job.lease_id])
         """
-        body = _settle_body(node, seqs, lease_ids)
-        return await self._transport.ask(
-            "POST", topic_path(queue, "ack"), SettleResult, body, query=_partition_query(partition)
+        body = SettleBody(node, list(seqs), _listed(lease_ids))
+        return await self._transport.call(
+            routes.POST_ACK, queue, body=body, query=_partition_query(partition)
         )
 
     async def nack(
@@ -56,15 +65,15 @@ class QueueCalls(Calls):
         delay_ms: int = 0,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> SettleResult:
+    ) -> NackResult:
         """Give these jobs back, to be claimed again after `delay_ms`.
 
         Example:
             client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
         """
-        body = {**_settle_body(node, seqs, lease_ids), "delay_ms": delay_ms}
-        return await self._transport.ask(
-            "POST", topic_path(queue, "nack"), SettleResult, body, query=_partition_query(partition)
+        body = NackBody(node, list(seqs), _listed(lease_ids), delay_ms=delay_ms)
+        return await self._transport.call(
+            routes.POST_NACK, queue, body=body, query=_partition_query(partition)
         )
 
     async def extend(
@@ -76,15 +85,15 @@ class QueueCalls(Calls):
         lease_ms: int,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> SettleResult:
+    ) -> ExtendResult:
         """Keep these jobs for `lease_ms` from now on.
 
         Example:
             client.extend("emails", [job.seq], node="worker-1", lease_ms=60_000)
         """
-        body = {**_settle_body(node, seqs, lease_ids), "lease_ms": lease_ms}
-        return await self._transport.ask(
-            "POST", topic_path(queue, "extend"), SettleResult, body, query=_partition_query(partition)
+        body = ExtendJobsBody(node, list(seqs), _listed(lease_ids), lease_ms=lease_ms)
+        return await self._transport.call(
+            routes.POST_EXTEND, queue, body=body, query=_partition_query(partition)
         )
 
     def worker(
@@ -127,8 +136,5 @@ def _partition_query(partition: int) -> Query:
     return {"partition": partition or None}
 
 
-def _settle_body(node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None) -> dict[str, object]:
-    body: dict[str, object] = {"node": node, "seqs": list(seqs)}
-    if lease_ids is not None:
-        body["lease_ids"] = list(lease_ids)
-    return body
+def _listed(lease_ids: Sequence[str] | None) -> list[str] | None:
+    return None if lease_ids is None else list(lease_ids)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from mainstem import limits, tracing
+from mainstem.api import routes
+from mainstem.api.records import DeleteBody, DeleteResult, DiffBody, WriteResult
 from mainstem.client.batches import BatchPage, page_of
-from mainstem.client.calls import Calls
 from mainstem.client.producer import AsyncProducer, ProducerOptions
 from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewRecord, Node
-from mainstem.client.responses import ConsumerRecord, DeleteResult, Gap, OnGap, RecordPage, WriteResult
-from mainstem.client.transport import topic_path
+from mainstem.client.responses import ConsumerRecord, Gap, OnGap, RecordPage, gap_of
+from mainstem.client.transport import Calls, decoded
 from mainstem.client.watch import Beginning, Event, watch
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
 
 _WAIT_MS = 20_000  # of one long poll
 _ARROW_BYTES = 8 * limits.MIB
-
-
-class _Offset(msgspec.Struct):
-    end: int
-    offset: int | None
-
-
-class _Offsets(msgspec.Struct):
-    partitions: list[_Offset]
 
 
 class RecordCalls(Calls):
@@ -200,11 +192,14 @@ class RecordCalls(Calls):
             page = client.page("orders", from_seq=0)
             page = client.page("orders", from_seq=page.next_from_seq)
         """
-        body = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "node": node, "include_tags": True}
-        if tracing.enabled():
-            body["include_trace"] = True
-        path, query = topic_path(topic, "diff"), {"partition": partition or None}
-        page = await self._transport.ask("POST", path, RecordPage, body, query=query, wait_s=wait_ms / 1000)
+        body = DiffBody(
+            from_seq, limit, node, include_tags=True, wait_ms=wait_ms, include_trace=tracing.enabled()
+        )
+        query = {"partition": partition or None}
+        answer = await self._transport.request(
+            routes.POST_DIFF, topic, body=body, query=query, wait_s=wait_ms / 1000
+        )
+        page = decoded(answer.body, RecordPage)
         for record in page.records:
             record.topic, record.partition = topic, partition
         return page
@@ -233,7 +228,7 @@ class RecordCalls(Calls):
             )
             items: list[ConsumerRecord | Gap] = []
             if page.tombstone is not None:
-                items += handle_gap(page.tombstone.gap(topic), on_gap)
+                items += handle_gap(gap_of(topic, page.tombstone), on_gap)
             items += page.records
             if items:
                 yield items
@@ -333,9 +328,7 @@ class RecordCalls(Calls):
             "max_bytes": max_bytes,
             "wait_ms": wait_ms or None,
         }
-        answer = await self._transport.send(
-            "GET", topic_path(topic, "batches"), query=query, wait_s=wait_ms / 1000
-        )
+        answer = await self._transport.request(routes.GET_BATCHES, topic, query=query, wait_s=wait_ms / 1000)
         return page_of(answer, offset)
 
     async def offset_at(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int:
@@ -345,9 +338,9 @@ class RecordCalls(Calls):
             offset = client.offset_at("orders", 1767225600000)
         """
         query = {"partition": partition, "at": max(0, timestamp_ms)}
-        found = await self._transport.ask("GET", topic_path(topic, "offsets"), _Offsets, query=query)
-        place = found.partitions[0]
-        return place.end if place.offset is None else place.offset
+        found = await self._transport.call(routes.GET_OFFSETS, topic, query=query)
+        position = found.partitions[0]
+        return position.end if position.offset is None else position.offset
 
     async def read_arrow(
         self, topic: str, *, from_seq: int = 0, limit: int | None = None, partition: int = 0
@@ -410,13 +403,11 @@ class RecordCalls(Calls):
         Example:
             client.delete_records("orders", match="customer-7")
         """
-        body: dict[str, object] = {}
-        if before_seq is not None:
-            body["before_seq"] = before_seq
-        if match is not None:
-            body["match"] = match
-        return await self._transport.ask(
-            "POST", topic_path(topic, "delete"), DeleteResult, body, query={"partition": partition or None}
+        return await self._transport.call(
+            routes.POST_DELETE,
+            topic,
+            body=DeleteBody(before_seq, match),
+            query={"partition": partition or None},
         )
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from mainstem import limits
-from mainstem.client.responses import WriteResult
-from mainstem.client.transport import BATCHES, Transport, decoded, topic_path
+from mainstem.api.records import WriteResult
+from mainstem.api.routes import POST_RAW, POST_RECORDS
+from mainstem.client.transport import BATCHES, Transport, decoded
 from mainstem.errors import InvalidInput, TooLarge
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -42,6 +43,8 @@ class NewRecord(msgspec.Struct):
 
 
 class _JsonRecord(msgspec.Struct, omit_defaults=True):
+    """A RecordBody whose data is a Python value."""
+
     data: Any  # no default, so that a null is written
     tag: str | None = None
     node: str | None = None
@@ -91,7 +94,7 @@ class JsonBody:
         )
         answer = await transport.send(
             "POST",
-            topic_path(topic),
+            POST_RECORDS.url(topic),
             body,
             query={"partition": partition or None, "return_seqs": False},
             timeout_s=timeout_s,
@@ -138,7 +141,7 @@ class BatchBody:
         """Once, whatever gets lost on the way: the key tells the server which attempts are the same."""
         answer = await transport.send(
             "POST",
-            topic_path(topic, "raw"),
+            POST_RAW.url(topic),
             self._batch(),
             query={"partition": partition or None, "create": create},
             headers={"idempotency-key": key},

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from mainstem import limits
-from mainstem.client.calls import Calls
-from mainstem.client.responses import RouterDescription
-from mainstem.client.transport import quoted
-
-Match = str | list[str] | None
-
-
-class _RouterPage(msgspec.Struct):
-    routers: list[RouterDescription]
-    next_cursor: str | None = None
-
-
-class _RouterDeleted(msgspec.Struct):
-    deleted: bool
+from mainstem.api import routes
+from mainstem.api.base import Match
+from mainstem.api.routers import RouterBody, RouterConfigured, RouterDescription, RouterListing
+from mainstem.client.transport import Calls
 
 
 class RouterCalls(Calls):
@@ -36,23 +24,16 @@ class RouterCalls(Calls):
         create_dest: bool = True,
         allow_cycle: bool = False,
         guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once",
-    ) -> RouterDescription:
+    ) -> RouterConfigured:
         """Copy what is appended to `source` from now on to `dest`, or only what `filter` matches by key.
 
         Example:
             client.put_router("orders>audit", "orders", "audit", filter="eu-*")
         """
-        body = {
-            "source": source,
-            "dest": dest,
-            "filter": filter,
-            "preserve_node": preserve_node,
-            "preserve_tag": preserve_tag,
-            "create_dest": create_dest,
-            "allow_cycle": allow_cycle,
-            "guarantee": guarantee,
-        }
-        return await self._transport.ask("PUT", f"/v0/routers/{quoted(name)}", RouterDescription, body)
+        body = RouterBody(
+            source, dest, preserve_node, preserve_tag, create_dest, filter, allow_cycle, guarantee
+        )
+        return await self._transport.call(routes.PUT_ROUTER, name, body=body)
 
     async def router(self, name: str) -> RouterDescription:
         """One router, and how many records it has forwarded. Raises NotFound.
@@ -60,17 +41,17 @@ class RouterCalls(Calls):
         Example:
             print(client.router("orders>audit").forwarded_total)
         """
-        return await self._transport.ask("GET", f"/v0/routers/{quoted(name)}", RouterDescription)
+        return await self._transport.call(routes.GET_ROUTER, name)
 
     async def routers(
         self, prefix: str = "", *, source: str | None = None, dest: str | None = None
-    ) -> list[RouterDescription]:
+    ) -> list[RouterListing]:
         """Every router, or those of a source or a destination.
 
         Example:
             for router in client.routers(source="orders"): ...
         """
-        found: list[RouterDescription] = []
+        found: list[RouterListing] = []
         cursor: str | None = None
         while True:
             query = {
@@ -80,7 +61,7 @@ class RouterCalls(Calls):
                 "page_size": limits.TOPIC_PAGE_MAX,
                 "cursor": cursor,
             }
-            page = await self._transport.ask("GET", "/v0/routers", _RouterPage, query=query)
+            page = await self._transport.call(routes.LIST_ROUTERS, query=query)
             found += page.routers
             cursor = page.next_cursor
             if cursor is None:
@@ -92,4 +73,4 @@ class RouterCalls(Calls):
         Example:
             client.delete_router("orders>audit")
         """
-        return (await self._transport.ask("DELETE", f"/v0/routers/{quoted(name)}", _RouterDeleted)).deleted
+        return (await self._transport.call(routes.DELETE_ROUTER, name)).deleted

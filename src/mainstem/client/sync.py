@@ -62,10 +62,10 @@ class Client:
     """A server's topics, records, queues, routers and groups. Thread-safe.
 
     `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
-    `timeout`: seconds a call may take in all. Lost connections and busy servers (429, 503) are tried again in
-    that time, unless `retries` is False; each call bears that, writes through idempotency keys. `verify`: the
-    file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a certificate of your own),
-    or False to trust any.
+    `timeout`: the seconds that a call may take, retries included. The client retries lost connections and busy
+    servers (429, 503) unless `retries` is False; every call is safe to retry, writes because of their idempotency
+    keys. `verify`: the file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a
+    certificate of your own), or False to trust any.
 
     Example:
         with mainstem.Client() as client:

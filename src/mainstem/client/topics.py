@@ -1,29 +1,40 @@
-"""Topics over HTTP: create, look at, list, alter, delete."""
+"""Topics over HTTP: create, describe, list, alter, delete, and show as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
-import msgspec
+from msgspec.structs import asdict
 
 from mainstem import limits
-from mainstem.client.calls import Calls
-from mainstem.client.responses import TopicDescription, TopicListing, TopicSettings, TopicSize
-from mainstem.client.transport import topic_path
+from mainstem.api import routes
+from mainstem.api.lake import TableBody, TableStatus
+from mainstem.api.topics import (
+    Discard,
+    Durability,
+    SettingsBody,
+    TopicConfigBody,
+    TopicDescription,
+    TopicListing,
+    TopicSettings,
+    TopicSummary,
+    TopicType,
+)
+from mainstem.client.transport import Calls
 from mainstem.errors import TopicExists, TopicIncompatible
 
 
 class TopicOptions(TypedDict, total=False):
-    """A topic's config by name; what is left out is the default."""
+    """The fields of TopicConfigBody, as keyword arguments."""
 
-    type: Literal["log", "queue"]
+    type: TopicType
     ttl_ms: int
     cap_records: int
     cap_bytes: int
-    discard: Literal["old", "reject"]
+    discard: Discard
     durable: bool
-    durability: Literal["ephemeral", "memory", "disk", "fsync"]
+    durability: Durability
     priority: int | None
     auto_priority: bool
     auto_create: bool
@@ -34,20 +45,6 @@ class TopicOptions(TypedDict, total=False):
     max_deliveries: int
     dead_letter: str | None
     leases_durable: bool
-
-
-class _SizePage(msgspec.Struct):
-    topics: list[TopicSize]
-    total: int
-
-
-class _TopicPage(msgspec.Struct):
-    topics: list[TopicListing]
-    next_cursor: str | None = None
-
-
-class _TopicDeleted(msgspec.Struct):
-    deleted: bool
 
 
 class TopicCalls(Calls):
@@ -67,8 +64,8 @@ class TopicCalls(Calls):
             client.create_topic("orders", durability="fsync", ttl_ms=86_400_000)
             client.create_topic("emails", type="queue", max_deliveries=5, dead_letter="emails.dead")
         """
-        body = {"create": True, "partitions": partitions, "config": config, "settings": dict(settings or {})}
-        await self._transport.ask("PATCH", topic_path(name, "settings"), TopicSettings, body)
+        body = SettingsBody(True, partitions, TopicConfigBody(**config), dict(settings or {}))
+        await self._transport.call(routes.PATCH_SETTINGS, name, body=body)
         return await self.topic(name, touch=False)
 
     async def ensure_topic(
@@ -100,7 +97,7 @@ class TopicCalls(Calls):
             print(client.topic("orders").count)
         """
         query = {"partition": partition or None, "touch": touch}
-        return await self._transport.ask("GET", topic_path(name), TopicDescription, query=query)
+        return await self._transport.call(routes.GET_TOPIC, name, query=query)
 
     async def topic_settings(self, name: str) -> TopicSettings:
         """A topic's partitions, and all its settings by the names that Kafka's tools use.
@@ -108,7 +105,7 @@ class TopicCalls(Calls):
         Example:
             for partition in client.topic_settings("orders").partitions: ...
         """
-        return await self._transport.ask("GET", topic_path(name, "settings"), TopicSettings)
+        return await self._transport.call(routes.GET_SETTINGS, name)
 
     async def topics(self, prefix: str = "") -> list[TopicListing]:
         """Every topic whose name begins so, by name.
@@ -120,23 +117,23 @@ class TopicCalls(Calls):
         cursor: str | None = None
         while True:
             query = {"prefix": prefix or None, "page_size": limits.TOPIC_PAGE_MAX, "cursor": cursor}
-            page = await self._transport.ask("GET", "/v0/topics", _TopicPage, query=query)
+            page = await self._transport.call(routes.LIST_TOPICS, query=query)
             found += page.topics
             cursor = page.next_cursor
             if cursor is None:
                 return found
 
-    async def topic_sizes(self, search: str = "") -> list[TopicSize]:
+    async def topic_sizes(self, search: str = "") -> list[TopicSummary]:
         """Every topic whose name contains `search`, by name, with what all its partitions hold together.
 
         Example:
             held = sum(row.bytes for row in client.topic_sizes())
         """
-        found: dict[str, TopicSize] = {}
+        found: dict[str, TopicSummary] = {}
         skip = 0
         while True:
             query = {"search": search or None, "limit": limits.TOPIC_PAGE_MAX, "skip": skip}
-            page = await self._transport.ask("GET", "/v0/overview/topics", _SizePage, query=query)
+            page = await self._transport.call(routes.GET_TOPIC_SUMMARIES, query=query)
             found |= {row.topic: row for row in page.topics}  # one that moved meanwhile may come twice
             skip += len(page.topics)
             if skip >= page.total or not page.topics:
@@ -148,11 +145,11 @@ class TopicCalls(Calls):
         Example:
             client.alter_topic("orders", cap_records=1_000_000)
         """
-        config: dict[str, Any] = msgspec.to_builtins((await self.topic(name, touch=False)).config)
+        config: dict[str, Any] = asdict((await self.topic(name, touch=False)).config)
         if "durable" in changes and "durability" not in changes:
             del config["durability"]
         config.update(changes)
-        await self._transport.ask("PUT", topic_path(name), msgspec.Raw, config)
+        await self._transport.call(routes.PUT_TOPIC, name, body=TopicConfigBody(**config))
         return await self.topic(name, touch=False)
 
     async def change_settings(
@@ -168,8 +165,8 @@ class TopicCalls(Calls):
         Example:
             client.change_settings("orders", {"retention.ms": "3600000"}, partitions=8)
         """
-        body = {"settings": dict(settings or {}), "partitions": partitions, "create": create}
-        return await self._transport.ask("PATCH", topic_path(name, "settings"), TopicSettings, body)
+        body = SettingsBody(create, partitions, settings=dict(settings or {}))
+        return await self._transport.call(routes.PATCH_SETTINGS, name, body=body)
 
     async def delete_topic(self, name: str, *, if_empty: bool = False) -> bool:
         """Delete a topic and its records. False: there was none. Raises TopicNotEmpty for `if_empty`.
@@ -178,4 +175,30 @@ class TopicCalls(Calls):
             client.delete_topic("orders")
         """
         query = {"if_empty": if_empty}
-        return (await self._transport.ask("DELETE", topic_path(name), _TopicDeleted, query=query)).deleted
+        return (await self._transport.call(routes.DELETE_TOPIC, name, query=query)).deleted
+
+    # As tables
+
+    async def table(self, topic: str) -> TableStatus:
+        """How far a topic's table is: lag, files, snapshots.
+
+        Example:
+            print(client.table("orders").lag_records)
+        """
+        return await self._transport.call(routes.GET_TABLE, topic)
+
+    async def put_table(
+        self,
+        topic: str,
+        *,
+        enabled: bool = True,
+        schema: dict[str, Any] | None = None,
+        delta: str | None = None,
+    ) -> TableStatus:
+        """Turn a topic's table on or off. Turning it on fills it with what the topic holds. `delta` is a path or
+        URL at which the records are delivered as a Delta table as well.
+
+        Example:
+            client.put_table("orders")
+        """
+        return await self._transport.call(routes.PUT_TABLE, topic, body=TableBody(enabled, schema, delta))

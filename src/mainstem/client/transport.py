@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from mainstem import limits
+from mainstem.api.routes import JSON, OCTETS, Body, Route
 from mainstem.client.failures import failure
-from mainstem.errors import InvalidInput, MainstemError, ServerFault, Unreachable
+from mainstem.errors import InvalidInput, InvariantBroken, MainstemError, ServerFault, Unreachable
 from mainstem.version import VERSION
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ URL_ENV = "MAINSTEM_URL"
 KEY_ENV = "MAINSTEM_API_KEY"
 URL_DEFAULT = "http://127.0.0.1:4000"
 
-JSON = "application/json"
-BATCHES = "application/octet-stream"
+BATCHES = OCTETS
 TIMEOUT_S = 30.0
 
 _RETRIED = (429, 502, 503, 504)
@@ -89,20 +89,35 @@ class Transport:
         if client is not None:
             await client.aclose()
 
-    async def ask(
+    async def call(
         self,
-        method: str,
-        path: str,
-        kind: type[T],
+        route: Route[T],
+        *names: str,
         body: object = None,
-        *,
         query: Query | None = None,
         wait_s: float = 0.0,
     ) -> T:
-        """Send JSON, take JSON. `wait_s` is how long the server may wait by itself before it answers."""
-        encoded = None if body is None else msgspec.json.encode(body)
-        answer = await self.send(method, path, encoded, query=query, wait_s=wait_s)
-        return decoded(answer.body, kind)
+        """Call a route that answers with JSON. `names` fill in its path. `wait_s` is how long the server may wait by
+        itself before it answers."""
+        return decoded_as(route, await self.request(route, *names, body=body, query=query, wait_s=wait_s))
+
+    async def request(
+        self,
+        route: Route[Any],
+        *names: str,
+        body: object = None,
+        query: Query | None = None,
+        wait_s: float = 0.0,
+    ) -> ServerResponse:
+        """Call a route, with a body that is bytes or becomes JSON."""
+        return await self.send(
+            route.method,
+            route.url(*names),
+            body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
+            query=query,
+            wait_s=wait_s,
+            content_type=BATCHES if route.body is Body.BYTES else JSON,
+        )
 
     async def send(
         self,
@@ -225,25 +240,19 @@ def _ssl_context(verify: Verify) -> ssl.SSLContext | bool:
     return verify
 
 
+def decoded_as(route: Route[T], answer: ServerResponse) -> T:
+    """Raises ServerFault for a body that is not the route's response."""
+    if route.response is None:
+        raise InvariantBroken(f"{route.method} {route.path} answers with no JSON")
+    return decoded(answer.body, route.response)
+
+
 def decoded(body: bytes, kind: type[T]) -> T:
     """Raises ServerFault for what is no such answer."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as wrong:
         raise ServerFault(f"the server's answer cannot be read: {wrong}") from None
-
-
-def topic_path(name: str, *parts: str) -> str:
-    return "/".join(["/v0/topics", quoted(name), *parts])
-
-
-def quoted(name: str) -> str:
-    """A name as one segment of a path."""
-    from urllib.parse import quote
-
-    if name in ("", ".", ".."):
-        raise InvalidInput(f"{name!r} names nothing")
-    return quote(name, safe="")
 
 
 def _validated_url(url: str) -> str:
@@ -266,3 +275,9 @@ def _written(query: Query | None) -> dict[str, str]:
 def _retry_after(text: str | None) -> float:
     """Seconds the server asks to wait."""
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else 0.0
+
+
+class Calls:
+    """Part of a client: the calls of one kind of resource."""
+
+    _transport: Transport

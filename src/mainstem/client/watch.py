@@ -5,35 +5,22 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from mainstem import tracing
+from mainstem.api import routes
+from mainstem.api.records import CaughtUp, GapEvent, StartPosition, TopicDeleted, WatchBody
 from mainstem.client import sse
 from mainstem.client.failures import event_failure
 from mainstem.client.reconnect import ReconnectPolicy
-from mainstem.client.responses import CaughtUp, ConsumerRecord, DeletedRecord, Gap, TopicDeleted
+from mainstem.client.responses import ConsumerRecord, Gap, RecordsFrame, gap_of
 from mainstem.client.transport import Transport, decoded
 from mainstem.errors import InvalidInput, NotFound, TopicNotFound, Unavailable
 
 Beginning = int | Literal["tail"]
 Event = ConsumerRecord | Gap | CaughtUp | TopicDeleted
-
-
-class _TopicPosition(msgspec.Struct):
-    from_seq: int
-
-
-class _Session(msgspec.Struct):
-    wid: str
-    topics: dict[str, _TopicPosition]
-
-
-class _Frame(msgspec.Struct):
-    topic: str
-    records: list[ConsumerRecord]
-    to_seq: int
 
 
 async def watch(
@@ -86,18 +73,18 @@ class _WatchState:
         """Make a session from the cursors. Returns the topics that are not there any more."""
         gone: list[str] = []
         while self.cursors:
-            body: dict[str, Any] = {
-                "topics": {
-                    name: {"tail": True} if cursor == "tail" else {"from_seq": cursor}
+            body = WatchBody(
+                {
+                    name: StartPosition(tail=True) if cursor == "tail" else StartPosition(cursor)
                     for name, cursor in self.cursors.items()
                 },
-                "include_tags": True,
-                **({"include_trace": True} if tracing.enabled() else {}),
-                "node": self._node,
-            }
+                self._node,
+                include_tags=True,
+                include_trace=tracing.enabled(),
+            )
             try:
-                session = await self._transport.ask(
-                    "POST", "/v0/watch", _Session, body, query={"lenient": self._lenient}
+                session = await self._transport.call(
+                    routes.POST_WATCH, body=body, query={"lenient": self._lenient}
                 )
             except TopicNotFound as missing:
                 if not self._begun or missing.topic not in self.cursors:
@@ -116,7 +103,7 @@ class _WatchState:
         resume = base64.urlsafe_b64encode(msgspec.json.encode(self.cursors)).decode().rstrip("=")
         headers = {"last-event-id": resume}
         async with (
-            self._transport.stream(f"/v0/watch/{self._wid}", headers=headers) as chunks,
+            self._transport.stream(routes.GET_WATCH.url(self._wid), headers=headers) as chunks,
             aclosing(sse.events(chunks)) as events,
         ):
             async for event in events:
@@ -129,15 +116,15 @@ class _WatchState:
 
     def _items(self, event: sse.Event) -> list[Event]:
         if event.name == "record":
-            frame = decoded(event.data, _Frame)
+            frame = decoded(event.data, RecordsFrame)
             self.cursors[frame.topic] = frame.to_seq
             for record in frame.records:
                 record.topic = frame.topic
             return list(frame.records)
         if event.name == "tombstone":
-            tombstone = decoded(event.data, DeletedRecord)
-            self.cursors[tombstone.topic] = tombstone.earliest_seq - 1
-            return [tombstone.gap(tombstone.topic)]
+            gap = decoded(event.data, GapEvent)
+            self.cursors[gap.topic] = gap.earliest_seq - 1
+            return [gap_of(gap.topic, gap)]
         if event.name == "caught-up":
             return [decoded(event.data, CaughtUp)]
         if event.name == "topic-deleted":

@@ -8,17 +8,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
-
-import msgspec
+from typing import Any, TypeVar
 
 from mainstem import limits, tracing
+from mainstem.api import routes
+from mainstem.api.queues import AckResult, ExtendJobsBody, NackBody, NackResult, SettleBody
+from mainstem.api.routes import Route
 from mainstem.client import sse
 from mainstem.client.failures import event_failure
 from mainstem.client.reconnect import ReconnectPolicy
-from mainstem.client.responses import JobBody, SettleResult, TopicDescription
-from mainstem.client.transport import Query, Transport, decoded, topic_path
+from mainstem.client.responses import JobBody
+from mainstem.client.transport import Query, Transport, decoded, decoded_as
 from mainstem.errors import InvalidInput, LeaseLost, MainstemError, Unavailable
+
+T = TypeVar("T")
 
 _log = logging.getLogger("mainstem.worker")
 
@@ -89,11 +92,11 @@ class AsyncJob:
 
     async def ack(self) -> None:
         """It is done. Raises LeaseLost if somebody else has it by now."""
-        await self._worker.settle("ack", self.body)
+        await self._worker.ack(self.body)
 
     async def nack(self, delay_ms: int = 0) -> None:
         """Give it back. Raises LeaseLost if somebody else has it by now."""
-        await self._worker.settle("nack", self.body, delay_ms=delay_ms)
+        await self._worker.nack(self.body, delay_ms)
 
     async def extend(self, lease_ms: int) -> None:
         """Keep it for so long from now on. Raises LeaseLost if somebody else has it by now."""
@@ -174,40 +177,47 @@ class AsyncWorker:
         await asyncio.gather(*tasks, return_exceptions=True)  # with its connection the server ends its leases
         self._held.clear()
 
-    async def settle(self, verb: str, job: JobBody, **more: int) -> None:
-        if self._held.pop(job.lease_id, None) is None:
-            raise LeaseLost(self.queue, [job.seq])
-        answer = await self._send(verb, [job], **more)
-        if answer[0].skipped and not answer[1]:
-            raise LeaseLost(self.queue, [job.seq])
+    async def ack(self, job: JobBody) -> None:
+        """Raises LeaseLost."""
+        self._let_go(job)
+        body = SettleBody(*self._jobs_named([job]))
+        self._check_settled(job, *await self._send(routes.POST_ACK, body))
+
+    async def nack(self, job: JobBody, delay_ms: int) -> None:
+        """Raises LeaseLost."""
+        self._let_go(job)
+        body = NackBody(*self._jobs_named([job]), delay_ms=delay_ms)
+        self._check_settled(job, *await self._send(routes.POST_NACK, body))
 
     async def extend(self, jobs: list[JobBody], lease_ms: int) -> None:
         """Raises LeaseLost for those that are lost; one that was settled meanwhile is not."""
-        settled, _ = await self._send("extend", jobs, lease_ms=lease_ms)
+        body = ExtendJobsBody(*self._jobs_named(jobs), lease_ms=lease_ms)
+        extended, _ = await self._send(routes.POST_EXTEND, body)
         lost = []
         for job in jobs:
-            if job.seq not in settled.skipped:
-                job.deadline_ms = settled.deadlines.get(str(job.seq), job.deadline_ms)
+            if job.seq not in extended.skipped:
+                job.deadline_ms = extended.deadlines.get(str(job.seq), job.deadline_ms)
             elif self._held.pop(job.lease_id, None) is not None:
                 lost.append(job.seq)
         if lost:
             raise LeaseLost(self.queue, lost)
 
-    async def _send(self, verb: str, jobs: list[JobBody], **more: int) -> tuple[SettleResult, bool]:
-        """What became of them, and whether a lost answer may have been the one that settled them."""
-        body = {
-            "node": self.options.node,
-            "seqs": [job.seq for job in jobs],
-            "lease_ids": [job.lease_id for job in jobs],
-            **more,
-        }
-        answer = await self._transport.send(
-            "POST",
-            topic_path(self.queue, verb),
-            msgspec.json.encode(body),
-            query={"partition": self.options.partition or None},
-        )
-        return decoded(answer.body, SettleResult), answer.repeated
+    def _let_go(self, job: JobBody) -> None:
+        if self._held.pop(job.lease_id, None) is None:
+            raise LeaseLost(self.queue, [job.seq])
+
+    def _check_settled(self, job: JobBody, settled: AckResult | NackResult, repeated: bool) -> None:
+        if settled.skipped and not repeated:
+            raise LeaseLost(self.queue, [job.seq])
+
+    def _jobs_named(self, jobs: list[JobBody]) -> tuple[str, list[int], list[str]]:
+        return self.options.node, [job.seq for job in jobs], [job.lease_id for job in jobs]
+
+    async def _send(self, route: Route[T], body: SettleBody) -> tuple[T, bool]:
+        """The result, and whether an earlier attempt whose response was lost may have been served."""
+        query = {"partition": self.options.partition or None}
+        answer = await self._transport.request(route, self.queue, body=body, query=query)
+        return decoded_as(route, answer), answer.repeated
 
     # Behind the scenes
 
@@ -238,7 +248,7 @@ class AsyncWorker:
             "partition": self.options.partition or None,
         }
         async with (
-            self._transport.stream(topic_path(self.queue, "work"), query=query) as chunks,
+            self._transport.stream(routes.GET_WORK.url(self.queue), query=query) as chunks,
             aclosing(sse.events(chunks)) as events,
         ):
             async for event in events:
@@ -256,9 +266,7 @@ class AsyncWorker:
         lease_ms = self.options.lease_ms
         while lease_ms is None:
             try:
-                topic = await self._transport.ask(
-                    "GET", topic_path(self.queue), TopicDescription, query={"touch": False}
-                )
+                topic = await self._transport.call(routes.GET_TOPIC, self.queue, query={"touch": False})
                 lease_ms = topic.config.lease_ms
             except Unavailable:
                 await asyncio.sleep(_ASK_AGAIN_S)

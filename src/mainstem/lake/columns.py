@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from mainstem import limits
-from mainstem.broker.table_columns import Column, ColumnType
+from mainstem.api.lake import Column, ColumnType
 
 if TYPE_CHECKING:
     import pyarrow as pa

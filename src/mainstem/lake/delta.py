@@ -15,10 +15,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from mainstem.broker.lake import LakeStatus, PartitionProgress
-from mainstem.broker.plans import Sources
-from mainstem.broker.table_columns import Column, decode_columns
-from mainstem.broker.table_work import TableWork
+from mainstem.api.lake import Column, LakeStatus, PartitionProgress, Sources, TableWork
+from mainstem.broker.table_columns import decode_columns
 from mainstem.errors import Unavailable, Unreachable, described
 from mainstem.lake.backoff import Backoff
 from mainstem.lake.columns import ERROR_COLUMN, typed_fields, with_columns
@@ -27,7 +25,7 @@ from mainstem.records.rows import table_schema
 
 
 class DeltaBroker(Protocol):
-    """The broker calls that delivery needs; see LakeBroker."""
+    """The broker calls that delivery needs; see BrokerClient."""
 
     def status(self) -> LakeStatus: ...
 

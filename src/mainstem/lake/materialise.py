@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mainstem.broker.plans import Publication, Task
+from mainstem.api.lake import Publication, Task
 from mainstem.broker.table_columns import decode_columns
 from mainstem.errors import Unavailable
 from mainstem.lake.columns import with_columns

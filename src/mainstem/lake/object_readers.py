@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
-from mainstem.broker.plans import StoredPiece
+from mainstem.api.lake import StoredPiece
 from mainstem.errors import NotFound
 from mainstem.lake.store_access import open_named
 from mainstem.ports.objectstore.range_file import RangeFile

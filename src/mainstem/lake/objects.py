@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.broker.plans import Sources, StoredPiece, WalExtents
+from mainstem.api.lake import Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
 from mainstem.lake.object_readers import (
     Content,

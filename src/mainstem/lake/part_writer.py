@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.plans import Task
+from mainstem.api.lake import Task
 from mainstem.lake.day_files import DayFiles
 from mainstem.lake.outputs import Outputs
 from mainstem.ledger.parts import Part

@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+from mainstem.api.topics import Discard, Durability, TopicType
+
+__all__ = ["Durability", "TopicConfig"]
 
 
 class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -14,12 +16,12 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Logs hold only what differs from a default: new fields need one, and no default may ever change."""
 
-    type: Literal["log", "queue"] = "log"
+    type: TopicType = "log"
     durability: Durability = "fsync"
     ttl_ms: int = 0  # exact: a record older than this is expired; 0 = off
     cap_records: int = 0  # exact; 0 = off
     cap_bytes: int = 0  # exact, in logical bytes; 0 = off
-    discard: Literal["old", "reject"] = "old"
+    discard: Discard = "old"
     retention_ms: int = -1  # by slice, as Kafka does by segment; -1 = off
     retention_bytes: int = -1  # stored bytes a partition; -1 = off
     cleanup_policy: str = "delete"

@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from mainstem.api.lake import PartName
 from mainstem.errors import InvalidInput, MainstemError, StalePlan, StreamNotFound, invariant
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.lake_commands import ForgetObjects, PartName, RetireParts, SwapParts
+from mainstem.ledger.lake_commands import ForgetObjects, RetireParts, SwapParts
 from mainstem.ledger.part_checks import bad_parts, prefix_of
 from mainstem.ledger.parts import Part
 from mainstem.ledger.results import ObjectsForgotten, PartsRetired, PartsSwapped

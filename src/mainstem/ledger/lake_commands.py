@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mainstem.ledger.parts import Part
-
-PartName = tuple[int, int, int]  # (base, end, generation)
+from mainstem.api.lake import Part, PartName
 
 
 class TakeTask(msgspec.Struct, frozen=True, array_like=True, tag=90):

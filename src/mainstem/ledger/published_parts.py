@@ -9,9 +9,9 @@ from itertools import chain, pairwise
 
 import msgspec
 
+from mainstem.api.lake import PartChange, PartName
 from mainstem.ledger.digest import MASK, mix
 from mainstem.ledger.parts import Part
-from mainstem.ledger.table_commands import PartChange, PartName
 
 PartsOf = Callable[[int], Sequence[Part]]  # the parts that serve a stream now, in offset order
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from mainstem.api.lake import TableKind
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.published_parts import PublishedParts, PublishedPartsState
-from mainstem.ledger.table_commands import CreateTable, TableKind
+from mainstem.ledger.table_commands import CreateTable
 
 
 class TableState(msgspec.Struct, frozen=True, array_like=True):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-TableKind = Literal["records", "errors"]
-PartName = tuple[int, int, int]  # (base, end, generation) of a part
+from mainstem.api.lake import PartChange, TableKind
 
 
 class CreateNamespace(msgspec.Struct, frozen=True, array_like=True, tag=100):
@@ -34,16 +31,6 @@ class CreateTable(msgspec.Struct, frozen=True, array_like=True, tag=103):
     location: str  # of its first metadata
     topic_id: bytes = b""  # whose records it shows; none: a user's own table
     kind: TableKind = "records"
-
-
-class PartChange(msgspec.Struct, frozen=True, array_like=True):
-    """Of one stream, as a table shows it: the parts `old` give way to `new`.
-
-    None are old: new records. None are new: the old ones left the topic."""
-
-    stream: int
-    old: tuple[PartName, ...]
-    new: tuple[PartName, ...]
 
 
 class TableCommit(msgspec.Struct, frozen=True, array_like=True):

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from mainstem import limits
+from mainstem.api.lake import TableKind
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -40,7 +41,6 @@ from mainstem.ledger.table_commands import (
     PutNamespaceProperties,
     RenameTable,
     TableCommit,
-    TableKind,
 )
 from mainstem.ledger.topics import Topic
 

@@ -19,6 +19,7 @@ import msgspec
 from crc32c import crc32c
 
 from mainstem import limits
+from mainstem.api.server import BackupReport
 from mainstem.errors import BackupDamaged, DirectoryUnusable, NewerVersion, NotFound, ObjectMissing
 from mainstem.log.backup_contents import OBJECTS, BackupContent
 from mainstem.ports.commitlog.local.cold import owner_key
@@ -65,15 +66,6 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
-
-
-class BackupReport(msgspec.Struct, frozen=True):
-    name: str
-    position: int
-    files: int
-    bytes: int
-    copied_bytes: int  # the other bytes were in earlier backups
-    store_files: int = 0  # files that only the log's object store has
 
 
 Progress = Callable[[int], None]  # bytes done

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem import limits
-from mainstem.broker.plans import PlanRequest, Publication, Task
+from mainstem.api.lake import PlanRequest, Publication, Task
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, StalePlan, Unavailable, described
-from mainstem.lake.broker import LakeBroker
 from mainstem.spark.driver_status import DriverStatus
 from mainstem.spark.jobs import TaskOutcome
 from mainstem.spark.progress import Progress
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainstem.lake.iceberg.outbox import TablesRound  # imports PyIceberg, which only publishing needs
 
 RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
-PublishTables = Callable[[LakeBroker], "TablesRound"]
+PublishTables = Callable[[BrokerClient], "TablesRound"]
 
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 5.0
@@ -56,7 +56,7 @@ class Driver:
 
     def __init__(
         self,
-        broker: LakeBroker,
+        broker: BrokerClient,
         run_tasks: RunTasks,
         options: DriverOptions,
         progress: Progress,
@@ -287,7 +287,7 @@ class Driver:
 class _LeaseExtender:
     """Extends the leases of tasks on a thread until the `with` block ends."""
 
-    def __init__(self, broker: LakeBroker, tasks: Iterable[Task], lease_ms: int) -> None:
+    def __init__(self, broker: BrokerClient, tasks: Iterable[Task], lease_ms: int) -> None:
         self._broker = broker
         self._lease_ms = lease_ms
         self._leases = {(task.stream, task.token) for task in tasks}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, SparkMissing
-from mainstem.lake.broker import LakeBroker
 from mainstem.spark.child import CHILD_ENV, SPARK_MISSING
 from mainstem.spark.driver import Driver, DriverOptions, PublishTables
 from mainstem.spark.driver_status import DriverStatus
@@ -42,7 +42,7 @@ def run_driver(
     signals = _SignalHandler(stop)
     signals.arm()
     try:
-        with LakeBroker(url, timeout_s=_CALL_S) as broker:
+        with BrokerClient(url, timeout_s=_CALL_S) as broker:
             progress.event("starting", holder=options.holder, url=broker.url)
             runner = SparkRunner(_session(progress))
             signals.cancel = runner.cancel

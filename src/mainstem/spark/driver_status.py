@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mainstem import limits
-from mainstem.broker.lake_reports import DriverReport, TopicFailure
-from mainstem.broker.plans import Publication, Task
+from mainstem.api.lake import DriverReport, Publication, Task, TopicFailure
 from mainstem.lake.backoff import delay_s
 
 

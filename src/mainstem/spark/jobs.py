@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from mainstem.broker.plans import Publication, Task
+from mainstem.api.lake import Publication, Task
 from mainstem.errors import SliceDamaged, described
 from mainstem.log.extents import EXTENT
 

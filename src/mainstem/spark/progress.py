@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from mainstem.broker.lake import LakeStatus
+from mainstem.api.lake import LakeStatus
 
 if TYPE_CHECKING:
     from rich.table import Table

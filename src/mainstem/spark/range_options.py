@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput
-from mainstem.spark.broker import RemoteBroker
 
 Place = tuple[str, int]  # as in cli/start_positions.py
 
@@ -25,14 +25,14 @@ def bound(side: Literal["starting", "ending"], place: Place | None) -> dict[str,
 
 
 def topic_bound(
-    broker: RemoteBroker, topic: str, side: Literal["starting", "ending"], place: Place | None
+    broker: BrokerClient, topic: str, side: Literal["starting", "ending"], place: Place | None
 ) -> dict[str, str]:
     """Like `bound` for one topic; an offset applies to each of its partitions."""
     if place is None or place[0] in ("@", "start", "end"):
         return bound(side, place)
     kind, number = place
     offsets = {}
-    for position in broker.places(topic).partitions:
+    for position in broker.positions(topic).partitions:
         wanted = number if kind == "+" else position.end - number
         offsets[str(position.partition)] = min(max(wanted, position.start), position.end)
     return {f"{side}Offsets": msgspec.json.encode({topic: offsets}).decode()}

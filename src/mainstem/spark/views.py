@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, TopicNotFound
-from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.pipelines.tables import open_catalog, table_frame
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class TopicViews:
         return re.sub(rf"(?<![\w.]){pattern}(?!\w)", view, text)
 
     def _topic_frame(self, topic: str) -> DataFrame:
-        with RemoteBroker(self._url, self._api_key) as broker:
+        with BrokerClient(self._url, self._api_key) as broker:
             try:
-                broker.places(topic)
+                broker.positions(topic)
             except TopicNotFound:
                 raise InvalidInput(f"topic {topic!r} does not exist") from None
         reader = self._spark.read.format("mainstem").options(

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mainstem.api.routes import EVENTS
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.app import App
 from mainstem.doors.http.auth import ApiKeys, parse_keys
@@ -19,12 +20,25 @@ from mainstem.ports.clock import ManualClock
 from mainstem.testing.server import ServerProcess
 from tests.support import cluster_server
 from tests.support.cluster_server import server_process
+from tests.support.contract import check_response
 
 from .any_broker import AnyBroker, host
 
 pytest.register_assert_rewrite(f"{__package__}.contract_walk", f"{__package__}.contract_queue_walk")
 
 JSON = {"content-type": "application/json"}
+
+
+class _CheckingClient(httpx.AsyncClient):
+    """Every response that a test reads as a whole is one that the contract declares."""
+
+    async def send(self, request: httpx.Request, *, stream: bool = False, **more: Any) -> httpx.Response:
+        response = await super().send(request, stream=stream, **more)
+        content_type = response.headers.get("content-type", "")
+        if not stream and not content_type.startswith(EVENTS):
+            path = response.request.url.raw_path.decode()
+            check_response(request.method, path, response.status_code, content_type, response.content)
+        return response
 
 
 class Api:
@@ -35,7 +49,7 @@ class Api:
         self.clock = clock
         self.context = Context(broker, **context)
         apps = [App(self.context), *(App(Context(peer, **context)) for peer in peers)]
-        self.client = httpx.AsyncClient(
+        self.client = _CheckingClient(
             transport=AnyBroker(apps) if peers else httpx.ASGITransport(apps[0]),
             base_url="http://test",
             timeout=30,

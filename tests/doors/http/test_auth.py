@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from mainstem.api.routes import Scope
 from mainstem.doors.http.auth import bearer, parse_keys
 from mainstem.doors.http.context import HttpLimits
-from mainstem.doors.http.routing import Scope
 from mainstem.errors import InvalidConfig
 
 from .conftest import Api, code

@@ -67,8 +67,12 @@ async def test_a_table_that_cannot_be_settled_is_a_problem_of_its_topic_only(api
     await api.put("a_b")
     for topic in ("fine", "a-b", "a_b"):
         await api.broker.change_topic(topic, lambda config: _with_table(config))
+    assert await api.ask("GET", "/v0/lake/tables") == (200, {"tables": [], "problems": {}})
+    status, settled = await api.ask("POST", "/v0/lake/tables/settle")
+    assert status == 200
     status, works = await api.ask("GET", "/v0/lake/tables")
     assert status == 200
+    assert works["problems"] == settled["problems"]
     assert [work["name"] for work in works["tables"]] == ["a_b", "fine"]
     assert list(works["problems"]) == ["a_b"]
     problem = (await api.ask("GET", "/v0/topics/a_b/table"))[1]["problem"]

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstem.doors.http.commands import Publish, Subscribe, Unsubscribe, decode_head, decoder_of
+from mainstem.api.records import Publish, Subscribe, Unsubscribe
 from mainstem.doors.http.context import HttpLimits
 from mainstem.doors.http.errors import Refusal
 from mainstem.doors.http.requests import decoded
+from mainstem.doors.http.websocket import decode_head, decoder_of
 
 from .conftest import Api, code
 from .watching import EventStream, WebSocket

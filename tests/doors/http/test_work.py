@@ -11,7 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from mainstem.api.routes import GET_WORK
 from tests.support.cluster_server import server_process
+from tests.support.contract import check_body
 
 from .conftest import Api, Server, code
 
@@ -45,6 +47,7 @@ class Events:
         frame = await self.frame()
         assert frame["event"] == "job", frame
         job = json.loads(frame["data"])
+        check_body(GET_WORK.events["job"], frame["data"].encode())
         assert frame["id"] == str(job["$seq"])
         return job
 

@@ -7,8 +7,11 @@ import base64
 import json
 from typing import Any, NamedTuple
 
+from mainstem.api.records import WATCH_EVENTS
+from mainstem.api.routes import GET_WATCH
 from mainstem.doors.http.app import App
 from mainstem.doors.http.context import Context
+from tests.support.contract import check_body
 
 from .conftest import Api
 
@@ -37,6 +40,7 @@ def parse(frame: str) -> Event:
         elif field == "data":
             assert data is None
             data = json.loads(value)
+            check_body(GET_WATCH.events[name], value.encode())
         else:
             assert field == "retry"
             return Event("retry", int(value), None)
@@ -204,7 +208,11 @@ class WebSocket(_Connection):
         return str(message["text"])
 
     async def next(self) -> Any:
-        return json.loads(await self.text())
+        message = json.loads(await self.text())
+        event = WATCH_EVENTS.get(message.get("op", "").replace("_", "-"))
+        if event is not None:
+            check_body(event, json.dumps({key: message[key] for key in message if key != "op"}).encode())
+        return message
 
     async def ask(self, **command: Any) -> Any:
         self.send(json.dumps(command))

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from mainstem.broker.plans import PlanRequest
+from mainstem.api.lake import PlanRequest
 from mainstem.errors import LogDamaged, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.losses import UNREADABLE

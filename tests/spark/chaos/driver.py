@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import msgspec
 
-from mainstem.broker.plans import Publication, Task
+from mainstem.api.lake import Publication, Task
 from mainstem.spark import driver, driver_process, driver_status
 from mainstem.spark.driver import DriverOptions
 from mainstem.spark.jobs import TaskOutcome, run_task

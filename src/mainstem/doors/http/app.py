@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from time import perf_counter
+from typing import Any
 
 from mainstem import events, limits
+from mainstem.api.routes import CATALOG, Body, Route, Scope
 from mainstem.doors.http import iceberg, positions, websocket
 from mainstem.doors.http.auth import ApiKey, bearer
 from mainstem.doors.http.context import Context
@@ -16,7 +18,7 @@ from mainstem.doors.http.errors import Refusal, answer, error_response, throttle
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Asgi, Push, Receive, Response, Send, Stream
 from mainstem.doors.http.routes import ROUTES
-from mainstem.doors.http.routing import Body, Route, Scope
+from mainstem.doors.http.routing import Endpoint
 from mainstem.errors import MainstemError
 
 _log = events.named("http")
@@ -70,7 +72,7 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     try:
         return await exchange.run()
     except (MainstemError, Refusal) as error:
-        return (iceberg.answer if scope["path"].startswith(iceberg.PREFIX) else answer)(error)
+        return (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
     except ClientDisconnected:
         raise
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
@@ -93,7 +95,7 @@ class _Exchange:
         self.received = 0
 
     async def run(self) -> Response | Stream | Push:
-        found: tuple[Route, dict[str, str]] | Refusal
+        found: tuple[Endpoint, dict[str, str]] | Refusal
         scope = self._scope
         try:
             found = ROUTES.find(scope["method"], scope["raw_path"])
@@ -104,8 +106,9 @@ class _Exchange:
         if isinstance(found, Refusal):
             self._check_unknown(key, found)
             raise found
-        route, parameters = found
-        self.route_name = f"{route.method} {route.path}"
+        endpoint, parameters = found
+        route = endpoint.route
+        self.route_name = endpoint.name
         request = HttpRequest(
             self._context, key, parameters, scope["query_string"], self._headers, b"", self._started
         )
@@ -121,20 +124,20 @@ class _Exchange:
             query = scope["query_string"]
             target = scope["raw_path"] + (b"?" + query if query else b"")
             return await positions.serve(
-                route, request, sharing, positions.RequestTarget(scope["scheme"], target)
+                endpoint, request, sharing, positions.RequestTarget(scope["scheme"], target)
             )
-        return await route.handler(request)
+        return await endpoint.handler(request)
 
     def header(self, name: bytes) -> bytes | None:
         return self._headers.get(name)
 
-    def _authenticated(self, found: tuple[Route, dict[str, str]] | Refusal) -> ApiKey:
+    def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> ApiKey:
         keys = self._context.keys
         if not keys.required:
             return keys.everyone()
         secret = bearer(self.header(b"authorization"))
         if not isinstance(found, Refusal):
-            route = found[0]
+            route = found[0].route
             if route.public or (route.probe and not self._context.probe_auth):
                 return keys.everyone()
             if secret is None and route.streams:
@@ -183,7 +186,7 @@ class _Exchange:
 
     # Body
 
-    async def _body(self, route: Route) -> bytes:
+    async def _body(self, route: Route[Any]) -> bytes:
         bound = self._context.limits.body_bytes
         length = self.header(b"content-length")
         if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from mainstem.doors.http.routing import Scope
+from mainstem.api.routes import Scope
 from mainstem.errors import InvalidConfig
 
 _SCOPES = {

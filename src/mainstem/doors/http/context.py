@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -15,7 +16,6 @@ from mainstem.broker.lake_reports import LakeReports
 from mainstem.broker.pipeline_reports import PipelineReports
 from mainstem.doors.http.auth import ApiKeys
 from mainstem.doors.http.live_connections import LiveConnections
-from mainstem.doors.http.metrics import Traffic
 from mainstem.metrics import Metric
 
 
@@ -28,6 +28,22 @@ class HttpLimits:
     watch_sessions: int = limits.HTTP_WATCH_SESSIONS_MAX
     streams: int = limits.HTTP_STREAMS_MAX  # event streams and web sockets open at once
     streams_per_key: int = limits.HTTP_STREAMS_PER_KEY_MAX
+
+
+class Traffic:
+    """What went through the door since it opened."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()  # (route, status)
+        self.seconds: Counter[str] = Counter()  # spent, by route
+        self.received_bytes = 0
+        self.sent_bytes = 0
+
+    def served(self, route: str, status: int, seconds: float, received: int, sent: int) -> None:
+        self.requests[route, status] += 1
+        self.seconds[route] += seconds  # type: ignore[assignment]  # a Counter takes any number
+        self.received_bytes += received
+        self.sent_bytes += sent
 
 
 @dataclass(slots=True)

@@ -8,23 +8,11 @@ from functools import partial
 import msgspec
 
 from mainstem import limits
+from mainstem.api.records import DiffBody, ReadGap
 from mainstem.broker.diff import DiffPage, DiffQuery, Tombstone
 from mainstem.doors.http.rendering import render
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response
-from mainstem.doors.http.topics import U64
-
-
-class DiffBody(msgspec.Struct, frozen=True):
-    from_seq: U64 = 0
-    limit: U64 = 0
-    node: str | list[str] | None = None
-    include_tags: bool = False
-    include_meta: bool = True
-    wait_ms: U64 = 0
-    max_batch_bytes: U64 = 0
-    include_trace: bool = False
-
 
 _diff_body = msgspec.json.Decoder(DiffBody)
 
@@ -60,9 +48,8 @@ def node_set(node: str | list[str] | None) -> tuple[bytes, ...]:
 
 
 def _answer(request: HttpRequest, page: DiffPage, records: bytes) -> bytes:
-    tombstone = (
-        "null" if page.tombstone is None else msgspec.json.encode(tombstone_body(page.tombstone)).decode()
-    )
+    """A DiffResult, assembled as bytes."""
+    tombstone = "null" if page.tombstone is None else msgspec.json.encode(_gap(page.tombstone)).decode()
     head = f'{{"topic":"{request.topic}","records":['.encode()
     tail = (
         f'],"next_from_seq":{page.next_from_seq},"head_seq":{page.head_seq},'
@@ -73,12 +60,12 @@ def _answer(request: HttpRequest, page: DiffPage, records: bytes) -> bytes:
     return b"".join((head, records, tail.encode()))
 
 
-def tombstone_body(tombstone: Tombstone) -> dict[str, object]:
-    return {
-        "gap_from": tombstone.gap_from,
-        "gap_to": tombstone.gap_to,
-        "reason": tombstone.reason,
-        "missed_estimate": tombstone.missed_estimate,
-        "earliest_seq": tombstone.earliest_seq,
-        "head_seq": tombstone.head_seq,
-    }
+def _gap(tombstone: Tombstone) -> ReadGap:
+    return ReadGap(
+        tombstone.gap_from,
+        tombstone.gap_to,
+        tombstone.reason,
+        tombstone.missed_estimate,
+        tombstone.earliest_seq,
+        tombstone.head_seq,
+    )

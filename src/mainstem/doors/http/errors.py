@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mainstem import errors
+from mainstem.api.base import ErrorBody, ErrorResponse
 from mainstem.doors.http.responses import JSON, Header, Response
 
 RETRY_SOON: Header = (b"retry-after", b"1")
@@ -113,13 +114,11 @@ def answer(error: errors.MainstemError | Refusal) -> Response:
         if row is not None:
             detail = row.detail(error) if row.detail else None
             return error_response(row.status, row.code, str(error), detail, row.headers)
-    return error_response(500, "internal", str(error) or "an error without words")
+    return error_response(500, "internal", str(error) or type(error).__name__)
 
 
 def error_response(
     status: int, code: str, message: str, detail: object = None, headers: tuple[Header, ...] = ()
 ) -> Response:
-    error: dict[str, object] = {"code": code, "message": message}
-    if detail is not None:
-        error["detail"] = detail
-    return Response(status, msgspec.json.encode({"error": error}), (JSON, *headers))
+    body = ErrorResponse(ErrorBody(code, message, detail))
+    return Response(status, msgspec.json.encode(body), (JSON, *headers))

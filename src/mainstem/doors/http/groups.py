@@ -1,37 +1,37 @@
-"""Consumer groups as administrators see them: members, offsets, lag; moving and forgetting them."""
+"""Consumer groups and transactions as administrators see them: describe, reset, delete and abort them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
 import msgspec
-from msgspec import Meta
+from msgspec.structs import asdict
 
-from mainstem import limits
+from mainstem.api.groups import (
+    GroupDeletion,
+    GroupDescription,
+    GroupList,
+    GroupListing,
+    GroupOffset,
+    MemberDescription,
+    OffsetReset,
+    ResetBody,
+    ResetResult,
+    TransactionAborted,
+    TransactionDescription,
+    TransactionList,
+    TransactionPartitions,
+)
+from mainstem.api.topics import ConsumerPartition, TopicConsumer, TopicConsumers
 from mainstem.broker.group.consumer_member import ConsumerMember
 from mainstem.broker.group.member import ClassicMember
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.groups import Groups, ListedGroup
 from mainstem.broker.share.group import ShareMember
+from mainstem.broker.transactions import TransactionInfo
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
-from mainstem.doors.http.topics import U64
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
-
-Partition = Annotated[int, Meta(ge=0, le=limits.PARTITIONS_PER_TOPIC_MAX)]
-
-
-class ResetBody(msgspec.Struct, frozen=True):
-    """Where to put a group. No partitions = all of the topic's."""
-
-    topic: str
-    to: Literal["earliest", "latest", "offset", "time"]
-    offset: U64 | None = None
-    timestamp_ms: U64 | None = None
-    partitions: list[Partition] = []
-    dry_run: bool = False
-
+from mainstem.ledger.transactions import TransactionPhase
 
 _reset_body = msgspec.json.Decoder(ResetBody)
 
@@ -41,7 +41,7 @@ async def list_groups(request: HttpRequest) -> Response:
     listed = [
         _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
     ]
-    return reply({"groups": listed, "performance": request.performance()})
+    return reply(GroupList(listed, request.performance()))
 
 
 async def get_group(request: HttpRequest) -> Response:
@@ -58,21 +58,16 @@ async def get_group(request: HttpRequest) -> Response:
         [] if found is None else [*found.members.values()]
     )
     return reply(
-        {
-            **_row(listed),
-            "members": [
-                {
-                    "member_id": member.member_id,
-                    "client_id": member.client_id,
-                    "client_host": member.client_host,
-                    "instance_id": member.instance_id,
-                }
+        GroupDescription(
+            **asdict(_row(listed)),
+            members=[
+                MemberDescription(member.member_id, member.client_id, member.client_host, member.instance_id)
                 for member in members
             ],
-            "offsets": offsets,
-            "lag": sum(row["lag"] for row in offsets if isinstance(row["lag"], int)),
-            "performance": request.performance(),
-        }
+            offsets=offsets,
+            lag=sum(row.lag for row in offsets),
+            performance=request.performance(),
+        )
     )
 
 
@@ -91,25 +86,16 @@ async def reset_group(request: HttpRequest) -> Response:
         if number >= partitions:
             raise PartitionNotFound(body.topic, number, partitions)
         stood = _position(request, groups, name, body.topic, number)
-        moves.append(
-            {
-                "topic": body.topic,
-                "partition": number,
-                "before": stood,
-                "after": await _target(request, body, number),
-            }
-        )
+        moves.append(OffsetReset(body.topic, number, stood, await _target(request, body, number)))
     if not body.dry_run:
-        rows = [OffsetToCommit(body.topic, int(str(m["partition"])), int(str(m["after"]))) for m in moves]
+        rows = [OffsetToCommit(move.topic, move.partition, move.after) for move in moves]
         if request.broker.shares.has(name):
             streams = request.broker.streams
             starts = [(streams.of(row.topic, row.partition), row.offset) for row in rows]
             await request.broker.shares.move(name, starts)
         else:
             await _commit(groups, name, rows)
-    return reply(
-        {"group": name, "moved": moves, "dry_run": body.dry_run, "performance": request.performance()}
-    )
+    return reply(ResetResult(name, moves, body.dry_run, request.performance()))
 
 
 async def delete_group(request: HttpRequest) -> Response:
@@ -119,7 +105,7 @@ async def delete_group(request: HttpRequest) -> Response:
     for topic in groups.topics_of(name):
         request.require_name(topic)
     await groups.delete(name)
-    return reply({"group": name, "deleted": True, "performance": request.performance()})
+    return reply(GroupDeletion(name, True, request.performance()))
 
 
 def groups_of(request: HttpRequest) -> Groups:
@@ -132,37 +118,32 @@ def allowed(request: HttpRequest, group: str) -> bool:
     return all(request.key.allows(topic) for topic in groups_of(request).topics_of(group))
 
 
-def _row(group: ListedGroup) -> dict[str, object]:
-    return {
-        "group": group.name,
-        "state": group.state,
-        "kind": group.kind,
-        "protocol_type": group.protocol_type,
-    }
+def _row(group: ListedGroup) -> GroupListing:
+    return GroupListing(group.name, group.state, group.kind, group.protocol_type)
 
 
-def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[GroupOffset]:
+    rows: list[GroupOffset] = []
     for topic, cursors in sorted(groups.offsets.of_group(name).items()):
         for number, cursor in sorted(cursors.items()):
             state = request.broker.partition(topic, number)
             rows.append(
-                {
-                    "topic": topic,
-                    "partition": number,
-                    "offset": cursor.offset,
-                    "start": state.start,
-                    "end": state.end,
-                    "lag": max(0, state.end - max(cursor.offset, state.start)),
-                    "metadata": cursor.metadata,
-                }
+                GroupOffset(
+                    topic,
+                    number,
+                    cursor.offset,
+                    state.start,
+                    state.end,
+                    max(0, state.end - max(cursor.offset, state.start)),
+                    cursor.metadata,
+                )
             )
     return rows + _shares(request, name)
 
 
-def _shares(request: HttpRequest, name: str) -> list[dict[str, object]]:
+def _shares(request: HttpRequest, name: str) -> list[GroupOffset]:
     """A share group is where the first record is that it is not through with; its lag is all of those."""
-    rows: list[dict[str, object]] = []
+    rows: list[GroupOffset] = []
     for stream, share in request.broker.shares.of_group(name).items():
         topic = request.broker.streams.of_stream(stream)
         if topic is None:
@@ -170,15 +151,15 @@ def _shares(request: HttpRequest, name: str) -> list[dict[str, object]]:
         number = topic.streams.index(stream)
         state = request.broker.partition(topic.name, number)
         rows.append(
-            {
-                "topic": topic.name,
-                "partition": number,
-                "offset": max(share.start, state.start),
-                "start": state.start,
-                "end": state.end,
-                "lag": share.left(state.start, state.end),
-                "metadata": "",
-            }
+            GroupOffset(
+                topic.name,
+                number,
+                max(share.start, state.start),
+                state.start,
+                state.end,
+                share.left(state.start, state.end),
+                "",
+            )
         )
     return rows
 
@@ -208,3 +189,68 @@ async def _commit(groups: Groups, name: str, rows: list[OffsetToCommit]) -> None
     for error in await groups.commit(name, rows):
         if error is not None:
             raise error
+
+
+# Consumers of a topic
+
+
+async def get_consumers(request: HttpRequest) -> Response:
+    """Groups that have read a topic, with their offset and lag in each partition."""
+    topic = request.broker.streams.topic(request.topic)
+    groups = groups_of(request)
+    states = {group.name: group.state for group in groups.list(everywhere=True)}
+    bounds = [request.broker.streams.bounds(stream) for stream in topic.streams]
+    found = []
+    for name, state in sorted(states.items()):
+        cursors = groups.offsets.of_group(name).get(topic.name) if allowed(request, name) else None
+        if not cursors:
+            continue
+        rows = [
+            ConsumerPartition(
+                number, cursor.offset, max(0, bounds[number][1] - max(cursor.offset, bounds[number][0]))
+            )
+            for number, cursor in sorted(cursors.items())
+        ]
+        found.append(TopicConsumer(name, state, sum(row.lag for row in rows), rows))
+    return reply(TopicConsumers(topic.name, found, request.performance()))
+
+
+# Transactions
+
+
+async def list_transactions(request: HttpRequest) -> Response:
+    """Every transactional id, and its current or last transaction."""
+    now_ms = request.broker.clock.now_ms()
+    shown = [
+        _transaction(info, now_ms)
+        for info in request.broker.transactions.all()
+        if all(request.key.allows(topic) for topic in info.partitions)
+    ]
+    return reply(TransactionList(shown, request.performance()))
+
+
+async def abort_transaction(request: HttpRequest) -> Response:
+    """Abort the open transaction of a transactional id, and fence its producer."""
+    id = request.parameters["transaction"]
+    for topic in request.broker.transactions.describe(id).partitions:
+        request.require_name(topic)
+    aborted = await request.broker.transactions.abort(id)
+    return reply(TransactionAborted(id, aborted, request.performance()))
+
+
+def _transaction(info: TransactionInfo, now_ms: int) -> TransactionDescription:
+    is_open = info.phase is TransactionPhase.OPEN
+    open_ms = max(0, now_ms - info.started_ms) if is_open else 0
+    return TransactionDescription(
+        transaction=info.id,
+        phase=info.phase.name.lower(),
+        producer=info.producer,
+        epoch=info.epoch,
+        timeout_ms=info.timeout_ms,
+        started_ms=None if info.started_ms < 0 else info.started_ms,
+        open_ms=open_ms,
+        hanging=is_open and open_ms * 2 > info.timeout_ms,
+        partitions=[
+            TransactionPartitions(topic, list(numbers)) for topic, numbers in info.partitions.items()
+        ],
+    )

@@ -11,6 +11,22 @@ from typing import Any
 import msgspec
 
 from mainstem import errors
+from mainstem.api.catalog import (
+    CatalogConfig,
+    CatalogError,
+    CatalogErrorBody,
+    CommitBody,
+    Identifier,
+    NamespaceBody,
+    NamespaceDescription,
+    NamespaceList,
+    PropertiesBody,
+    PropertiesChanged,
+    RenameBody,
+    TableList,
+    TableLoaded,
+    TransactionBody,
+)
 from mainstem.broker.catalog import Catalog, LoadedTable, TableChange
 from mainstem.broker.table_metadata import TableUpdates
 from mainstem.doors.http.errors import WIRE, Refusal
@@ -20,7 +36,6 @@ from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, Tabl
 from mainstem.ledger.table import Table
 from mainstem.ledger.tables import TableName
 
-PREFIX = "/iceberg/"
 LEVELS = "\x1f"  # what joins the levels of a namespace, in paths and in the ledger
 
 _ENDPOINTS = (
@@ -42,36 +57,6 @@ _ENDPOINTS = (
 )
 
 _body = msgspec.json.Decoder(dict[str, Any])
-
-
-class NamespaceBody(msgspec.Struct, frozen=True):
-    namespace: list[str]
-    properties: dict[str, str] = {}
-
-
-class PropertiesBody(msgspec.Struct, frozen=True):
-    updates: dict[str, str] = {}
-    removals: list[str] = []
-
-
-class Identifier(msgspec.Struct, frozen=True):
-    namespace: list[str]
-    name: str
-
-
-class RenameBody(msgspec.Struct, frozen=True):
-    source: Identifier
-    destination: Identifier
-
-
-class CommitBody(msgspec.Struct, frozen=True):
-    requirements: list[dict[str, Any]] = []
-    updates: list[dict[str, Any]] = []
-    identifier: Identifier | None = None
-
-
-class TransactionBody(msgspec.Struct, frozen=True, rename="kebab"):
-    table_changes: list[CommitBody]
 
 
 _namespace_body = msgspec.json.Decoder(NamespaceBody)
@@ -116,7 +101,7 @@ def answer(error: MainstemError | Refusal) -> Response:
         if not status:
             status = row.status if row else 500
             kind = _BY_STATUS.get(status, "InternalServerError")
-    body = {"error": {"message": str(error) or "an error without words", "type": kind, "code": status}}
+    body = CatalogError(CatalogErrorBody(str(error) or type(error).__name__, kind, status))
     return Response(status, msgspec.json.encode(body), (JSON, *headers))
 
 
@@ -125,7 +110,7 @@ def answer(error: MainstemError | Refusal) -> Response:
 
 async def get_config(request: HttpRequest) -> Response:
     """What a client of the catalog needs to know, and what this one can do."""
-    return reply({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
+    return reply(CatalogConfig({}, {}, _ENDPOINTS))
 
 
 async def list_namespaces(request: HttpRequest) -> Response:
@@ -140,21 +125,21 @@ async def list_namespaces(request: HttpRequest) -> Response:
         for name in catalog.namespaces()
         if not parent or name.startswith(parent + LEVELS)
     }
-    return reply({"namespaces": sorted(inside)})
+    return reply(NamespaceList(sorted(inside)))
 
 
 async def create_namespace(request: HttpRequest) -> Response:
     """Make a namespace."""
     body = request.json(_namespace_body)
     await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
-    return reply({"namespace": body.namespace, "properties": body.properties})
+    return reply(NamespaceDescription(body.namespace, body.properties))
 
 
 async def get_namespace(request: HttpRequest) -> Response:
     """A namespace's properties."""
     namespace = request.parameters["namespace"]
     properties = request.broker.catalog.properties(namespace)
-    return reply({"namespace": namespace.split(LEVELS), "properties": properties})
+    return reply(NamespaceDescription(namespace.split(LEVELS), properties))
 
 
 async def head_namespace(request: HttpRequest) -> Response:
@@ -175,7 +160,7 @@ async def post_properties(request: HttpRequest) -> Response:
     updated, removed, missing = await request.broker.catalog.change_properties(
         request.parameters["namespace"], body.updates, body.removals
     )
-    return reply({"updated": updated, "removed": removed, "missing": missing})
+    return reply(PropertiesChanged(updated, removed, missing))
 
 
 async def list_tables(request: HttpRequest) -> Response:
@@ -184,7 +169,7 @@ async def list_tables(request: HttpRequest) -> Response:
     levels = namespace.split(LEVELS)
     tables = request.broker.catalog.tables(namespace)
     shown = [table for table in tables if request.key.allows(_subject(request, table))]
-    return reply({"identifiers": [{"namespace": levels, "name": table.name} for table in shown]})
+    return reply(TableList([Identifier(levels, table.name) for table in shown]))
 
 
 async def create_table(request: HttpRequest) -> Response:
@@ -284,10 +269,7 @@ def _joined(levels: list[str]) -> str:
 
 
 def _loaded(table: LoadedTable) -> Response:
-    content: dict[str, object] = {"metadata": msgspec.Raw(table.metadata), "config": {}}
-    if table.location:
-        content["metadata-location"] = table.location
-    return reply(content)
+    return reply(TableLoaded(msgspec.Raw(table.metadata), {}, table.location or None))
 
 
 def _done() -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 from mainstem import limits
+from mainstem.api.topics import LostOffsets, Message, MessageContent, MessageHeader, MessageList
 from mainstem.broker.messages import MessageFilter, MessagePage, Messages
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.requests import HttpRequest
@@ -40,41 +41,41 @@ def _offset(request: HttpRequest, name: str) -> int | None:
     return int(given)
 
 
-def _answer(request: HttpRequest, page: MessagePage) -> dict[str, object]:
+def _answer(request: HttpRequest, page: MessagePage) -> MessageList:
     bound = request.number("value_bytes", limits.MESSAGE_VALUE_BYTES_DEFAULT)
-    return {
-        "topic": request.topic,
-        "partition": request.partition,
-        "start": page.start,
-        "end": page.end,
-        "next_from": page.from_offset,
-        "next_before": page.before,
-        "messages": [_message(record, bound) for record in page.records],
-        "lost": [{"start": start, "end": end, "reason": reason} for start, end, reason in page.lost],
-        "performance": request.performance(records_scanned=page.scanned),
-    }
+    return MessageList(
+        topic=request.topic,
+        partition=request.partition,
+        start=page.start,
+        end=page.end,
+        next_from=page.from_offset,
+        next_before=page.before,
+        messages=[_message(record, bound) for record in page.records],
+        lost=[LostOffsets(*lost) for lost in page.lost],
+        performance=request.performance(records_scanned=page.scanned),
+    )
 
 
-def _message(record: StoredRecord, bound: int) -> dict[str, object]:
+def _message(record: StoredRecord, bound: int) -> Message:
     value = record.value
-    return {
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": _content(record.key, bound),
-        "value": _content(value, bound),
-        "value_bytes": -1 if value is None else len(value),
-        "headers": [{"name": name, "content": _content(content, bound)} for name, content in record.headers],
-    }
+    return Message(
+        record.offset,
+        record.timestamp_ms,
+        _content(record.key, bound),
+        _content(value, bound),
+        -1 if value is None else len(value),
+        [MessageHeader(name, _content(content, bound)) for name, content in record.headers],
+    )
 
 
-def _content(content: bytes | None, bound: int) -> dict[str, str] | None:
-    """Text where it is text, else base64. What is cut off is cut between characters."""
+def _content(content: bytes | None, bound: int) -> MessageContent | None:
+    """Text if it is UTF-8, else base64. Text is cut between characters."""
     if content is None:
         return None
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content[:bound]).decode()}
+        return MessageContent(base64=base64.b64encode(content[:bound]).decode())
     if len(content) > bound:
         text = content[:bound].decode(errors="ignore")
-    return {"text": text}
+    return MessageContent(text)

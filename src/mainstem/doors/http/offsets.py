@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
 from mainstem import limits
+from mainstem.api.groups import GroupOffsetsCommitted, GroupPositionsBody
+from mainstem.api.topics import PartitionPosition, TopicPositions
 from mainstem.broker.group.offsets import CommittedOffsets, OffsetToCommit
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.requests import HttpRequest
@@ -18,16 +17,6 @@ from mainstem.ledger.topics import Topic
 _EARLIEST = "earliest"
 _LATEST = "latest"
 _DIGITS_MAX = 16
-
-
-class GroupPosition(msgspec.Struct, frozen=True):
-    topic: str
-    offset: Annotated[int, Meta(ge=0, le=limits.OFFSET_MAX)]  # the next one to read
-    partition: Annotated[int, Meta(ge=0)] = 0
-
-
-class GroupPositionsBody(msgspec.Struct, frozen=True):
-    offsets: list[GroupPosition]
 
 
 _positions = msgspec.json.Decoder(GroupPositionsBody)
@@ -46,18 +35,18 @@ async def get_offsets(request: HttpRequest) -> Response:
         raise invalid("isolation is read_committed or read_uncommitted")
     committed_only = isolation == "read_committed"
     partitions = [
-        await _place(request, topic, partition, at, committed_only) for partition in _asked(request, topic)
+        await _position(request, topic, partition, at, committed_only) for partition in _asked(request, topic)
     ]
     return reply(
-        {
-            "topic": topic.name,
-            "id": topic.topic_id.hex(),
-            "type": topic.config.type,
-            "timestamp_type": topic.config.timestamp_type,
-            "max_batch_bytes": topic.config.max_message_bytes,
-            "partitions_total": len(topic.streams),
-            "partitions": partitions,
-        }
+        TopicPositions(
+            topic.name,
+            topic.topic_id.hex(),
+            topic.config.type,
+            topic.config.timestamp_type,
+            topic.config.max_message_bytes,
+            len(topic.streams),
+            tuple(partitions),
+        )
     )
 
 
@@ -70,9 +59,9 @@ def _asked(request: HttpRequest, topic: Topic) -> range:
     return range(partition, partition + 1)
 
 
-async def _place(
+async def _position(
     request: HttpRequest, topic: Topic, partition: int, at: str, committed_only: bool
-) -> dict[str, object]:
+) -> PartitionPosition:
     streams = request.broker.streams
     stream = topic.streams[partition]
     start, end = streams.bounds(stream)
@@ -86,7 +75,7 @@ async def _place(
     else:
         found = await streams.at_time(stream, int(at))
         offset = found[0] if found is not None and found[0] < end else None
-    return {"partition": partition, "start": start, "end": end, "offset": offset}
+    return PartitionPosition(partition, start, end, offset)
 
 
 async def post_group_offsets(request: HttpRequest) -> Response:
@@ -102,4 +91,4 @@ async def post_group_offsets(request: HttpRequest) -> Response:
     for wrong in outcomes:
         if wrong is not None:
             raise wrong
-    return reply({"group": group, "committed": len(rows)})
+    return reply(GroupOffsetsCommitted(group, len(rows)))

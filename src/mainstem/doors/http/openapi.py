@@ -1,4 +1,4 @@
-"""The interface described for machines and people: OpenAPI 3.1 and one page of HTML, made from the routes."""
+"""The description of the interface, for machines and people: OpenAPI 3.1 and one HTML page, from the contract."""
 
 from __future__ import annotations
 
@@ -8,148 +8,139 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields
 
+from mainstem.api.base import ErrorResponse
+from mainstem.api.catalog import CatalogError
+from mainstem.api.routes import CATALOG, JSON, OCTETS, Body, Route, structs_in
 from mainstem.doors.http.requests import HttpRequest
-from mainstem.doors.http.response_shapes import ERRORS, responses
 from mainstem.doors.http.responses import Response
-from mainstem.doors.http.routing import Body, Route
+from mainstem.doors.http.routing import Endpoint
 from mainstem.version import VERSION
 
-_JSON = ((b"content-type", b"application/json"),)
+_JSON_TYPE = ((b"content-type", b"application/json"),)
 _HTML = ((b"content-type", b"text/html; charset=utf-8"),)
 _REF = "#/components/schemas/{name}"
-
-# Query parameters by path: (name, type, what it does).
-_QUERY: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {
-    ("GET", "/v0/topics"): (
-        ("prefix", "string", "Only topics whose name begins so."),
-        ("page_size", "integer", "1 to 1000, 100 unless given."),
-        ("cursor", "string", "next_cursor of the page before."),
-        ("touch", "boolean", "Counts as a read of every topic listed; false unless given."),
-    ),
-    ("GET", "/v0/topics/{topic}"): (
-        ("touch", "boolean", "Counts as a read; true unless given."),
-        ("partition", "integer", "0 unless given."),
-    ),
-    ("POST", "/v0/topics/{topic}"): (
-        ("return_seqs", "boolean", "List every sequence number; true unless given."),
-        ("partition", "integer", "0 unless given."),
-    ),
-    ("GET", "/v0/topics/{topic}/offsets"): (
-        ("at", "string", "earliest, latest, or milliseconds since 1970; latest unless given."),
-        ("partition", "integer", "All of them unless given."),
-        ("isolation", "string", "read_committed unless given, or read_uncommitted: where the end is."),
-    ),
-    ("POST", "/v0/topics/{topic}/batches"): (("partition", "integer", "0 unless given."),),
-    ("POST", "/v0/topics/{topic}/diff"): (("partition", "integer", "0 unless given."),),
-    ("POST", "/v0/topics/{topic}/delete"): (("partition", "integer", "0 unless given."),),
-    ("POST", "/v0/topics/{topic}/raw"): (
-        ("partition", "integer", "0 unless given."),
-        ("create", "boolean", "Make the topic if there is none; true unless given."),
-    ),
-    ("GET", "/v0/topics/{topic}/messages"): (
-        ("partition", "integer", "0 unless given."),
-        ("from", "integer", "The first offset to look at."),
-        ("before", "integer", "Instead: look at what stands before this offset, the newest unless given."),
-        ("limit", "integer", "1 to 500, 50 unless given."),
-        ("key", "string", "Only records whose key contains this."),
-        ("value", "string", "Only records whose value contains this."),
-        ("header", "string", "Only records with a header that contains this, as name=content."),
-        ("value_bytes", "integer", "Cut longer values off here; 16384 unless given."),
-    ),
-    ("GET", "/v0/overview/topics"): (
-        ("search", "string", "Only topics whose name contains this."),
-        ("type", "string", "log or queue; both unless given."),
-        ("sort", "string", "name, records, bytes, partitions or written; name unless given."),
-        ("descending", "boolean", "The other way round; false unless given."),
-        ("skip", "integer", "How many rows to leave out at the beginning."),
-        ("limit", "integer", "1 to 1000, 100 unless given."),
-    ),
-    ("GET", "/v0/topics/{topic}/leases"): (("partition", "integer", "0 unless given."),),
-    ("GET", "/v0/routers"): (
-        ("prefix", "string", "Only routers whose name begins so."),
-        ("source", "string", "Only routers from this topic."),
-        ("dest", "string", "Only routers to this topic."),
-        ("page_size", "integer", "1 to 1000, 100 unless given."),
-        ("cursor", "string", "next_cursor of the page before."),
-    ),
-    ("DELETE", "/v0/topics/{topic}"): (("if_empty", "boolean", "Only if it holds no records."),),
-}
 
 _described: dict[str, bytes] = {}
 
 
-def describe(routes: Sequence[Route]) -> None:
-    """Take the table in: what is served is made from it when first asked for."""
+def describe(endpoints: Sequence[Endpoint]) -> None:
+    """Describe these endpoints; the documents are made on first use."""
     _described.clear()
-    _routes[:] = routes
+    _endpoints[:] = endpoints
 
 
-_routes: list[Route] = []
+_endpoints: list[Endpoint] = []
 
 
 async def get_openapi(request: HttpRequest) -> Response:
     """This description."""
     if "openapi" not in _described:
-        _described["openapi"] = msgspec.json.format(msgspec.json.encode(document(_routes)))
-    return Response(200, _described["openapi"], _JSON)
+        _described["openapi"] = msgspec.json.format(msgspec.json.encode(document(_endpoints)))
+    return Response(200, _described["openapi"], _JSON_TYPE)
 
 
 async def get_docs(request: HttpRequest) -> Response:
     """This page."""
     if "docs" not in _described:
-        _described["docs"] = page(document(_routes)).encode()
+        _described["docs"] = page(document(_endpoints)).encode()
     return Response(200, _described["docs"], _HTML)
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The OpenAPI document of some routes."""
-    bodies = sorted({route.takes for route in routes if route.takes}, key=lambda kind: kind.__name__)
-    found, schemas = msgspec.json.schema_components(bodies, ref_template=_REF)
-    of_body = dict(zip(bodies, found, strict=True))
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI document of some endpoints."""
+    schemas = _Schemas([endpoint.route for endpoint in endpoints])
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        schema = of_body[route.takes] if route.takes else {"type": "object"}
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema)
+    for endpoint in endpoints:
+        operations = paths.setdefault(endpoint.route.path, {})
+        operations[endpoint.route.method.lower()] = _operation(endpoint, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Mainstem", "version": VERSION, "description": "One durable log, many doors."},
         "paths": paths,
         "components": {
-            "schemas": {**schemas, **ERRORS},
+            "schemas": schemas.components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
 
 
-def _operation(route: Route, body: dict[str, Any]) -> dict[str, Any]:
-    name = route.handler.__name__
+class _Schemas:
+    """The JSON Schemas of all requests and responses."""
+
+    def __init__(self, routes: Sequence[Route[Any]]) -> None:
+        requests = {route.request for route in routes if route.request}
+        answers = {ErrorResponse, CatalogError} | {route.response for route in routes if route.response}
+        answers |= {kind for route in routes for kind in route.events.values()}
+        kinds = sorted(requests | answers, key=str)
+        found, self.components = msgspec.json.schema_components(kinds, ref_template=_REF)
+        self._of = dict(zip(kinds, found, strict=True))
+        for kind in structs_in(answers) - structs_in(requests):
+            self._require_all(kind)
+
+    def _require_all(self, kind: type[msgspec.Struct]) -> None:
+        """The server leaves a field out only if the struct omits defaults."""
+        if not kind.__struct_config__.omit_defaults:
+            schema = self.components[kind.__name__]
+            schema["required"] = [field.encode_name for field in fields(kind)]
+
+    def of(self, kind: type[Any]) -> dict[str, Any]:
+        return self._of[kind]
+
+
+def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+    route, name = endpoint.route, endpoint.handler.__name__
     scopes = "+".join(scope.name.lower() for scope in route.scope if scope.name)
     operation: dict[str, Any] = {
         "operationId": f"{name}_{_slug(route.path)}",
-        "summary": (route.handler.__doc__ or name.replace("_", " ")).strip().splitlines()[0],
+        "summary": (endpoint.handler.__doc__ or name.replace("_", " ")).strip().splitlines()[0],
         "parameters": _parameters(route),
-        "responses": responses(route, _REF),
+        "responses": _responses(route, schemas),
     }
     if scopes:
         operation["description"] = f"Scope: {scopes}."
     if route.body is not Body.NONE:
-        content = {"application/json": {"schema": body}}
+        schema = schemas.of(route.request) if route.request else {"type": "object"}
+        content = {JSON: {"schema": schema}}
         if route.body is Body.BYTES:
-            content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+            content = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
         operation["requestBody"] = {"required": route.body is not Body.OPTIONAL, "content": content}
+    if route.events:
+        operation["x-events"] = {event: schemas.of(kind) for event, kind in route.events.items()}
     return operation
 
 
-def _parameters(route: Route) -> list[dict[str, Any]]:
+def _responses(route: Route[Any], schemas: _Schemas) -> dict[str, Any]:
+    """Everything a route may answer, by status."""
+    described: dict[str, Any] = {}
+    for status in route.statuses:
+        described[str(status)] = {"description": "Created." if status == 201 else "Done."}
+        if status != 204:
+            described[str(status)]["content"] = {kind: _content(route, kind, schemas) for kind in route.media}
+    refused: dict[str, Any] = {"description": "Refused: error.code says why."}
+    failed: dict[str, Any] = {"description": "The server is stopping or cannot write. Retry later."}
+    if route.method != "HEAD":  # a response to HEAD has no body, whatever its status
+        error = schemas.of(CatalogError if route.path.startswith(CATALOG) else ErrorResponse)
+        refused["content"] = failed["content"] = {JSON: {"schema": error}}
+    return {**described, "4XX": refused, "5XX": failed}
+
+
+def _content(route: Route[Any], media: str, schemas: _Schemas) -> dict[str, Any]:
+    if media == JSON and route.response is not None:
+        return {"schema": schemas.of(route.response)}
+    return {} if media == OCTETS else {"schema": {"type": "string"}}
+
+
+def _parameters(route: Route[Any]) -> list[dict[str, Any]]:
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     in_query = [
-        {"name": name, "in": "query", "schema": {"type": kind}, "description": text}
-        for name, kind, text in _QUERY.get((route.method, route.path), ())
+        {"name": query.name, "in": "query", "schema": {"type": query.kind}, "description": query.help}
+        for query in route.query
     ]
     return in_path + in_query
 

@@ -13,7 +13,7 @@ from mainstem import limits
 from mainstem.doors.http.errors import RETRY_SOON, Refusal, error_response, invalid
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Push, Response, Stream
-from mainstem.doors.http.routing import Route
+from mainstem.doors.http.routing import Endpoint
 from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
 from mainstem.log.sharing import Sharing
 
@@ -29,15 +29,15 @@ class RequestTarget(NamedTuple):
 
 
 async def serve(
-    route: Route, request: HttpRequest, sharing: Sharing, where: RequestTarget
+    endpoint: Endpoint, request: HttpRequest, sharing: Sharing, where: RequestTarget
 ) -> Response | Stream | Push:
-    """Have the route serve a request of a broker that shares its log."""
+    """Have the endpoint serve a request of a broker that shares its log."""
     asked = request.header(_HEADER)
     if asked is not None:
         await _reach(sharing, asked)
     log = request.broker.log
     try:
-        response = await route.handler(request)
+        response = await endpoint.handler(request)
     except NotCoordinator as moved:
         return _redirect(request, moved, where)
     except (NotFound, OffsetOutOfRange):
@@ -45,7 +45,7 @@ async def serve(
         await sharing.barrier()
         if log.ledger.position == known:
             raise
-        response = await route.handler(request)
+        response = await endpoint.handler(request)
     if isinstance(response, Response):
         told = (_HEADER, b"%d" % log.ledger.position)
         response = response._replace(headers=(*response.headers, told))

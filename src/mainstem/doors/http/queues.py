@@ -1,4 +1,4 @@
-"""Queues: claim jobs, settle them."""
+"""Queues: claim jobs, settle them, show leases, and requeue dead letters."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ from collections.abc import Sequence
 import msgspec
 
 from mainstem import limits
+from mainstem.api.queues import (
+    AckResult,
+    ClaimBody,
+    DelayedJob,
+    ExtendJobsBody,
+    ExtendResult,
+    JobLease,
+    LeaseList,
+    NackBody,
+    NackResult,
+    RequeueBody,
+    RequeuedJob,
+    RequeueResult,
+    SettleBody,
+)
 from mainstem.broker.queues import ClaimedJob
+from mainstem.broker.requeue import requeue
 from mainstem.doors.http.errors import Refusal, invalid
 from mainstem.doors.http.rendering import data_field, is_json, quoted
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
-from mainstem.doors.http.topics import U64
-from mainstem.ledger.results import JobsChanged
 from mainstem.records.reserved_headers import META, TRACE
 
 _LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")
@@ -22,32 +36,11 @@ _HEX_DIGITS = 16  # of a token, and again of the sequence number
 _NO_TOKEN = 0  # that no lease has
 
 
-class ClaimBody(msgspec.Struct, frozen=True):
-    node: str
-    max: int = 1
-    lease_ms: int | None = None
-
-
-class SettleBody(msgspec.Struct, frozen=True):
-    """Which jobs to settle. A lease id each, or none: then the node is enough."""
-
-    node: str
-    seqs: list[U64]
-    lease_ids: list[str] | None = None
-
-
-class NackBody(SettleBody, frozen=True, kw_only=True):
-    delay_ms: U64 = 0
-
-
-class ExtendJobsBody(SettleBody, frozen=True, kw_only=True):
-    lease_ms: U64
-
-
 _claim_body = msgspec.json.Decoder(ClaimBody)
 _ack_body = msgspec.json.Decoder(SettleBody)
 _nack_body = msgspec.json.Decoder(NackBody)
 _extend_body = msgspec.json.Decoder(ExtendJobsBody)
+_requeue_body = msgspec.json.Decoder(RequeueBody)
 
 
 async def post_claim(request: HttpRequest) -> Response:
@@ -77,13 +70,14 @@ async def post_ack(request: HttpRequest) -> Response:
     offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.ack(request.topic, body.node, offsets, tokens, request.partition)
     return reply(
-        {
-            "topic": request.topic,
-            "acked": len(done.offsets),
-            "skipped": _seqs(done.skipped),
-            **_counts(done),
-            "performance": request.performance(),
-        }
+        AckResult(
+            request.topic,
+            len(done.offsets),
+            _seqs(done.skipped),
+            done.ready,
+            done.in_flight,
+            request.performance(),
+        )
     )
 
 
@@ -95,13 +89,14 @@ async def post_nack(request: HttpRequest) -> Response:
         request.topic, body.node, offsets, tokens, delay_ms=body.delay_ms, partition=request.partition
     )
     return reply(
-        {
-            "topic": request.topic,
-            "nacked": len(done.offsets),
-            "skipped": _seqs(done.skipped),
-            **_counts(done),
-            "performance": request.performance(),
-        }
+        NackResult(
+            request.topic,
+            len(done.offsets),
+            _seqs(done.skipped),
+            done.ready,
+            done.in_flight,
+            request.performance(),
+        )
     )
 
 
@@ -112,15 +107,40 @@ async def post_extend(request: HttpRequest) -> Response:
     done = await request.broker.queues.extend(
         request.topic, body.node, offsets, tokens, lease_ms=body.lease_ms, partition=request.partition
     )
+    deadlines = {str(offset + 1): done.deadline_ms for offset in done.offsets}
     return reply(
-        {
-            "topic": request.topic,
-            "extended": len(done.offsets),
-            "skipped": _seqs(done.skipped),
-            "deadlines": {str(offset + 1): done.deadline_ms for offset in done.offsets},
-            "performance": request.performance(),
-        }
+        ExtendResult(request.topic, len(done.offsets), _seqs(done.skipped), deadlines, request.performance())
     )
+
+
+async def get_leases(request: HttpRequest) -> Response:
+    """Jobs that are leased or delayed: to whom, until when, how often delivered."""
+    counts = await request.broker.queues.state(request.topic, request.partition)
+    held = request.broker.queues.held(request.topic, request.partition)
+    leases = [
+        JobLease(job.offset + 1, job.node, job.until_ms, job.deliveries, _lease_id(job.token, job.offset + 1))
+        for job in held
+        if job.node
+    ]
+    delayed = [DelayedJob(job.offset + 1, job.until_ms, job.deliveries) for job in held if not job.node]
+    now_ms = request.broker.clock.now_ms()
+    return reply(LeaseList(request.topic, *counts, now_ms, leases, delayed, request.performance()))
+
+
+async def post_requeue(request: HttpRequest) -> Response:
+    """Give dead letters back to the queue they came from."""
+    body = request.json(_requeue_body)
+    broker = request.broker
+    topic = broker.streams.topic(request.topic)
+    if body.queue is not None:
+        request.require_name(body.queue)
+    done = await requeue(broker, topic, [seq - 1 for seq in body.seqs if seq], body.queue, request.key.allows)
+    moved = [RequeuedJob(offset + 1, queue, placed + 1) for offset, (queue, placed) in done.moved.items()]
+    return reply(RequeueResult(topic.name, moved, _seqs(done.skipped), request.performance()))
+
+
+def _lease_id(token: int, seq: int) -> str:
+    return f"lease_{token:016x}{seq:016x}"
 
 
 def job_fields(job: ClaimedJob) -> bytes:
@@ -171,7 +191,3 @@ def _token(lease_id: str, seq: int) -> int:
 
 def _seqs(offsets: Sequence[int]) -> list[int]:
     return [offset + 1 for offset in offsets]
-
-
-def _counts(done: JobsChanged) -> dict[str, int]:
-    return {"ready": done.ready, "in_flight": done.in_flight}

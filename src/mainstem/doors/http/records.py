@@ -1,4 +1,4 @@
-"""POST records: JSON in, one batch out."""
+"""Records: append them as JSON or as one batch, and delete them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mainstem import limits, tracing
+from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
+from mainstem.api.routes import Scope
+from mainstem.broker.batches import append_batch
 from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.errors import Refusal, invalid, throttled
+from mainstem.doors.http.matching import parse_match
 from mainstem.doors.http.requests import HttpRequest
-from mainstem.doors.http.responses import JSON, Response
-from mainstem.doors.http.routing import Scope
-from mainstem.doors.http.topics import DEFAULT_BODY, ConfigBody, check_dead_letter
-from mainstem.errors import TopicFull
+from mainstem.doors.http.responses import JSON, Response, reply
+from mainstem.doors.http.topics import DEFAULT_CONFIG, applied, check_dead_letter
+from mainstem.errors import TopicExists, TopicFull, TopicNotFound
+from mainstem.ledger.topics import Topic
 
 Raw = msgspec.Raw
 
@@ -24,24 +28,8 @@ Raw = msgspec.Raw
 _NULL = b"null"
 
 
-class RecordBody(msgspec.Struct, frozen=True, gc=False):
-    """One record. Its data stays as the client wrote it, byte for byte."""
-
-    data: Raw
-    tag: str | None = None
-    node: str | None = None
-    meta: Raw | UnsetType = UNSET
-
-
-class WriteBody(msgspec.Struct, frozen=True):
-    records: list[RecordBody]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: ConfigBody | None = None
-
-
 _write_body = msgspec.json.Decoder(WriteBody)
+_delete_body = msgspec.json.Decoder(DeleteBody)
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -96,7 +84,7 @@ async def _append(
         partition=partition,
         idempotency_key=key,
         create=body.create,
-        config=lambda: (body.config or DEFAULT_BODY).over(request.broker.options.default_config),
+        config=lambda: applied(body.config or DEFAULT_CONFIG, request.broker.options.default_config),
     )
 
 
@@ -126,7 +114,7 @@ def _full(request: HttpRequest, name: str, partition: int) -> Refusal:
 
 
 def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: float) -> bytes:
-    """Written by hand: it is the answer that is given most."""
+    """A WriteResult. Assembled as bytes: it is the most frequent response."""
     first, last = written.base + 1, written.head_seq
     seqs = ""
     if request.flag("return_seqs", True):
@@ -214,3 +202,62 @@ def _check_meta(meta: bytes) -> None:
     keys_max = limits.HTTP_META_KEYS_MAX
     if meta.count(b":") > keys_max and meta.startswith(b"{") and len(_object.decode(meta)) > keys_max:
         raise invalid(f"meta has up to {keys_max} keys")
+
+
+# One record batch
+
+
+async def post_raw(request: HttpRequest) -> Response:
+    """Append one RecordBatch v2, all or nothing."""
+    key = idempotency_key(None, request.header(b"idempotency-key"))
+    topic, created = await _topic(request)
+    written = await append_batch(
+        request.broker, topic, bytearray(request.body), partition=request.partition, idempotency_key=key
+    )
+    written = written._replace(created=created)
+    return Response(201 if created else 200, acknowledgement(request, written, request.elapsed_ms()), (JSON,))
+
+
+async def _topic(request: HttpRequest) -> tuple[Topic, bool]:
+    """The topic, and whether this write created it."""
+    broker, name = request.broker, request.topic
+    topic = broker.streams.get(name)
+    if topic is not None:
+        return topic, False
+    config = applied(DEFAULT_CONFIG, broker.options.default_config)
+    if not request.flag("create", config.auto_create):
+        raise TopicNotFound(name)
+    try:
+        await broker.make_topic(name, config)
+    except TopicExists:
+        return broker.streams.topic(name), False  # another write was first
+    return broker.streams.topic(name), True
+
+
+# Deleting
+
+
+async def post_delete(request: HttpRequest) -> Response:
+    """Delete records before a sequence number, with a tag, or both."""
+    body = request.json(_delete_body)
+    if body.before_seq is None and body.match is None:
+        raise invalid("say what to delete: before_seq, match, or both")
+    match = None if body.match is None else parse_match(body.match)
+    broker = request.broker
+    topic = broker.streams.topic(request.topic)
+    await broker.routing.drain(topic.name)
+    deleted = await broker.deletes.delete(
+        topic, before_seq=body.before_seq, match=match, partition=request.partition
+    )
+    state = broker.states.state(topic, request.partition)
+    return reply(
+        DeleteResult(
+            topic.name,
+            deleted,
+            state.earliest_seq,
+            state.head_seq,
+            state.count,
+            state.bytes,
+            request.performance(),
+        )
+    )

@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from mainstem.api.base import Performance
+from mainstem.api.routes import Scope
 from mainstem.broker.broker import Broker
 from mainstem.doors.http.auth import ApiKey
 from mainstem.doors.http.errors import Refusal, invalid
-from mainstem.doors.http.routing import Scope
 
 if TYPE_CHECKING:
     from mainstem.doors.http.context import Context
@@ -108,9 +109,9 @@ class HttpRequest:
 
     # Answering
 
-    def performance(self, **measured: float) -> dict[str, float]:
-        """The object every data answer carries, in milliseconds."""
-        return {"server_total_ms": self.elapsed_ms(), **measured}
+    def performance(self, *, records_scanned: int | None = None) -> Performance:
+        """How long the request took so far."""
+        return Performance(self.elapsed_ms(), records_scanned=records_scanned)
 
     def elapsed_ms(self) -> float:
         return round((perf_counter() - self.started) * 1000, 3)

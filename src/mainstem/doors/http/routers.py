@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from mainstem import limits
+from mainstem.api.routers import (
+    RouterBody,
+    RouterConfigured,
+    RouterDeletion,
+    RouterDescription,
+    RouterList,
+    RouterListing,
+)
 from mainstem.broker.routers import RouterInfo, RouterSettings
 from mainstem.doors.http.matching import match_tuple, parse_match
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import after_cursor, cursor_after
 from mainstem.errors import RouterNotFound
-
-
-class RouterBody(msgspec.Struct, frozen=True):
-    source: str
-    dest: str
-    preserve_node: bool = True
-    preserve_tag: bool = True
-    create_dest: bool = True
-    filter: Any = None
-    allow_cycle: bool = False
-    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
-
 
 _router_body = msgspec.json.Decoder(RouterBody)
 
@@ -46,14 +42,12 @@ async def put_router(request: HttpRequest) -> Response:
     )
     name = request.parameters["router"]
     created = await request.broker.routers.put(name, settings)
-    shown = _router_json(request.broker.routers.info(name))
-    return reply(
-        {"router": name, "created": created, **shown, "performance": request.performance()},
-        201 if created else 200,
-    )
+    fields = _settings(request.broker.routers.info(name))
+    configured = RouterConfigured(router=name, created=created, **fields, performance=request.performance())
+    return reply(configured, 201 if created else 200)
 
 
-def _router_json(info: RouterInfo) -> dict[str, object]:
+def _settings(info: RouterInfo) -> dict[str, Any]:
     return {
         "source": info.source,
         "dest": info.dest,
@@ -71,12 +65,12 @@ async def get_router(request: HttpRequest) -> Response:
     _require_all(request, request.broker.routers.info(name))
     info = await request.broker.routers.get(name)
     return reply(
-        {
-            "router": name,
-            **_router_json(info),
-            "forwarded_total": info.forwarded_total,
-            "performance": request.performance(),
-        }
+        RouterDescription(
+            router=name,
+            **_settings(info),
+            forwarded_total=info.forwarded_total,
+            performance=request.performance(),
+        )
     )
 
 
@@ -104,22 +98,12 @@ async def list_routers(request: HttpRequest) -> Response:
         and allows(info.dest)
     ]
     page = found[:size]
-    answer: dict[str, object] = {
-        "routers": [
-            {
-                "router": info.name,
-                "source": info.source,
-                "dest": info.dest,
-                "guarantee": info.guarantee,
-                "forwarded_total": info.forwarded_total,
-            }
-            for info in page
-        ]
-    }
-    if len(found) > size:
-        answer["next_cursor"] = cursor_after(page[-1].name)
-    answer["performance"] = request.performance()
-    return reply(answer)
+    rows = [
+        RouterListing(info.name, info.source, info.dest, info.guarantee, info.forwarded_total)
+        for info in page
+    ]
+    cursor = cursor_after(page[-1].name) if len(found) > size else None
+    return reply(RouterList(rows, request.performance(), cursor))
 
 
 async def delete_router(request: HttpRequest) -> Response:
@@ -131,4 +115,4 @@ async def delete_router(request: HttpRequest) -> Response:
         deleted = await request.broker.routers.delete(name)
     except RouterNotFound:
         deleted = False  # nothing to do is no error
-    return reply({"router": name, "deleted": deleted, "performance": request.performance()})
+    return reply(RouterDeletion(name, deleted, request.performance()))

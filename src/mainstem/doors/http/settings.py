@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from mainstem import limits
+from mainstem.api.topics import PartitionDescription, SettingsBody, TopicSettings
 from mainstem.broker import configs
 from mainstem.broker.names import valid_name
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
-from mainstem.doors.http.topics import DEFAULT_BODY, ConfigBody, check_dead_letter
+from mainstem.doors.http.topics import DEFAULT_CONFIG, applied, check_dead_letter
 from mainstem.errors import InvalidName, Throttled
-
-Count = Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
-
-
-class SettingsBody(msgspec.Struct, frozen=True):
-    """What to change. `create` makes the topic, of `config` where that is given."""
-
-    create: bool = False
-    partitions: Count | None = None
-    config: ConfigBody | None = None
-    settings: dict[str, str] = {}
-
 
 _settings_body = msgspec.json.Decoder(SettingsBody)
 
 
 async def get_settings(request: HttpRequest) -> Response:
     """A topic's partitions and settings."""
-    return reply(_settings_json(request))
+    return reply(_settings(request))
 
 
 async def patch_settings(request: HttpRequest) -> Response:
@@ -42,7 +29,7 @@ async def patch_settings(request: HttpRequest) -> Response:
     body = request.json(_settings_body)
     if body.create:
         await _create(request, body)
-        return reply(_settings_json(request), 201)
+        return reply(_settings(request), 201)
     if body.config is not None:
         raise invalid("config is for topics to be made: PUT the topic to replace the config of one")
     broker, name = request.broker, request.topic
@@ -55,7 +42,7 @@ async def patch_settings(request: HttpRequest) -> Response:
         await broker.add_partitions(name, body.partitions)
     if edits:
         await broker.change_topic(name, lambda config: configs.edited(config, edits, default))
-    return reply(_settings_json(request))
+    return reply(_settings(request))
 
 
 async def _create(request: HttpRequest, body: SettingsBody) -> None:
@@ -68,10 +55,10 @@ async def _create(request: HttpRequest, body: SettingsBody) -> None:
     bound = broker.options.topics_max
     if bound and broker.streams.get(name) is None and len(broker.log.ledger.topics) >= bound:
         raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
-    wanted = body.config or DEFAULT_BODY
+    wanted = body.config or DEFAULT_CONFIG
     check_dead_letter(name, wanted)
     base = broker.options.default_config
-    config = wanted.over(base) if body.config is not None else base
+    config = applied(wanted, base) if body.config is not None else base
     await broker.create_topic(
         name,
         partitions=body.partitions or 1,
@@ -79,23 +66,15 @@ async def _create(request: HttpRequest, body: SettingsBody) -> None:
     )
 
 
-def _settings_json(request: HttpRequest) -> dict[str, object]:
+def _settings(request: HttpRequest) -> TopicSettings:
     info = request.broker.topic(request.topic)
     states = [request.broker.partition(info.name, number) for number in range(info.partitions)]
-    return {
-        "topic": info.name,
-        "id": info.topic_id.hex(),
-        "partitions": [
-            {
-                "partition": state.partition,
-                "start": state.start,
-                "end": state.end,
-                "records": state.records,
-                "bytes": state.bytes,
-                "max_timestamp_ms": state.max_timestamp_ms,
-            }
-            for state in states
-        ],
-        "settings": configs.describe(info.config),
-        "performance": request.performance(),
-    }
+    partitions = [
+        PartitionDescription(
+            state.partition, state.start, state.end, state.records, state.bytes, state.max_timestamp_ms
+        )
+        for state in states
+    ]
+    return TopicSettings(
+        info.name, info.topic_id.hex(), partitions, configs.describe(info.config), request.performance()
+    )

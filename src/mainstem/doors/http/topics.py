@@ -4,106 +4,59 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal
+from functools import partial
 
 import msgspec
-from msgspec import Meta
 
 from mainstem import limits
+from mainstem.api.topics import (
+    CONFIG_BOUNDS,
+    QueueStats,
+    TopicConfigBody,
+    TopicConfigResponse,
+    TopicConfigured,
+    TopicDeletion,
+    TopicDescription,
+    TopicList,
+    TopicListing,
+)
 from mainstem.broker.names import valid_name
 from mainstem.broker.partition_summaries import PartitionSummary
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.errors import TopicExists, TopicIncompatible, TopicNotEmpty, TopicNotFound
-from mainstem.ledger.config import Durability, TopicConfig
+from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import Topic
 
-U64 = Annotated[int, Meta(ge=0)]  # larger ones than 64 bits are clamped like every other bound
-I32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+_config_body = msgspec.json.Decoder(TopicConfigBody)
+DEFAULT_CONFIG = TopicConfigBody()
 
-_LEASE_MS = (100, 86_400_000)
-_JITTER_MS_MAX = 5_000
-
-
-class ConfigBody(msgspec.Struct, frozen=True):
-    """A topic's config as clients write it; what is left out is the default."""
-
-    type: Literal["log", "queue"] = "log"
-    ttl_ms: U64 = 0
-    cap_records: U64 = 0
-    cap_bytes: U64 = 0
-    discard: Literal["old", "reject"] = "old"
-    durable: bool | None = None
-    durability: Durability | None = None
-    priority: I32 | None = None
-    auto_priority: bool = True
-    auto_create: bool = True
-    idempotency_window_ms: U64 = 120_000
-    dedupe_node: bool = True
-    lease_ms: U64 = 30_000
-    claim_jitter_ms: U64 = 0
-    max_deliveries: U64 = 0
-    dead_letter: str | None = None
-    leases_durable: bool = False
-
-    def over(self, base: TopicConfig) -> TopicConfig:
-        """The config of a topic: these settings, and whatever other doors set beside them."""
-        low, high = _LEASE_MS
-        return msgspec.structs.replace(
-            base,
-            type=self.type,
-            durability=self.durability or ("fsync" if self.durable else "disk"),
-            ttl_ms=_bounded(self.ttl_ms),
-            cap_records=_bounded(self.cap_records),
-            cap_bytes=_bounded(self.cap_bytes),
-            discard=self.discard,
-            priority=self.priority,
-            auto_priority=self.auto_priority,
-            auto_create=self.auto_create,
-            idempotency_window_ms=_bounded(self.idempotency_window_ms),
-            dedupe_node=self.dedupe_node,
-            lease_ms=min(max(self.lease_ms, low), high),
-            claim_jitter_ms=min(self.claim_jitter_ms, _JITTER_MS_MAX),
-            max_deliveries=_bounded(self.max_deliveries),
-            dead_letter=self.dead_letter,
-            leases_durable=self.leases_durable,
-        )
+# Configuration fields that the ledger stores under the same name; `durable` is only short for a durability.
+_STORED = tuple(name for name in TopicConfigBody.__struct_fields__ if name != "durable")
 
 
-def _bounded(value: int) -> int:
-    """Beyond what a ledger counts to, every bound is as good as none reached."""
-    return min(value, limits.OFFSET_MAX)
+def applied(body: TopicConfigBody, base: TopicConfig) -> TopicConfig:
+    """The configuration of a topic: what the body says, and the settings of other doors as `base` has them."""
+    changes = {name: _clamped(name, getattr(body, name)) for name in _STORED}
+    changes["durability"] = body.durability or ("fsync" if body.durable else "disk")
+    return msgspec.structs.replace(base, **changes)
 
 
-_config_body = msgspec.json.Decoder(ConfigBody)
-DEFAULT_BODY = ConfigBody()
+def _clamped(name: str, value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or name == "priority":
+        return value
+    low, high = CONFIG_BOUNDS.get(name, (0, limits.OFFSET_MAX))
+    return min(max(value, low), high)
 
 
-def echo(config: TopicConfig) -> dict[str, object]:
-    """The 17 keys of a config."""
-    return {
-        "type": config.type,
-        "ttl_ms": config.ttl_ms,
-        "cap_records": config.cap_records,
-        "cap_bytes": config.cap_bytes,
-        "discard": config.discard,
-        "durable": config.durability == "fsync",
-        "durability": config.durability,
-        "priority": config.priority,
-        "auto_priority": config.auto_priority,
-        "auto_create": config.auto_create,
-        "idempotency_window_ms": config.idempotency_window_ms,
-        "dedupe_node": config.dedupe_node,
-        "lease_ms": config.lease_ms,
-        "claim_jitter_ms": config.claim_jitter_ms,
-        "max_deliveries": config.max_deliveries,
-        "dead_letter": config.dead_letter,
-        "leases_durable": config.leases_durable,
-    }
+def echo(config: TopicConfig) -> TopicConfigResponse:
+    """A stored configuration as responses show it."""
+    stored = {name: getattr(config, name) for name in _STORED}
+    return TopicConfigResponse(durable=config.durability == "fsync", **stored)
 
 
-def check_dead_letter(topic: str, body: ConfigBody) -> None:
+def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
     """Raises Refusal 400 unless it names another topic."""
     name = body.dead_letter
     if name is None:
@@ -122,27 +75,20 @@ async def put_topic(request: HttpRequest) -> Response:
     created = False
     if topic is None:
         try:
-            config = body.over(request.broker.options.default_config)
+            config = applied(body, request.broker.options.default_config)
             await request.broker.make_topic(request.topic, config)
             created = True
         except TopicExists:
             topic = request.broker.streams.get(request.topic)  # another PUT was first: this one changes it
     if topic is not None:
         _check_compatible(topic, body)
-        await request.broker.change_topic(topic.name, body.over)
+        await request.broker.change_topic(topic.name, partial(applied, body))
     config = request.broker.streams.topic(request.topic).config
-    return reply(
-        {
-            "topic": request.topic,
-            "created": created,
-            "config": echo(config),
-            "performance": request.performance(),
-        },
-        201 if created else 200,
-    )
+    configured = TopicConfigured(request.topic, created, echo(config), request.performance())
+    return reply(configured, 201 if created else 200)
 
 
-def _check_compatible(topic: Topic, body: ConfigBody) -> None:
+def _check_compatible(topic: Topic, body: TopicConfigBody) -> None:
     config = topic.config
     if body.type != config.type:
         raise TopicIncompatible(
@@ -151,7 +97,7 @@ def _check_compatible(topic: Topic, body: ConfigBody) -> None:
             existing_type=config.type,
             requested_type=body.type,
         )
-    wanted = body.over(config).durability
+    wanted = applied(body, config).durability
     if (wanted == "ephemeral") != (config.durability == "ephemeral"):
         raise TopicIncompatible(
             f"topic {topic.name!r} has durability {config.durability} and cannot change to {wanted}: "
@@ -170,24 +116,26 @@ async def get_topic(request: HttpRequest) -> Response:
     state = await broker.states.settled(topic, request.partition)
     if request.flag("touch", True):
         broker.activity.read(topic.topic_id)
-    answer: dict[str, object] = {
-        "topic": topic.name,
-        "type": topic.config.type,
-        "head_seq": state.head_seq,
-        "earliest_seq": state.earliest_seq,
-        "next_seq": state.head_seq + 1,
-        "count": state.count,
-        "bytes": state.bytes,
-        "config": echo(topic.config),
-        "effective_priority": broker.activity.priority(topic.topic_id, topic.config),
-        "last_write_ts": state.last_write_ms,
-        "last_read_ts": broker.activity.last_read_ms(topic.topic_id),
-    }
+    queue = None
     if topic.config.type == "queue":
-        counts = await broker.queues.state(topic.name, request.partition)
-        answer["queue"] = counts._asdict()
-    answer["performance"] = request.performance()
-    return reply(answer)
+        queue = QueueStats(*await broker.queues.state(topic.name, request.partition))
+    return reply(
+        TopicDescription(
+            topic=topic.name,
+            type=topic.config.type,
+            head_seq=state.head_seq,
+            earliest_seq=state.earliest_seq,
+            next_seq=state.head_seq + 1,
+            count=state.count,
+            bytes=state.bytes,
+            config=echo(topic.config),
+            effective_priority=broker.activity.priority(topic.topic_id, topic.config),
+            last_write_ts=state.last_write_ms,
+            last_read_ts=broker.activity.last_read_ms(topic.topic_id),
+            performance=request.performance(),
+            queue=queue,
+        )
+    )
 
 
 async def list_topics(request: HttpRequest) -> Response:
@@ -203,27 +151,25 @@ async def list_topics(request: HttpRequest) -> Response:
     ]
     page = names[:size]
     touch = request.flag("touch", False)
-    answer: dict[str, object] = {"topics": [_row(request, topic, touch) for topic in page]}
-    if len(names) > size:
-        answer["next_cursor"] = cursor_after(page[-1].name)
-    answer["performance"] = request.performance()
-    return reply(answer)
+    rows = [_row(request, topic, touch) for topic in page]
+    cursor = cursor_after(page[-1].name) if len(names) > size else None
+    return reply(TopicList(rows, request.performance(), cursor))
 
 
-def _row(request: HttpRequest, topic: Topic, touch: bool) -> dict[str, object]:
+def _row(request: HttpRequest, topic: Topic, touch: bool) -> TopicListing:
     broker = request.broker
     if touch:
         broker.activity.read(topic.topic_id)
     state: PartitionSummary = broker.states.state(topic)
-    return {
-        "topic": topic.name,
-        "head_seq": state.head_seq,
-        "earliest_seq": state.earliest_seq,
-        "count": state.count,
-        "bytes": state.bytes,
-        "durable": topic.config.durability == "fsync",
-        "effective_priority": broker.activity.priority(topic.topic_id, topic.config),
-    }
+    return TopicListing(
+        topic.name,
+        state.head_seq,
+        state.earliest_seq,
+        state.count,
+        state.bytes,
+        topic.config.durability == "fsync",
+        broker.activity.priority(topic.topic_id, topic.config),
+    )
 
 
 class _Cursor(msgspec.Struct):
@@ -267,11 +213,4 @@ async def delete_topic(request: HttpRequest) -> Response:
             deleted = True
         except TopicNotFound:
             deleted = False  # another request was first
-    return reply(
-        {
-            "topic": request.topic,
-            "deleted": deleted,
-            "routers_removed": removed,
-            "performance": request.performance(),
-        }
-    )
+    return reply(TopicDeletion(request.topic, deleted, removed, request.performance()))

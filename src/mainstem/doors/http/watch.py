@@ -10,10 +10,11 @@ from contextlib import ExitStack
 import msgspec
 
 from mainstem import limits
+from mainstem.api.base import U64, ErrorEvent
+from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSession
 from mainstem.doors.http import sse
-from mainstem.doors.http.commands import StartPosition
 from mainstem.doors.http.diff import node_set
 from mainstem.doors.http.errors import Refusal, invalid
 from mainstem.doors.http.frames import caught_up_data, deleted_data, tombstone_data
@@ -21,22 +22,8 @@ from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.send_buffer import SendBuffer
 from mainstem.doors.http.shared_event_streams import RecordFormat, event_id
-from mainstem.doors.http.topics import U64
 from mainstem.errors import Closed, TopicNotFound
 from mainstem.ledger.topics import Topic
-
-
-class WatchBody(msgspec.Struct, frozen=True):
-    topics: dict[str, StartPosition]
-    node: str | list[str] | None = None
-    limit: U64 = limits.WATCH_RECORDS_DEFAULT
-    max_batch_bytes: U64 = limits.WATCH_BYTES_DEFAULT
-    heartbeat_ms: int = limits.WATCH_HEARTBEAT_MS_DEFAULT
-    include_meta: bool = True
-    include_tags: bool = False
-    include_data: bool = True
-    include_trace: bool = False
-
 
 _watch_body = msgspec.json.Decoder(WatchBody)
 _cursors = msgspec.json.Decoder(dict[str, U64])
@@ -53,18 +40,14 @@ async def post_watch(request: HttpRequest) -> Response:
     request.context.live.sessions.check_room()
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
-    shown: dict[str, dict[str, int]] = {}
+    shown: dict[str, WatchedTopic] = {}
     for topic, begin in _existing_topics(request, body):
         await request.broker.routing.drain(topic.name)
         state = await request.broker.states.settled(topic, begin.partition)
         cursors[topic.name] = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
         if begin.partition:
             partitions[topic.name] = begin.partition
-        shown[topic.name] = {
-            "from_seq": cursors[topic.name],
-            "head_seq": state.head_seq,
-            "earliest_seq": state.earliest_seq,
-        }
+        shown[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
     low, high = limits.WATCH_HEARTBEAT_MS_MIN, limits.WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
         request.key.digest,
@@ -77,15 +60,9 @@ async def post_watch(request: HttpRequest) -> Response:
         include_data=body.include_data,
         include_trace=body.include_trace,
     )
-    return reply(
-        {
-            "wid": session.wid,
-            "stream_url": f"/v0/watch/{session.wid}",
-            "session_ttl_ms": limits.WATCH_SESSION_TTL_MS,
-            "topics": shown,
-            "performance": request.performance(),
-        }
-    )
+    url = f"/v0/watch/{session.wid}"
+    ttl_ms = limits.WATCH_SESSION_TTL_MS
+    return reply(WatchStarted(session.wid, url, ttl_ms, shown, request.performance()))
 
 
 def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic, StartPosition]]:
@@ -237,9 +214,7 @@ class WatchStream(Push):
         if isinstance(error, Closed):
             self.shut_down()
             return
-        data = _encode(
-            {"code": "internal", "message": f"topic {place.topic!r} cannot be read", "topic": place.topic}
-        )
+        data = _encode(ErrorEvent("internal", f"topic {place.topic!r} cannot be read", place.topic))
         self._push(sse.event(b"error", data))
         self._end()
 

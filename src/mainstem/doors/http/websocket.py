@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from mainstem import events, limits
+from mainstem.api.base import ErrorEvent
+from mainstem.api.records import CommandHead, Publish, StartPosition, Subscribe, Unsubscribe, WatchedTopic
+from mainstem.api.routes import GET_WEBSOCKET, Scope
 from mainstem.broker.watch import WatchPage, WatchPosition
 from mainstem.doors.http import sse
 from mainstem.doors.http.auth import bearer
-from mainstem.doors.http.commands import (
-    CommandHead,
-    Publish,
-    Subscribe,
-    Unsubscribe,
-    beginnings,
-    decode_head,
-    decoder_of,
-    named_topics,
-)
 from mainstem.doors.http.context import Context
 from mainstem.doors.http.errors import Refusal, answer, invalid, throttled
 from mainstem.doors.http.frames import caught_up_data, deleted_data, records_data, tombstone_data
 from mainstem.doors.http.records import post_records
 from mainstem.doors.http.requests import HttpRequest, decoded
 from mainstem.doors.http.responses import Asgi, Receive, Response, Send
-from mainstem.doors.http.routing import Scope
 from mainstem.doors.http.send_buffer import SendBuffer
 from mainstem.doors.http.watch import watch_options
 from mainstem.errors import Closed, MainstemError, TopicNotFound
+
+T = TypeVar("T")
 
 _log = events.named("http")
 _encode = msgspec.json.Encoder().encode
 _error_body = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]])
 
-PATH = b"/v0/ws"
+_head = msgspec.json.Decoder(CommandHead)
+_any = msgspec.json.Decoder(msgspec.Raw)
+
+PATH = GET_WEBSOCKET.path.encode()
 
 _GOING_AWAY = 1001
 
@@ -157,7 +155,7 @@ class Socket:
         if len(self._places.keys() | wanted.keys()) > bound:
             raise throttled("max_socket_topics", bound, f"a socket subscribes to up to {bound} topics")
         broker = self._request.broker
-        shown: dict[str, dict[str, int]] = {}
+        shown: dict[str, WatchedTopic] = {}
         for name, begin in wanted.items():
             topic = broker.streams.get(name)
             if topic is None:
@@ -166,7 +164,7 @@ class Socket:
                 continue
             state = await broker.states.settled(topic, begin.partition)
             cursor = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
-            shown[name] = {"from_seq": cursor, "head_seq": state.head_seq, "earliest_seq": state.earliest_seq}
+            shown[name] = WatchedTopic(cursor, state.head_seq, state.earliest_seq)
         self._reply(b"subscribed", head, b'"topics":%b' % _encode(shown))
         form = (command.include_tags, command.include_meta, command.include_data, command.include_trace)
         asked = watch_options(command.limit, command.max_batch_bytes, command.node)
@@ -176,7 +174,7 @@ class Socket:
             if topic is None:  # deleted since it was looked at
                 self._push(b"topic_deleted", deleted_data(name))
                 continue
-            place = self._watching.enter(self, topic, entry["from_seq"], asked, wanted[name].partition)
+            place = self._watching.enter(self, topic, entry.from_seq, asked, wanted[name].partition)
             self._places[name] = place
             self._forms[place] = form
 
@@ -189,7 +187,7 @@ class Socket:
 
     async def _publish(self, head: CommandHead, command: Publish, body: bytes) -> None:
         self._request.require(Scope.WRITE)
-        if command.configures:
+        if bytes(command.config) not in (b"", b"null"):
             self._request.require(Scope.ADMIN)
         self._request.require_name(command.topic)
         query = f"return_seqs={str(command.return_seqs).lower()}&partition={command.partition}"
@@ -265,15 +263,15 @@ class Socket:
         if isinstance(error, Closed):
             self.shut_down()
             return
-        told = {"code": "internal", "message": f"topic {place.topic!r} cannot be read", "topic": place.topic}
-        self._push(b"error", _encode(told))
+        failure = ErrorEvent("internal", f"topic {place.topic!r} cannot be read", place.topic)
+        self._push(b"error", _encode(failure))
 
     def _resume(self) -> None:
         self._watching.resume(self._places.values())
 
     def shut_down(self) -> None:
-        told = {"code": "server_shutting_down", "message": "the server is shutting down: connect again soon"}
-        self._push(b"error", _encode(told))
+        failure = ErrorEvent("server_shutting_down", "the server is shutting down: connect again soon")
+        self._push(b"error", _encode(failure))
         self.send_buffer.push({"type": "websocket.close", "code": _GOING_AWAY, "reason": "shutting down"})
 
     # Saying
@@ -289,7 +287,7 @@ class Socket:
         self._loop.call_soon(self._push, op, b"{%b%b}" % (echoed, fields))
 
     def _fail(self, head: CommandHead | None, code: str, message: str) -> None:
-        self._reply(b"error", head, _encode({"code": code, "message": message})[1:-1])
+        self._reply(b"error", head, _encode(ErrorEvent(code, message))[1:-1])
 
     def _refuse(self, head: CommandHead, error: MainstemError | Refusal) -> None:
         told: dict[str, Any] = _error_body.decode(answer(error).body)["error"]
@@ -299,3 +297,40 @@ class Socket:
 def _message(op: bytes, data: bytes) -> str:
     """`data` is a JSON object with something in it."""
     return (b'{"op":"%b",%b' % (op, data[1:])).decode("utf-8", "replace")
+
+
+# Decoding commands
+
+
+def decode_head(body: bytes) -> CommandHead:
+    """Raises ValidationError for JSON that is no command, DecodeError for what is no JSON."""
+    try:
+        return _head.decode(body)
+    except msgspec.ValidationError:
+        _any.decode(body)  # it may be wrong behind the place that does not fit
+        raise
+
+
+@cache
+def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(kind)
+
+
+def beginnings(command: Subscribe) -> dict[str, StartPosition]:
+    """Every topic named, one way or the other, and where to begin in it."""
+    default = StartPosition(command.from_seq, command.tail, command.partition)
+    found: dict[str, StartPosition] = {}
+    if isinstance(command.topics, dict):
+        found.update(command.topics)
+    else:
+        found.update((name, default) for name in command.topics or ())
+    if command.topic is not None:
+        found[command.topic] = default
+    return found
+
+
+def named_topics(command: Unsubscribe) -> list[str] | None:
+    """The topics named; None if none are, which means all."""
+    if command.topic is None and command.topics is None:
+        return None
+    return [*(command.topics or ()), *([command.topic] if command.topic is not None else [])]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mainstem.api.lake import TableKind
 from mainstem.errors import invariant
-from mainstem.ledger.table_commands import TableKind
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

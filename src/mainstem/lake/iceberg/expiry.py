@@ -12,8 +12,8 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 
 from mainstem import limits
+from mainstem.api.lake import TableKind
 from mainstem.lake.iceberg.store_io import StoreIO
-from mainstem.ledger.table_commands import TableKind
 
 
 def expired_snapshots(metadata: TableMetadata, now_ms: int, *, coming: int = 0) -> list[int]:

@@ -20,23 +20,24 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
-from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorkPage
+from mainstem.api.lake import PartChange, PendingChange, TableCommitRequest, TableWork, TableWorkPage
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable, described
 from mainstem.lake.backoff import Backoff
-from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
 from mainstem.lake.iceberg.error_rows import may_have_errors, write_errors
 from mainstem.lake.iceberg.expiry import expired_snapshots, remove_snapshots, sweep
 from mainstem.lake.iceberg.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.parts import DataFile
-from mainstem.ledger.table_commands import PartChange
 
 _log = logging.getLogger("mainstem.tables")
 
 
 class TableBroker(Protocol):
-    """The broker calls that publication needs; see LakeBroker."""
+    """The broker calls that publication needs; see BrokerClient."""
+
+    def settle_tables(self) -> None: ...
 
     def tables(self) -> TableWorkPage: ...
 
@@ -70,7 +71,7 @@ class TablesRound(NamedTuple):
     waiting: frozenset[str] = frozenset()  # those in backoff, not tried in this round
 
 
-def publish_tables(broker: LakeBroker, backoff: Backoff | None = None) -> TablesRound:
+def publish_tables(broker: BrokerClient, backoff: Backoff | None = None) -> TablesRound:
     """Publish all pending changes to the Iceberg tables and the Delta tables, once."""
     backoff = backoff or Backoff()
     report = Publisher(broker, backoff=backoff).run()
@@ -114,6 +115,7 @@ class Publisher:
         """Run until every table is up to date or has failed. Raises the broker's errors."""
         report = PublishReport()
         while True:
+            self._broker.settle_tables()
             works = self._broker.tables()
             report.problems = dict(works.problems)
             report.deliveries = [work for work in works.tables if work.delta]

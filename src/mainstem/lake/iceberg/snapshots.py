@@ -24,9 +24,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from mainstem import limits
+from mainstem.api.lake import TableKind
 from mainstem.lake.iceberg.data_files import offset_bounds
 from mainstem.lake.iceberg.store_io import StoreIO
-from mainstem.ledger.table_commands import TableKind
 
 Operation = Literal["append", "replace", "delete", "overwrite"]
 Updates = list[dict[str, Any]]

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mainstem import limits
-from mainstem.broker.pipeline_reports import OutputReport, PipelineReport, Position, State
+from mainstem.api.server import OutputReport, PipelineReport, PipelineState, Position
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError
-from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.pipelines.pipeline import Pipeline
 from mainstem.spark.pipelines.query_progress import duration_ms
 
@@ -57,7 +57,7 @@ class PipelineReporter:
     def __init__(
         self,
         pipeline: Pipeline,
-        broker: RemoteBroker,
+        broker: BrokerClient,
         *,
         label: str = "",
         on_refusal: Callable[[str], None] = lambda _: None,
@@ -71,7 +71,7 @@ class PipelineReporter:
         self._topics = _topics(pipeline)
         self._outputs = {name: _OutputProgress(output.target) for name, output in pipeline.outputs.items()}
         self._lock = threading.Lock()
-        self._state: State = "starting"
+        self._state: PipelineState = "starting"
         self._ended = threading.Event()
         self._stopped = False
         self._refused = ""  # reason for the last refusal
@@ -83,7 +83,7 @@ class PipelineReporter:
         cls, pipeline: Pipeline, url: str, api_key: str, *, label: str, on_refusal: Callable[[str], None]
     ) -> Iterator[PipelineReporter]:
         with (
-            RemoteBroker(url, api_key, timeout_s=_TIMEOUT_S) as broker,
+            BrokerClient(url, api_key, timeout_s=_TIMEOUT_S) as broker,
             cls(pipeline, broker, label=label, on_refusal=on_refusal) as reporter,
         ):
             yield reporter

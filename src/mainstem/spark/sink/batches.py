@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mainstem import limits
+from mainstem.api.sinks import SinkTask
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, TopicNotFound
 from mainstem.records.columns import Integers, encode_columns
-from mainstem.spark.broker import RemoteBroker, SinkTask
 from mainstem.spark.sink.columns import SinkRows, sink_rows
 from mainstem.spark.sink.options import SinkOptions
 from mainstem.spark.sink.partitioner import Partitioner
@@ -31,7 +32,7 @@ class TaskBatches:
     """Writes in one transaction. Each partition has at most one batch in flight, which keeps the order."""
 
     def __init__(
-        self, broker: RemoteBroker, task: SinkTask, options: SinkOptions, first_partition: int
+        self, broker: BrokerClient, task: SinkTask, options: SinkOptions, first_partition: int
     ) -> None:
         self._broker = broker
         self._task = task
@@ -94,12 +95,12 @@ class TaskBatches:
 
     def _topic_positions(self, topic: str) -> Any:
         try:
-            return self._broker.places(topic)
+            return self._broker.positions(topic)
         except TopicNotFound:
             if not self._options.create_topics:
                 raise
         self._broker.make_topic(topic)
-        return self._broker.places(topic)
+        return self._broker.positions(topic)
 
     def _send(self, topic: str, partition: int, rows: SinkRows, chosen: Integers) -> None:
         target = topic, partition

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, MainstemError
-from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.sink.batches import TaskBatches
 from mainstem.spark.sink.options import SinkOptions
 
@@ -67,7 +67,7 @@ def _write(rows: Iterator[pa.RecordBatch], batch: _SinkBatch, options: SinkOptio
     task, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
     name = f"{task}.{attempt}"
     timeout_ms = options.transaction_timeout_ms
-    with RemoteBroker(options.url, options.api_key) as broker:
+    with BrokerClient(options.url, options.api_key) as broker:
         begun = broker.begin_task(
             batch.query, batch.run, batch.number, name, timeout_ms=timeout_ms, lasting=batch.lasting
         )
@@ -98,13 +98,13 @@ def _commit(written: list[TaskWritten], options: SinkOptions, *, lasting: bool) 
         _log.info("batch already committed", extra={"query": first.query, "batch": first.batch})
         return
     stamps = [one.stamp for one in written if not one.committed]
-    with RemoteBroker(options.url, options.api_key) as broker:
+    with BrokerClient(options.url, options.api_key) as broker:
         broker.commit_batch(first.query, first.run, first.batch, stamps, lasting=lasting)
 
 
 def _abort(query: str, run: str, options: SinkOptions) -> None:
     try:
-        with RemoteBroker(options.url, options.api_key) as broker:
+        with BrokerClient(options.url, options.api_key) as broker:
             broker.abort_batch(query, run)
     except MainstemError as error:
         # The query failed for another reason, which Spark shows. The transactions time out by themselves.

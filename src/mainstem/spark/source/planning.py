@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+import msgspec
+
+from mainstem.api.topics import PartitionPosition, TopicPositions
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, TopicNotFound
-from mainstem.spark.broker import PartitionPosition, RemoteBroker, TopicPositions
 from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import Partition, PartitionRange, Positions
 from mainstem.spark.source.options import EARLIEST, LATEST, OffsetBound, SourceOptions
@@ -17,7 +20,7 @@ Topics = dict[str, TopicPositions]  # by topic, with the partitions that are rea
 class SourcePlanner:
     """With `allow_missing`, named topics may be missing: the case of a started stream that accepts losses."""
 
-    def __init__(self, broker: RemoteBroker, options: SourceOptions, *, allow_missing: bool = False) -> None:
+    def __init__(self, broker: BrokerClient, options: SourceOptions, *, allow_missing: bool = False) -> None:
         self._broker = broker
         self._options = options
         self._allow_missing = allow_missing
@@ -50,7 +53,7 @@ class SourcePlanner:
         return [topic for topic in self._broker.topics() if pattern.fullmatch(topic)]
 
     def _topic(self, topic: str, at: str | int) -> TopicPositions:
-        positions = self._broker.places(topic, at, committed_only=self._options.committed_only)
+        positions = self._broker.positions(topic, at, committed_only=self._options.committed_only)
         if positions.type == "queue":
             raise InvalidInput(f"topic {topic!r} is a queue: claim its jobs instead of reading it")
         return positions
@@ -64,14 +67,7 @@ class SourcePlanner:
                     f"{positions.partitions_total} partitions"
                 )
         chosen = tuple(one for one in positions.partitions if one.partition in numbers)
-        return TopicPositions(
-            positions.topic,
-            positions.id,
-            positions.type,
-            positions.max_batch_bytes,
-            positions.partitions_total,
-            chosen,
-        )
+        return msgspec.structs.replace(positions, partitions=chosen)
 
     # Positions
 
@@ -160,7 +156,7 @@ class SourcePlanner:
     def _current_topic(self, topic: str, id: str) -> TopicPositions | None:
         """The topic; None if it was deleted or recreated."""
         try:
-            positions = self._broker.places(topic, committed_only=self._options.committed_only)
+            positions = self._broker.positions(topic, committed_only=self._options.committed_only)
         except TopicNotFound:
             return None
         return positions if positions.id == id else None

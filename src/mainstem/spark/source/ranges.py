@@ -10,7 +10,9 @@ import msgspec
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.plans import Sources
+from mainstem.api.lake import Sources
+from mainstem.client.batches import BatchPage
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import (
     InvalidConfig,
     LogDamaged,
@@ -22,7 +24,6 @@ from mainstem.errors import (
 from mainstem.lake.objects import source_rows
 from mainstem.log.extents import EXTENT
 from mainstem.records.rows import decode_rows
-from mainstem.spark.broker import FetchedBatches, RemoteBroker
 from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
@@ -36,7 +37,7 @@ _PAGE_BYTES = 8 * limits.MIB
 class RangeRows:
     """Reads one range in offset order. Continues through the broker if an object cannot be read."""
 
-    def __init__(self, broker: RemoteBroker, range: PartitionRange, options: SourceOptions) -> None:
+    def __init__(self, broker: BrokerClient, range: PartitionRange, options: SourceOptions) -> None:
         self._broker = broker
         self._range = range
         self._options = options
@@ -99,7 +100,7 @@ class RangeRows:
                     self._at = int(inside.column("_offset")[-1].as_py()) + 1
             self._at = min(page.next_offset, end)
 
-    def _fetch(self, offset: int) -> Future[FetchedBatches]:
+    def _fetch(self, offset: int) -> Future[BatchPage]:
         return self._broker.fetching(
             self._range.topic,
             self._range.partition,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from mainstem.spark.broker import RemoteBroker
+from mainstem.client.broker import BrokerClient
 from mainstem.spark.source.columns import SourceColumns
 from mainstem.spark.source.offsets import PartitionRange, ranges_between, split
 from mainstem.spark.source.options import SourceOptions
@@ -35,7 +35,7 @@ def read_range(
     if range is None:
         return
     convert = columns.converter(range.topic, range.partition)
-    with RemoteBroker(options.url, options.api_key) as broker:
+    with BrokerClient(options.url, options.api_key) as broker:
         for rows in RangeRows(broker, range, options):
             yield from convert(rows)
 
@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
         self._columns = SourceColumns(schema, options)
 
     def partitions(self) -> list[InputPartition]:
-        with RemoteBroker(self._options.url, self._options.api_key) as broker:
+        with BrokerClient(self._options.url, self._options.api_key) as broker:
             planner = SourcePlanner(broker, self._options)
             start, end = planner.starting(), planner.ending()
             ranges = planner.check_ranges(ranges_between(start, end), dict(end.ids))

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError
-from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.source.columns import SourceColumns
 from mainstem.spark.source.offsets import Positions, distance, limited, ranges_between, split
 from mainstem.spark.source.options import SourceOptions
@@ -36,16 +36,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._options = options
         self._columns = SourceColumns(schema, options)
-        self._broker: RemoteBroker | None = None
+        self._broker: BrokerClient | None = None
         self._target: Positions | None = None  # end of a Trigger.AvailableNow query
         self._waiting_since: float | None = None  # when it began to wait for `min_offsets`
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_broker": None}  # connections cannot be pickled
 
-    def _connected(self) -> RemoteBroker:
+    def _connected(self) -> BrokerClient:
         if self._broker is None:
-            self._broker = RemoteBroker(self._options.url, self._options.api_key)
+            self._broker = BrokerClient(self._options.url, self._options.api_key)
         return self._broker
 
     @property

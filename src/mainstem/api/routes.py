@@ -1,0 +1,486 @@
+"""Every route of the HTTP contract: method, path, rights, request and response.
+
+The HTTP door binds a handler to each route, the OpenAPI document describes them, and clients call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntFlag
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from urllib.parse import quote
+
+import msgspec
+
+from mainstem.api import catalog, groups, lake, queues, records, routers, server, sinks, topics
+from mainstem.api.base import ErrorEvent
+from mainstem.errors import InvalidInput
+
+T = TypeVar("T")
+
+JSON = "application/json"
+TEXT = "text/plain"
+HTML = "text/html"
+OCTETS = "application/octet-stream"
+EVENTS = "text/event-stream"
+
+CATALOG = "/iceberg/"  # errors below it have the shape that Iceberg specifies
+
+_CREATED_OR_DONE = (201, 200)
+
+
+class Scope(IntFlag):
+    """What a key may do."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    DELETE = 4
+    ADMIN = 8
+    ALL = 15
+
+
+class Body(Enum):
+    """How a route treats the body of a request."""
+
+    NONE = "ignored"
+    JSON = "needs a JSON content type, even if it is empty"
+    OPTIONAL = "an empty one needs no content type, and means all defaults"
+    NEEDED = "an empty one needs no content type, and is invalid"
+    BYTES = "needs the content type of plain bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query parameter."""
+
+    name: str
+    kind: str  # a JSON Schema type
+    help: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route(Generic[T]):
+    """`path` names its parameters in braces: /v0/topics/{topic}/diff. `response` is None without a JSON body."""
+
+    method: str
+    path: str
+    response: type[T] | None
+    scope: Scope = Scope.NONE
+    body: Body = Body.NONE
+    request: type[Any] | None = None
+    statuses: tuple[int, ...] = (200,)
+    media: tuple[str, ...] = (JSON,)
+    query: tuple[Query, ...] = ()
+    events: Mapping[str, type[Any]] = field(default_factory=dict)  # of an event stream, by name
+    probe: bool = False  # health and the like: needs no key unless the server is told to ask for one
+    public: bool = False  # a page that a browser opens before its user can give a key
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is an event stream: it may carry its key as ?token=, and is not in flight for long."""
+        return bool(self.events)
+
+    def url(self, *names: str) -> str:
+        """The path with its parameters filled in, in order. Raises InvalidInput for a name that no path can hold."""
+        path = self.path
+        for name in names:
+            before, _, rest = path.partition("{")
+            path = before + quoted(name) + rest.partition("}")[2]
+        return path
+
+
+def quoted(name: str) -> str:
+    """A name as one segment of a path."""
+    if name in ("", ".", ".."):
+        raise InvalidInput(f"{name!r} names nothing")
+    return quote(name, safe="")
+
+
+_PARTITION = Query("partition", "integer", "0 unless given.")
+_PAGE = (
+    Query("page_size", "integer", "1 to 1000, 100 unless given."),
+    Query("cursor", "string", "next_cursor of the page before."),
+)
+
+# Topics
+
+LIST_TOPICS = Route(
+    "GET",
+    "/v0/topics",
+    topics.TopicList,
+    Scope.READ,
+    query=(
+        Query("prefix", "string", "Only topics whose name begins with this."),
+        *_PAGE,
+        Query("touch", "boolean", "Counts as a read of every topic listed; false unless given."),
+    ),
+)
+GET_TOPIC = Route(
+    "GET",
+    "/v0/topics/{topic}",
+    topics.TopicDescription,
+    Scope.READ,
+    query=(Query("touch", "boolean", "Counts as a read; true unless given."), _PARTITION),
+)
+PUT_TOPIC = Route(
+    "PUT",
+    "/v0/topics/{topic}",
+    topics.TopicConfigured,
+    Scope.ADMIN,
+    Body.OPTIONAL,
+    topics.TopicConfigBody,
+    _CREATED_OR_DONE,
+)
+DELETE_TOPIC = Route(
+    "DELETE",
+    "/v0/topics/{topic}",
+    topics.TopicDeletion,
+    Scope.DELETE,
+    query=(Query("if_empty", "boolean", "Only if it holds no records."),),
+)
+POST_RECORDS = Route(
+    "POST",
+    "/v0/topics/{topic}",
+    records.WriteResult,
+    Scope.WRITE,
+    Body.JSON,
+    records.WriteBody,
+    _CREATED_OR_DONE,
+    query=(
+        Query("return_seqs", "boolean", "List every sequence number; true unless given."),
+        _PARTITION,
+    ),
+)
+POST_DIFF = Route(
+    "POST",
+    "/v0/topics/{topic}/diff",
+    records.DiffResult,
+    Scope.READ,
+    Body.OPTIONAL,
+    records.DiffBody,
+    query=(_PARTITION,),
+)
+POST_DELETE = Route(
+    "POST",
+    "/v0/topics/{topic}/delete",
+    records.DeleteResult,
+    Scope.DELETE,
+    Body.JSON,
+    records.DeleteBody,
+    query=(_PARTITION,),
+)
+
+# Queues
+
+POST_CLAIM = Route(
+    "POST",
+    "/v0/topics/{topic}/claim",
+    queues.ClaimResponse,
+    Scope.READ | Scope.WRITE,
+    Body.NEEDED,
+    queues.ClaimBody,
+)
+POST_ACK = Route(
+    "POST", "/v0/topics/{topic}/ack", queues.AckResult, Scope.WRITE, Body.JSON, queues.SettleBody
+)
+POST_NACK = Route(
+    "POST", "/v0/topics/{topic}/nack", queues.NackResult, Scope.WRITE, Body.JSON, queues.NackBody
+)
+POST_EXTEND = Route(
+    "POST", "/v0/topics/{topic}/extend", queues.ExtendResult, Scope.WRITE, Body.JSON, queues.ExtendJobsBody
+)
+GET_WORK: Route[bytes] = Route(
+    "GET",
+    "/v0/topics/{topic}/work",
+    None,
+    Scope.READ | Scope.WRITE,
+    media=(EVENTS,),
+    events={"job": queues.JobDelivery, "error": ErrorEvent},
+)
+
+# Offsets and batches
+
+GET_OFFSETS = Route(
+    "GET",
+    "/v0/topics/{topic}/offsets",
+    topics.TopicPositions,
+    Scope.READ,
+    query=(
+        Query("at", "string", "earliest, latest, or milliseconds since 1970; latest unless given."),
+        Query("partition", "integer", "All of them unless given."),
+        Query("isolation", "string", "read_committed unless given, or read_uncommitted: where the end is."),
+    ),
+)
+GET_BATCHES: Route[bytes] = Route("GET", "/v0/topics/{topic}/batches", None, Scope.READ, media=(OCTETS,))
+POST_BACKUP = Route("POST", "/v0/backup", server.BackupReport, Scope.ADMIN, Body.JSON, server.BackupBody)
+
+# The lake
+
+POST_PLAN = Route("POST", "/v0/lake/plan", lake.Plan, Scope.ADMIN, Body.JSON, lake.PlanRequest)
+POST_PUBLISH = Route("POST", "/v0/lake/publish", lake.PublishResult, Scope.ADMIN, Body.JSON, lake.Publication)
+EXTEND_TASK = Route(
+    "POST", "/v0/lake/extend", lake.LeaseExtended, Scope.ADMIN, Body.JSON, lake.ExtendLeaseBody
+)
+RELEASE_TASK = Route("POST", "/v0/lake/release", lake.LeaseReleased, Scope.ADMIN, Body.JSON, lake.ReleaseBody)
+POST_COLLECT = Route("POST", "/v0/lake/collect", lake.CollectResult, Scope.ADMIN, Body.OPTIONAL)
+REPORT_DRIVER = Route(
+    "POST", "/v0/lake/report", lake.DriverReportAccepted, Scope.ADMIN, Body.JSON, lake.DriverReport
+)
+GET_LAKE_STATUS = Route("GET", "/v0/lake/status", lake.LakeStatus, Scope.READ)
+LIST_PIPELINES = Route("GET", "/v0/pipelines", server.PipelineList, Scope.READ)
+REPORT_PIPELINE = Route(
+    "POST",
+    "/v0/pipelines/report",
+    server.PipelineReportAccepted,
+    Scope.WRITE,
+    Body.JSON,
+    server.PipelineReport,
+)
+POST_SOURCES = Route("POST", "/v0/lake/sources", lake.Sources, Scope.READ, Body.JSON, lake.SourcesBody)
+
+# Sinks
+
+POST_BATCHES = Route(
+    "POST",
+    "/v0/topics/{topic}/batches",
+    sinks.BatchAppended,
+    Scope.WRITE,
+    Body.BYTES,
+    query=(_PARTITION,),
+)
+BEGIN_SINK_TASK = Route("POST", "/v0/sinks/tasks", sinks.SinkTask, Scope.WRITE, Body.JSON, sinks.SinkTaskBody)
+COMMIT_SINK = Route(
+    "POST", "/v0/sinks/commit", sinks.SinkCommit, Scope.WRITE, Body.JSON, sinks.SinkCommitBody
+)
+EXTEND_SINK = Route("POST", "/v0/sinks/extend", sinks.SinkExtended, Scope.WRITE, Body.JSON, sinks.SinkRunBody)
+ABORT_SINK = Route("POST", "/v0/sinks/abort", sinks.SinkAborted, Scope.WRITE, Body.JSON, sinks.SinkRunBody)
+
+# Groups and settings
+
+COMMIT_OFFSETS = Route(
+    "POST",
+    "/v0/groups/{group}/offsets",
+    groups.GroupOffsetsCommitted,
+    Scope.READ,
+    Body.JSON,
+    groups.GroupPositionsBody,
+)
+GET_SETTINGS = Route("GET", "/v0/topics/{topic}/settings", topics.TopicSettings, Scope.READ)
+PATCH_SETTINGS = Route(
+    "PATCH",
+    "/v0/topics/{topic}/settings",
+    topics.TopicSettings,
+    Scope.ADMIN,
+    Body.JSON,
+    topics.SettingsBody,
+    _CREATED_OR_DONE,
+)
+POST_RAW = Route(
+    "POST",
+    "/v0/topics/{topic}/raw",
+    records.WriteResult,
+    Scope.WRITE,
+    Body.BYTES,
+    statuses=_CREATED_OR_DONE,
+    query=(
+        _PARTITION,
+        Query("create", "boolean", "Create the topic if it does not exist; true unless given."),
+    ),
+)
+LIST_GROUPS = Route("GET", "/v0/groups", groups.GroupList, Scope.READ)
+GET_GROUP = Route("GET", "/v0/groups/{group}", groups.GroupDescription, Scope.READ)
+DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope.ADMIN)
+RESET_GROUP = Route(
+    "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
+)
+
+# For people and their tools
+
+GET_OVERVIEW = Route("GET", "/v0/overview", server.ServerOverview, Scope.READ)
+GET_TOPIC_SUMMARIES = Route(
+    "GET",
+    "/v0/overview/topics",
+    topics.TopicSummaries,
+    Scope.READ,
+    query=(
+        Query("search", "string", "Only topics whose name contains this."),
+        Query("type", "string", "log or queue; both unless given."),
+        Query("sort", "string", "name, records, bytes, partitions or written; name unless given."),
+        Query("descending", "boolean", "The other way round; false unless given."),
+        Query("skip", "integer", "How many rows to leave out at the beginning."),
+        Query("limit", "integer", "1 to 1000, 100 unless given."),
+    ),
+)
+GET_KEY = Route("GET", "/v0/key", server.KeyRights)
+GET_STORAGE = Route("GET", "/v0/storage", server.StorageMap, Scope.READ)
+GET_TOPIC_STORAGE = Route("GET", "/v0/topics/{topic}/storage", server.StorageMap, Scope.READ)
+GET_MESSAGES = Route(
+    "GET",
+    "/v0/topics/{topic}/messages",
+    topics.MessageList,
+    Scope.READ,
+    query=(
+        _PARTITION,
+        Query("from", "integer", "The first offset to look at."),
+        Query("before", "integer", "Instead: look before this offset, at the newest unless given."),
+        Query("limit", "integer", "1 to 500, 50 unless given."),
+        Query("key", "string", "Only records whose key contains this."),
+        Query("value", "string", "Only records whose value contains this."),
+        Query("header", "string", "Only records with a header that contains this, as name=content."),
+        Query("value_bytes", "integer", "Cut longer values off here; 16384 unless given."),
+    ),
+)
+GET_CONSUMERS = Route("GET", "/v0/topics/{topic}/consumers", topics.TopicConsumers, Scope.READ)
+GET_LEASES = Route("GET", "/v0/topics/{topic}/leases", queues.LeaseList, Scope.READ, query=(_PARTITION,))
+POST_REQUEUE = Route(
+    "POST",
+    "/v0/topics/{topic}/requeue",
+    queues.RequeueResult,
+    Scope.WRITE | Scope.DELETE,
+    Body.JSON,
+    queues.RequeueBody,
+)
+LIST_TRANSACTIONS = Route("GET", "/v0/transactions", groups.TransactionList, Scope.READ)
+ABORT_TRANSACTION = Route(
+    "POST", "/v0/transactions/{transaction}/abort", groups.TransactionAborted, Scope.ADMIN
+)
+
+# Routers
+
+LIST_ROUTERS = Route(
+    "GET",
+    "/v0/routers",
+    routers.RouterList,
+    Scope.READ,
+    query=(
+        Query("prefix", "string", "Only routers whose name begins with this."),
+        Query("source", "string", "Only routers from this topic."),
+        Query("dest", "string", "Only routers to this topic."),
+        *_PAGE,
+    ),
+)
+GET_ROUTER = Route("GET", "/v0/routers/{router}", routers.RouterDescription, Scope.READ)
+PUT_ROUTER = Route(
+    "PUT",
+    "/v0/routers/{router}",
+    routers.RouterConfigured,
+    Scope.ADMIN,
+    Body.JSON,
+    routers.RouterBody,
+    _CREATED_OR_DONE,
+)
+DELETE_ROUTER = Route("DELETE", "/v0/routers/{router}", routers.RouterDeletion, Scope.DELETE)
+
+# Watching
+
+POST_WATCH = Route("POST", "/v0/watch", records.WatchStarted, Scope.READ, Body.JSON, records.WatchBody)
+GET_WATCH: Route[bytes] = Route(
+    "GET",
+    "/v0/watch/{wid}",
+    None,
+    Scope.READ,
+    media=(EVENTS,),
+    events={**records.WATCH_EVENTS, "error": ErrorEvent},
+)
+GET_WEBSOCKET: Route[bytes] = Route("GET", "/v0/ws", None, statuses=(101,), media=())
+GET_HEALTH = Route("GET", "/v0/health", server.Health, probe=True)
+GET_METRICS = Route("GET", "/v0/metrics", dict[str, Any], Scope.READ, media=(TEXT, JSON))
+
+# Tables
+
+PUT_TABLE = Route(
+    "PUT", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN, Body.OPTIONAL, lake.TableBody
+)
+GET_TABLE = Route("GET", "/v0/topics/{topic}/table", lake.TableStatus, Scope.READ)
+DELETE_TABLE = Route("DELETE", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN)
+GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN)
+SETTLE_TABLES = Route("POST", "/v0/lake/tables/settle", lake.TablesSettled, Scope.ADMIN, Body.OPTIONAL)
+COMMIT_TABLE = Route(
+    "POST", "/v0/lake/tables", lake.TableCommitted, Scope.ADMIN, Body.JSON, lake.TableCommitRequest
+)
+
+# The Iceberg REST catalog
+
+_NAMESPACE = "/iceberg/v1/namespaces/{namespace}"
+_DONE = (204,)
+
+GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
+LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
+CREATE_NAMESPACE = Route(
+    "POST",
+    "/iceberg/v1/namespaces",
+    catalog.NamespaceDescription,
+    Scope.ADMIN,
+    Body.JSON,
+    catalog.NamespaceBody,
+)
+GET_NAMESPACE = Route("GET", _NAMESPACE, catalog.NamespaceDescription, Scope.READ)
+HEAD_NAMESPACE: Route[bytes] = Route("HEAD", _NAMESPACE, None, Scope.READ, statuses=_DONE)
+DROP_NAMESPACE: Route[bytes] = Route("DELETE", _NAMESPACE, None, Scope.ADMIN, statuses=_DONE)
+POST_PROPERTIES = Route(
+    "POST",
+    f"{_NAMESPACE}/properties",
+    catalog.PropertiesChanged,
+    Scope.ADMIN,
+    Body.JSON,
+    catalog.PropertiesBody,
+)
+LIST_CATALOG_TABLES = Route("GET", f"{_NAMESPACE}/tables", catalog.TableList, Scope.READ)
+CREATE_CATALOG_TABLE = Route("POST", f"{_NAMESPACE}/tables", catalog.TableLoaded, Scope.ADMIN, Body.JSON)
+REGISTER_CATALOG_TABLE = Route("POST", f"{_NAMESPACE}/register", catalog.TableLoaded, Scope.ADMIN, Body.JSON)
+GET_CATALOG_TABLE = Route("GET", f"{_NAMESPACE}/tables/{{table}}", catalog.TableLoaded, Scope.READ)
+HEAD_CATALOG_TABLE: Route[bytes] = Route(
+    "HEAD", f"{_NAMESPACE}/tables/{{table}}", None, Scope.READ, statuses=_DONE
+)
+DROP_CATALOG_TABLE: Route[bytes] = Route(
+    "DELETE", f"{_NAMESPACE}/tables/{{table}}", None, Scope.ADMIN, statuses=_DONE
+)
+COMMIT_CATALOG_TABLE = Route(
+    "POST",
+    f"{_NAMESPACE}/tables/{{table}}",
+    catalog.TableLoaded,
+    Scope.ADMIN,
+    Body.JSON,
+    catalog.CommitBody,
+)
+RENAME_CATALOG_TABLE: Route[bytes] = Route(
+    "POST", "/iceberg/v1/tables/rename", None, Scope.ADMIN, Body.JSON, catalog.RenameBody, _DONE
+)
+COMMIT_CATALOG: Route[bytes] = Route(
+    "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
+)
+
+# Pages and probes
+
+GET_CONSOLE: Route[bytes] = Route("GET", "/", None, media=(HTML,), public=True)
+GET_CONSOLE_ASSET: Route[bytes] = Route(
+    "GET",
+    "/console/assets/{file}",
+    None,
+    media=("text/javascript", "text/css", "image/svg+xml"),
+    public=True,
+)
+GET_HEALTHZ = Route("GET", "/healthz", server.Health, probe=True)
+GET_READY = Route("GET", "/v0/ready", server.Readiness, probe=True)
+GET_CLUSTER = Route("GET", "/v0/cluster", server.ClusterView, Scope.READ)
+GET_READYZ = Route("GET", "/readyz", server.Readiness, probe=True)
+GET_OPENAPI = Route("GET", "/openapi.json", dict[str, Any], probe=True)
+GET_DOCS: Route[bytes] = Route("GET", "/docs", None, media=(HTML,), probe=True)
+
+ROUTES: tuple[Route[Any], ...] = tuple(value for value in globals().values() if isinstance(value, Route))
+
+
+def structs_in(kinds: Iterable[Any]) -> set[type[msgspec.Struct]]:
+    """The structs among some types, and those in their fields."""
+    found: set[type[msgspec.Struct]] = set()
+    waiting = [*kinds]
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            if kind not in found:
+                found.add(kind)
+                waiting += get_type_hints(kind).values()
+        else:
+            waiting += get_args(kind)
+    return found

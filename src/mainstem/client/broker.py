@@ -1,0 +1,210 @@
+"""The broker as jobs of the lake, Spark sources and sinks call it: over HTTP, from threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TypeVar
+
+from mainstem import limits
+from mainstem.api import routes
+from mainstem.api.groups import GroupPosition, GroupPositionsBody
+from mainstem.api.lake import (
+    DriverReport,
+    ExtendLeaseBody,
+    LakeStatus,
+    Plan,
+    PlanRequest,
+    Publication,
+    ReleaseBody,
+    Sources,
+    SourcesBody,
+    TableCommitRequest,
+    TableWorkPage,
+)
+from mainstem.api.routes import Route
+from mainstem.api.server import PipelineReport
+from mainstem.api.sinks import SinkAttempt, SinkCommit, SinkCommitBody, SinkRunBody, SinkTask, SinkTaskBody
+from mainstem.api.topics import TopicConfigBody, TopicPositions
+from mainstem.client.batches import BatchPage, page_of
+from mainstem.client.loop import LoopThread
+from mainstem.client.transport import Query, ServerResponse, Transport
+from mainstem.errors import RecordsLost, Unavailable
+
+T = TypeVar("T")
+
+TIMEOUT_S = 60.0  # one call, including retries while a broker restarts
+
+
+class BrokerClient:
+    """Raises the errors that the broker answers with, and Unreachable if it does not answer. Thread-safe."""
+
+    def __init__(
+        self, url: str | None = None, api_key: str | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._transport = Transport(url, api_key=api_key, timeout_s=timeout_s)
+        self._thread = LoopThread("the connection to the broker is closed")
+
+    def __enter__(self) -> BrokerClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._thread.close(self._transport.close())
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    def _call(self, route: Route[T], *names: str, body: object = None, query: Query | None = None) -> T:
+        return self._thread.call(self._transport.call(route, *names, body=body, query=query))
+
+    # Jobs of the lake
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Take what is due, each stream's tasks under a lease."""
+        return self._call(routes.POST_PLAN, body=request)
+
+    def publish(self, publication: Publication) -> int:
+        """Returns the stream's frontier. Repeating it changes nothing. Raises StalePlan."""
+        return self._call(routes.POST_PUBLISH, body=publication).frontier
+
+    def extend(self, stream: int, token: int, lease_ms: int) -> int:
+        """Returns the new deadline, on the broker's clock. Raises StalePlan."""
+        return self._call(routes.EXTEND_TASK, body=ExtendLeaseBody(stream, token, lease_ms)).deadline_ms
+
+    def release(self, stream: int, token: int) -> None:
+        """Give a stream's tasks back."""
+        self._call(routes.RELEASE_TASK, body=ReleaseBody(stream, token))
+
+    def collect(self) -> tuple[int, int]:
+        """Delete what nothing needs. Returns how many log objects, and how many files."""
+        collected = self._call(routes.POST_COLLECT)
+        return collected.wal_objects, collected.files
+
+    def report(self, report: DriverReport) -> None:
+        """Report the state of a driver."""
+        self._call(routes.REPORT_DRIVER, body=report)
+
+    def status(self) -> LakeStatus:
+        """How far every topic is."""
+        return self._call(routes.GET_LAKE_STATUS)
+
+    # Tables
+
+    def settle_tables(self) -> None:
+        """Have the broker create, widen and drop tables as the topics say."""
+        self._call(routes.SETTLE_TABLES)
+
+    def tables(self) -> TableWorkPage:
+        """Every topic's tables, and what is left to publish of each."""
+        return self._call(routes.GET_TABLE_WORK)
+
+    def commit_table(self, commit: TableCommitRequest) -> str:
+        """Returns where the table's metadata is now. Raises TableChanged."""
+        return self._call(routes.COMMIT_TABLE, body=commit).location
+
+    # Topics
+
+    def topics(self) -> Iterator[str]:
+        """The names of all topics."""
+        cursor: str | None = None
+        while True:
+            query = {"page_size": limits.TOPIC_PAGE_MAX, "cursor": cursor}
+            page = self._call(routes.LIST_TOPICS, query=query)
+            yield from (row.topic for row in page.topics)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def positions(
+        self, topic: str, at: str | int = "latest", *, committed_only: bool = True
+    ) -> TopicPositions:
+        """Where a topic's partitions begin and end, and their offsets at a position: earliest, latest, or ms."""
+        isolation = "read_committed" if committed_only else "read_uncommitted"
+        return self._call(routes.GET_OFFSETS, topic, query={"at": str(at), "isolation": isolation})
+
+    def make_topic(self, topic: str) -> None:
+        """Create a topic with the server's defaults, unless it exists."""
+        self._call(routes.PUT_TOPIC, topic, body=TopicConfigBody())
+
+    def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Store how far a group has read, by topic and partition."""
+        rows = [GroupPosition(topic, offset, partition) for (topic, partition), offset in offsets.items()]
+        self._call(routes.COMMIT_OFFSETS, group, body=GroupPositionsBody(rows))
+
+    def report_pipeline(self, report: PipelineReport) -> None:
+        """Report the state of a pipeline."""
+        self._call(routes.REPORT_PIPELINE, body=report)
+
+    # Reading
+
+    def sources(self, topic: str, partition: int, start: int, end: int) -> Sources:
+        """Where the committed records of a range are, without a lease."""
+        return self._call(routes.POST_SOURCES, body=SourcesBody(topic, start, partition, end))
+
+    def fetching(
+        self, topic: str, partition: int, offset: int, max_bytes: int, *, committed_only: bool = True
+    ) -> Future[BatchPage]:
+        """Fetch batches in the background."""
+        query = {
+            "partition": partition,
+            "from": offset,
+            "max_bytes": max_bytes,
+            "isolation": None if committed_only else "read_uncommitted",
+        }
+        return self._thread.submit(self._fetch(topic, offset, query))
+
+    async def _fetch(self, topic: str, offset: int, query: Query) -> BatchPage:
+        return page_of(await self._transport.request(routes.GET_BATCHES, topic, query=query), offset)
+
+    def probe_loss(self, topic: str, partition: int, offset: int) -> bool:
+        """Have the broker read at an offset. True if it finds there that records are lost."""
+        try:
+            self.fetching(topic, partition, offset, 1).result()
+        except RecordsLost:
+            return True
+        return False
+
+    # Writing
+
+    def begin_task(
+        self, query: str, run: str, batch: int, attempt: str, *, timeout_ms: int, lasting: bool
+    ) -> SinkTask:
+        body = SinkTaskBody(query, run, batch, attempt, timeout_ms, lasting)
+        return self._call(routes.BEGIN_SINK_TASK, body=body)
+
+    def appending(self, topic: str, partition: int, batch: bytes | bytearray) -> Future[ServerResponse]:
+        """Append one batch in the background."""
+        return self._thread.submit(
+            self._transport.request(
+                routes.POST_BATCHES, topic, body=bytes(batch), query={"partition": partition}
+            )
+        )
+
+    def commit_batch(
+        self, query: str, run: str, batch: int, attempts: Sequence[tuple[str, int, int]], *, lasting: bool
+    ) -> SinkCommit:
+        named = [SinkAttempt(*attempt) for attempt in attempts]
+        return self._call(routes.COMMIT_SINK, body=SinkCommitBody(query, run, batch, named, lasting))
+
+    def extending(self, query: str, run: str, every_s: float) -> Future[None]:
+        """Extend the run's transactions every so often, until cancelled."""
+        return self._thread.submit(self._extend(SinkRunBody(query, run), every_s))
+
+    async def _extend(self, body: SinkRunBody, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self._transport.call(routes.EXTEND_SINK, body=body)
+            except Unavailable:
+                continue  # the next one may be in time; if none is, the commit fails
+
+    def abort_batch(self, query: str, run: str) -> None:
+        self._call(routes.ABORT_SINK, body=SinkRunBody(query, run))

@@ -1,0 +1,43 @@
+"""Checks responses of the HTTP door against the structs of the contract."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from mainstem.api.base import ErrorResponse
+from mainstem.api.catalog import CatalogError
+from mainstem.api.routes import CATALOG, JSON, Route
+from mainstem.doors.http.errors import Refusal
+from mainstem.doors.http.routes import ROUTES
+
+
+def check_response(
+    method: str, raw_path: str, status: int, content_type: str, body: bytes
+) -> Route[Any] | None:
+    """Raises AssertionError unless the response is one that its route declares. Returns the route, if there is one."""
+    try:
+        route = ROUTES.find(method, raw_path.partition("?")[0].encode())[0].route
+    except Refusal:
+        route = None
+    if status >= 300:
+        if method != "HEAD" and status != 304:
+            check_body(CatalogError if raw_path.startswith(CATALOG) else ErrorResponse, body)
+        return route
+    assert route is not None, raw_path
+    assert status in route.statuses, f"{method} {raw_path} answered {status}, not one of {route.statuses}"
+    if status != 204:
+        media = content_type.partition(";")[0]
+        assert media in route.media, f"{method} {raw_path} answered {media}, not one of {route.media}"
+        if media == JSON:
+            assert route.response is not None
+            check_body(route.response, body)
+    return route
+
+
+def check_body(kind: Any, body: bytes) -> None:
+    """Raises AssertionError unless the body has exactly the keys of a struct: what is unknown would be lost."""
+    again = msgspec.json.encode(msgspec.json.decode(body, type=kind))
+    assert json.loads(again) == json.loads(body), f"not a {kind.__name__}: {body[:500]!r}"
