@@ -7,16 +7,16 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import GroupOvertaken, InvalidInput, StaleMemberEpoch, UnknownMember
-from mainstem.ledger.commands import CommitOffsets
-from mainstem.ledger.consumer_groups import ConsumerGroups
-from mainstem.ledger.group_commands import (
+from mainstem.ledger.consumer_groups import (
     Assignment,
     ChangeConsumerGroup,
+    ConsumerGroupKept,
+    ConsumerGroups,
     ConsumerMemberState,
     ForgetConsumerGroup,
 )
+from mainstem.ledger.cursors import CommitOffsets, OffsetsCommitted
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import ConsumerGroupKept, OffsetsCommitted
 
 from .writer import Writer
 

@@ -7,12 +7,12 @@ import pytest
 
 from mainstem import limits
 from mainstem.ledger.appends import SLICE_KEYED, SLICE_TRACKED, AppendCode
-from mainstem.ledger.commands import AlterTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import PLAIN, Entry
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number, slice_fields
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
+from mainstem.ledger.topics import AlterTopic, DeleteTopic
 
 from .writer import Writer, run, slice_row
 

@@ -8,9 +8,10 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvariantBroken, LogDamaged
 from mainstem.ledger.appends import SLICE_TRACKED
-from mainstem.ledger.commands import AllocateProducer, Boot
+from mainstem.ledger.brokers import Boot
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.producers import AllocateProducer
 from mainstem.ledger.replay import PlainRun, apply_all, merge_plain
 
 from .writer import Writer, run, slice_row

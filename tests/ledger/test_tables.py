@@ -19,26 +19,23 @@ from mainstem.errors import (
     TableNotFound,
     TopicNotFound,
 )
-from mainstem.ledger.commands import DeleteTopic
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.parts import Part
-from mainstem.ledger.published import Published, part_name
-from mainstem.ledger.table_commands import (
+from mainstem.ledger.parts import Part, PartName
+from mainstem.ledger.table import PartChange, Published, part_name
+from mainstem.ledger.tables import (
     CommitTables,
     CreateNamespace,
     CreateTable,
     DeclareTable,
     DropNamespace,
     DropTable,
-    PartChange,
-    PartName,
     PutNamespaceProperties,
     RenameTable,
     TableCommit,
+    Tables,
 )
-from mainstem.ledger.tables import Tables
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.topics import DeleteTopic, Topic
 
 from .writer import Writer
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 from mainstem.errors import InvalidInput, StalePlan
-from mainstem.ledger.results import TierChanged
-from mainstem.ledger.tier_commands import ForgetTier, PlanTier, SettleTier
-from mainstem.ledger.tiers import Stage, Tiers
+from mainstem.ledger.tiers import ForgetTier, PlanTier, SettleTier, Stage, TierChanged, Tiers
 
 TOKEN, OTHER = b"t" * 16, b"o" * 16
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from mainstem.ledger.appends import RECORD, SLICE, SLICE_TRACKED, AppendOutcome, AppendRun
-from mainstem.ledger.commands import Boot, CreateTopic
+from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry, Part
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.topics import CreateTopic, Topic
 
 
 def slice_row(

@@ -13,9 +13,8 @@ from mainstem.broker.plans import Plan, PlanRequest, Sources, Task, TaskKind
 from mainstem.broker.sourcing import Sourcing
 from mainstem.errors import InvalidInput, LimitReached, LogDamaged, NotFound, TaskHeld
 from mainstem.ledger.generations import Generations, task_of
-from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
-from mainstem.ledger.part_checks import prefix_of
-from mainstem.ledger.parts import Part
+from mainstem.ledger.parts import Part, prefix_of
+from mainstem.ledger.tasks import ReleaseTask, TakeTask
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random

@@ -25,9 +25,8 @@ from mainstem.errors import (
     TooLarge,
     TopicNotFound,
 )
-from mainstem.ledger.commands import Ack, Claim, ExpireLeases, Extend, Nack
 from mainstem.ledger.leases import ranges_of
-from mainstem.ledger.results import Claimed, Granted, JobsChanged
+from mainstem.ledger.queues import Ack, Claim, Claimed, ExpireLeases, Extend, Granted, JobsChanged, Nack
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random

@@ -26,8 +26,8 @@ from mainstem.errors import (
     TableIncompatible,
     TableNotFound,
 )
-from mainstem.ledger.table import Table
-from mainstem.ledger.table_commands import DeclareTable, TableKind
+from mainstem.ledger.table import Table, TableKind
+from mainstem.ledger.tables import DeclareTable
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:

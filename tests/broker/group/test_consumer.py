@@ -23,12 +23,10 @@ from mainstem.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from mainstem.ledger.commands import AddPartitions, CreateTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.consumer_groups import ConsumerGroups
-from mainstem.ledger.group_commands import ChangeConsumerGroup
+from mainstem.ledger.consumer_groups import ChangeConsumerGroup, ConsumerGroups
 from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import Topic, Topics
+from mainstem.ledger.topics import AddPartitions, CreateTopic, DeleteTopic, Topic, Topics
 from mainstem.ports.clock import ManualClock
 
 SESSION_MS = 45_000

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.bulk import Outcome, Refused
 from mainstem.doors.kafka.security.access import LITERAL, PREFIXED
-from mainstem.ledger.security_commands import AccessRule
+from mainstem.ledger.access_rules import AccessRule
 
 NO_AUTHORIZER = Outcome(ErrorCode.security_disabled, "there is no authorizer: every client may do everything")
 
