@@ -46,9 +46,7 @@ class ClientQuotas(Section[list[ClientQuota]]):
     """Quotas by entity, only of entities with a limit. The digest changes with every quota."""
 
     def __init__(self) -> None:
-        self._quotas: Keyed[_Rank, ClientQuota] = Keyed(
-            fields_hash("client quota"), limits.CLIENT_QUOTAS_MAX, "entities with quotas"
-        )
+        self._quotas: Keyed[_Rank, ClientQuota] = Keyed(fields_hash("client quota"))
 
     def __len__(self) -> int:
         return len(self._quotas)
@@ -66,7 +64,11 @@ class ClientQuotas(Section[list[ClientQuota]]):
         wrong = _fault(command)
         if wrong is not None:
             return InvalidInput(wrong)
-        return self._quotas.refusal(_rank(command.entity)) if command.put else None
+        return (
+            self._quotas.refusal(_rank(command.entity), limits.CLIENT_QUOTAS_MAX, "entities with quotas")
+            if command.put
+            else None
+        )
 
     @applies(AlterClientQuota)
     def alter(self, command: AlterClientQuota, now: Moment) -> ClientQuota | InvalidInput | LimitReached:

@@ -45,9 +45,7 @@ class Credentials(Section[list[Credential]]):
     """By user and mechanism."""
 
     def __init__(self) -> None:
-        self._credentials: Keyed[tuple[str, int], Credential] = Keyed(
-            fields_hash("scram"), limits.SCRAM_CREDENTIALS_MAX, "credentials"
-        )
+        self._credentials: Keyed[tuple[str, int], Credential] = Keyed(fields_hash("scram"))
 
     def get(self, user: str, mechanism: int) -> Credential | None:
         return self._credentials.get((user, mechanism))
@@ -62,7 +60,7 @@ class Credentials(Section[list[Credential]]):
         if wrong is not None:
             return InvalidInput(wrong)
         key = command.user, command.mechanism
-        full = self._credentials.refusal(key)
+        full = self._credentials.refusal(key, limits.SCRAM_CREDENTIALS_MAX, "credentials")
         if full is not None:
             return full
         credential = Credential(

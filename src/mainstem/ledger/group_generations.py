@@ -35,9 +35,7 @@ class GroupGenerations(Section[list[GroupGeneration]]):
     next coordinator then does not recognise its members."""
 
     def __init__(self) -> None:
-        self._generations: LatestByKey[str, GroupGeneration] = LatestByKey(
-            fields_hash("group generation"), limits.GROUP_GENERATIONS_MAX
-        )
+        self._generations: LatestByKey[str, GroupGeneration] = LatestByKey(fields_hash("group generation"))
 
     def get(self, group: str) -> GroupGeneration | None:
         return self._generations.get(group)
@@ -53,7 +51,7 @@ class GroupGenerations(Section[list[GroupGeneration]]):
         after = GroupGeneration(command.group, command.generation, command.members)
         if after.members:
             self._generations.put(after.group, after)
-            self._generations.evict()
+            self._generations.evict(limits.GROUP_GENERATIONS_MAX)
         else:
             self._generations.pop(after.group)
         return after

@@ -31,9 +31,7 @@ class GroupSettings(Section[list[GroupSettingsState]]):
     """By group, only of groups with settings."""
 
     def __init__(self) -> None:
-        self._settings: Keyed[str, GroupSettingsState] = Keyed(
-            fields_hash("group settings"), limits.GROUPS_WITH_SETTINGS_MAX, "groups with settings"
-        )
+        self._settings: Keyed[str, GroupSettingsState] = Keyed(fields_hash("group settings"))
 
     def get(self, group: str) -> Mapping[str, str]:
         found = self._settings.get(group)
@@ -57,7 +55,11 @@ class GroupSettings(Section[list[GroupSettingsState]]):
             values.pop(name, None)
         if len(values) > limits.GROUP_SETTINGS_MAX:
             return LimitReached(f"a group has at most {limits.GROUP_SETTINGS_MAX} settings")
-        full = self._settings.refusal(group) if values else None
+        full = (
+            self._settings.refusal(group, limits.GROUPS_WITH_SETTINGS_MAX, "groups with settings")
+            if values
+            else None
+        )
         if full is not None:
             return full
         state = GroupSettingsState(group, tuple(sorted(values.items())))

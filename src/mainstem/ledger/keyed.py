@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from mainstem import limits
 from mainstem.errors import LimitReached
 from mainstem.ledger.digest import MASK, hash_fields
 
@@ -25,12 +24,10 @@ class Keyed(Generic[K, V]):
     An element is hashed when the digest is read, not when it changes. Call `put` again after changing a value in
     place."""
 
-    __slots__ = ("_changed", "_hash_of", "_hashes", "_limit", "_rows", "_sum", "_what")
+    __slots__ = ("_changed", "_hash_of", "_hashes", "_rows", "_sum")
 
-    def __init__(self, hash_of: Callable[[V], int], limit: int = limits.OFFSET_MAX, what: str = "") -> None:
+    def __init__(self, hash_of: Callable[[V], int]) -> None:
         self._hash_of = hash_of
-        self._limit = limit
-        self._what = what  # the elements, for the error that names the limit
         self._rows: dict[K, V] = {}
         self._hashes: dict[K, int] = {}
         self._changed: dict[K, None] = {}  # since they were hashed
@@ -59,11 +56,11 @@ class Keyed(Generic[K, V]):
         """The values in no particular order, without the cost of sorting."""
         return iter(self._rows.values())
 
-    def refusal(self, key: K) -> LimitReached | None:
-        """Why the key cannot be added, if so."""
-        if len(self._rows) < self._limit or key in self._rows:
+    def refusal(self, key: K, limit: int, what: str) -> LimitReached | None:
+        """Why the key cannot be added, if so: there are `limit` elements, which `what` names."""
+        if len(self._rows) < limit or key in self._rows:
             return None
-        return LimitReached(f"there are {self._limit} {self._what}, the maximum: delete some")
+        return LimitReached(f"there are {limit} {what}, the maximum: delete some")
 
     def put(self, key: K, value: V) -> None:
         self._rows[key] = value
@@ -102,8 +99,8 @@ class LatestByKey(Keyed[K, V]):
 
     _rows: OrderedDict[K, V]
 
-    def __init__(self, hash_of: Callable[[V], int], limit: int = limits.OFFSET_MAX, what: str = "") -> None:
-        super().__init__(hash_of, limit, what)
+    def __init__(self, hash_of: Callable[[V], int]) -> None:
+        super().__init__(hash_of)
         self._rows = OrderedDict()
 
     def __iter__(self) -> Iterator[V]:
@@ -113,7 +110,7 @@ class LatestByKey(Keyed[K, V]):
         super().put(key, value)
         self._rows.move_to_end(key)
 
-    def evict(self) -> None:
-        """Remove the oldest elements until the limit is kept."""
-        while len(self._rows) > self._limit:
+    def evict(self, limit: int) -> None:
+        """Remove the oldest elements until there are `limit`."""
+        while len(self._rows) > limit:
             self.pop(next(iter(self._rows)))

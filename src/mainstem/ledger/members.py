@@ -51,7 +51,7 @@ class Members(Section[list[Member]]):
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._members: Keyed[int, Member] = Keyed(fields_hash("member"), limits.MEMBERS_MAX, "brokers")
+        self._members: Keyed[int, Member] = Keyed(fields_hash("member"))
 
     def __iter__(self) -> Iterator[Member]:
         """By number."""
@@ -74,7 +74,7 @@ class Members(Section[list[Member]]):
             len(word) > limits.NAME_CHARS_MAX for word in words
         ):
             return InvalidInput("a broker's zone, name and addresses are over their limits")
-        full = self._members.refusal(command.broker)
+        full = self._members.refusal(command.broker, limits.MEMBERS_MAX, "brokers")
         if full is not None:
             return full
         member = Member(command.broker, command.epoch, command.addresses, command.zone, command.node)

@@ -39,7 +39,7 @@ class Reports(Section[list[Report]]):
 
     def __init__(self) -> None:
         self._kinds: dict[str, LatestByKey[str, Report]] = {
-            kind: LatestByKey(fields_hash("report"), limits.REPORTS_OF_A_KIND_MAX) for kind in _KINDS
+            kind: LatestByKey(fields_hash("report")) for kind in _KINDS
         }
 
     def of(self, kind: str) -> Iterator[Report]:
@@ -53,7 +53,7 @@ class Reports(Section[list[Report]]):
             return InvalidInput(fault)
         report = Report(command.kind, command.name, command.body, now.time_ms)
         self._kinds[report.kind].put(report.name, report)
-        self._kinds[report.kind].evict()
+        self._kinds[report.kind].evict(limits.REPORTS_OF_A_KIND_MAX)
         return report
 
     @property

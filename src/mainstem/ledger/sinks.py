@@ -135,7 +135,7 @@ class Sinks(Section[list[SinkState]]):
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._by_query: LatestByKey[str, Sink] = LatestByKey(_hash, limits.SINKS_MAX, "queries that write")
+        self._by_query: LatestByKey[str, Sink] = LatestByKey(_hash)
 
     def __len__(self) -> int:
         return len(self._by_query)
@@ -159,7 +159,7 @@ class Sinks(Section[list[SinkState]]):
             return SinkTaskBegun("", -1, -1, True, ())
         if known is not None and command.run == known.given_up:
             return _taken_over(command.query)
-        full = self._by_query.refusal(command.query)
+        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
         if full is not None:
             return full
         other_run = known is not None and known.run != command.run
@@ -188,7 +188,7 @@ class Sinks(Section[list[SinkState]]):
             marked = self._abort_open(known, now.time_ms) if known.run == command.run else []
             self._changed(known, now.time_ms)
             return SinkBatchCommitted(True, tuple(marked))
-        full = self._by_query.refusal(command.query)
+        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
         if full is not None:
             return full
         broken = self._bad_commit(known, command)

@@ -156,10 +156,8 @@ class Tables(Section[TablesState]):
     def __init__(self, topics: Topics, generations: Generations) -> None:
         self._topics = topics
         self._generations = generations
-        self._namespaces: Keyed[str, Namespace] = Keyed(
-            fields_hash("namespace"), limits.NAMESPACES_MAX, "namespaces"
-        )
-        self._tables: Keyed[TableName, Table] = Keyed(attrgetter("digest"), limits.TABLES_MAX, "tables")
+        self._namespaces: Keyed[str, Namespace] = Keyed(fields_hash("namespace"))
+        self._tables: Keyed[TableName, Table] = Keyed(attrgetter("digest"))
         self._of_topics: dict[bytes, dict[TableKind, Table]] = {}
         self._declarations: Keyed[bytes, Declaration] = Keyed(fields_hash("declaration"))
 
@@ -206,7 +204,7 @@ class Tables(Section[TablesState]):
             return refusal
         if self.properties(command.namespace) is not None:
             return NamespaceExists(command.namespace)
-        full = self._namespaces.refusal(command.namespace)
+        full = self._namespaces.refusal(command.namespace, limits.NAMESPACES_MAX, "namespaces")
         if full is not None:
             return full
         self._put_namespace(command.namespace, dict(command.properties))
@@ -260,7 +258,7 @@ class Tables(Section[TablesState]):
             each.table_id == command.table_id for each in self._tables.unordered()
         ):
             return InvalidInput("a table needs 16 bytes of its own as its id")
-        full = self._tables.refusal((command.namespace, command.name))
+        full = self._tables.refusal((command.namespace, command.name), limits.TABLES_MAX, "tables")
         if full is not None:
             return full
         self._put(

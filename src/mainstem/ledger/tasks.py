@@ -76,7 +76,7 @@ class Tasks(Section[list[Lease]]):
     """The leases, by task."""
 
     def __init__(self) -> None:
-        self._leases: Keyed[str, Lease] = Keyed(_hash, limits.TASKS_MAX, "tasks")
+        self._leases: Keyed[str, Lease] = Keyed(_hash)
 
     def __iter__(self) -> Iterator[Lease]:
         """By name."""
@@ -102,7 +102,7 @@ class Tasks(Section[list[Lease]]):
         held = self._leases.get(command.task)
         if held is not None and held.token != command.token and now.time_ms < held.deadline_ms:
             return TaskHeld(command.task, held.holder, held.deadline_ms)
-        full = self._leases.refusal(command.task)
+        full = self._leases.refusal(command.task, limits.TASKS_MAX, "tasks")
         if full is not None:
             return full
         deadline_ms = now.time_ms + command.lease_ms

@@ -71,7 +71,7 @@ class Tiers(Section[list[Tier]]):
     """By object and token."""
 
     def __init__(self) -> None:
-        self._tiers: Keyed[tuple[int, bytes], Tier] = Keyed(_hash, limits.TIERS_MAX, "objects in the store")
+        self._tiers: Keyed[tuple[int, bytes], Tier] = Keyed(_hash)
         self._current: dict[int, Tier] = {}  # by object: the one that is not leaving
 
     def __iter__(self) -> Iterator[Tier]:
@@ -109,7 +109,7 @@ class Tiers(Section[list[Tier]]):
         key = command.object, command.token
         if key in self._tiers:
             return StalePlan(f"object {command.object} is leaving the store under this token")
-        full = self._tiers.refusal(key)
+        full = self._tiers.refusal(key, limits.TIERS_MAX, "objects in the store")
         if full is not None:
             return full
         self._put(Tier(command.object, command.token, command.size_bytes))

@@ -78,7 +78,7 @@ class Topics(Section[list[Topic]]):
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._by_name: Keyed[tuple[str, str], Topic] = Keyed(_hash, limits.TOPICS_MAX, "topics")
+        self._by_name: Keyed[tuple[str, str], Topic] = Keyed(_hash)
         self._by_id: dict[bytes, Topic] = {}
         self._owner: dict[int, bytes] = {}
 
@@ -196,7 +196,7 @@ class Topics(Section[list[Topic]]):
             return InvalidInput(f"a topic id has {TOPIC_ID_BYTES} bytes, not {len(command.topic_id)}")
         if (command.namespace, command.name) in self._by_name or command.topic_id in self._by_id:
             return TopicExists(command.name)
-        full = self._by_name.refusal((command.namespace, command.name))
+        full = self._by_name.refusal((command.namespace, command.name), limits.TOPICS_MAX, "topics")
         if full is not None:
             return full
         return None if self._streams.room(command.partitions) else _out_of_numbers()

@@ -203,9 +203,7 @@ class Transactions(Section[list[TransactionState]]):
         self._streams = streams
         self._producers = producers
         self._cursors = cursors
-        self._by_id: LatestByKey[str, Transaction] = LatestByKey(
-            _hash, limits.TRANSACTIONAL_IDS_MAX, "transactional ids"
-        )
+        self._by_id: LatestByKey[str, Transaction] = LatestByKey(_hash)
         self._by_producer: dict[int, Transaction] = {}
         self._open: dict[str, Transaction] = {}
 
@@ -294,7 +292,7 @@ class Transactions(Section[list[TransactionState]]):
             )
         one = self._by_id.get(command.id)
         if one is None:
-            return self._by_id.refusal(command.id)
+            return self._by_id.refusal(command.id, limits.TRANSACTIONAL_IDS_MAX, "transactional ids")
         latest = command.producer == one.producer and command.epoch == one.epoch
         if command.producer < 0 or latest or (_bumped_before(one, command) and not one.open):
             return None
