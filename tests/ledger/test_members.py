@@ -9,7 +9,7 @@ from mainstem.errors import BrokerFenced, BrokerNumberTaken, InvalidInput, Limit
 from mainstem.ledger.brokers import AdmitBroker, Boot, Booted, BrokerGone, ExpireBroker, Halt, Heartbeat
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.members import JoinBroker, LeaveBroker, Member
+from mainstem.ledger.members import BrokerMember, JoinBroker, LeaveBroker
 from mainstem.ledger.section import Command
 
 _DOORS = (("http", "h:1"), ("kafka", "h:2"))
@@ -34,7 +34,7 @@ class Brokers:
     def join(self, broker: int) -> int:
         epoch = self.boot(broker)
         member = self.commit(broker, epoch, JoinBroker(broker, epoch, _DOORS, "z", "n"))
-        assert member == Member(broker, epoch, _DOORS, "z", "n")
+        assert member == BrokerMember(broker, epoch, _DOORS, "z", "n")
         return epoch
 
     def last(self, broker: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, KeepReport, Report
+from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, KeepReport, StoredReport
 
 from .writer import Writer
 
@@ -23,7 +23,7 @@ def names(ledger: Ledger, kind: str) -> list[str]:
 
 def test_the_last_report_of_each_is_kept_with_its_time(writer: Writer) -> None:
     (first,) = writer.apply(KeepReport(PIPELINE, "a", b"1"))
-    assert first == Report(PIPELINE, "a", b"1", writer.ledger.time_ms)
+    assert first == StoredReport(PIPELINE, "a", b"1", writer.ledger.time_ms)
     writer.apply(KeepReport(LAKE_DRIVER, "a", b"other"))
     writer.apply(KeepReport(PIPELINE, "b", b"2"))
     writer.apply(KeepReport(PIPELINE, "a", b"3"))

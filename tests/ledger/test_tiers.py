@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mainstem.errors import InvalidInput, StalePlan
-from mainstem.ledger.tiers import ForgetTier, PlanTier, SettleTier, Stage, TierChanged, Tiers
+from mainstem.ledger.tiers import ForgetTier, PlanTier, SettleTier, TierChanged, Tiers, TierStage
 
 from .writer import moment
 
@@ -15,7 +15,7 @@ def test_an_object_is_planned_stored_left_and_forgotten() -> None:
     tiers.settle(SettleTier(3, TOKEN), moment(5))
     stored = tiers.stored(3)
     assert stored is not None
-    assert (stored.size_bytes, stored.stage) == (100, Stage.STORED)
+    assert (stored.size_bytes, stored.stage) == (100, TierStage.STORED)
     tiers.settle(SettleTier(3, TOKEN, leaving=True), moment(7))
     assert tiers.of(3) is None
     assert [tier.since_ms for tier in tiers.leaving()] == [7]

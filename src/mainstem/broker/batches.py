@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.states import stream_of
-from mainstem.broker.writes import Written
+from mainstem.broker.partition_summaries import stream_of
+from mainstem.broker.writes import WriteOutcome
 from mainstem.errors import InvalidBatch, NotFound, TooLarge, TopicNotFound
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.idempotency import slice_fields
@@ -29,7 +29,7 @@ async def append_batch(
     *,
     partition: int = 0,
     idempotency_key: bytes | None = None,
-) -> Written:
+) -> WriteOutcome:
     """Append one batch as it came. Raises InvalidBatch, TooLarge, TopicFull, TopicNotFound."""
     stream = stream_of(topic, partition)
     config = topic.config
@@ -59,7 +59,7 @@ async def append_batch(
     except NotFound:
         raise TopicNotFound(topic.name) from None
     count = (broker.log.keyed_count(stream, facts, base) if duplicate else None) or facts.count
-    return Written(base, count, facts.max_timestamp, False, duplicate, config.durability == "fsync")
+    return WriteOutcome(base, count, facts.max_timestamp, False, duplicate, config.durability == "fsync")
 
 
 def _rows(batch: bytearray) -> tuple[bytes, int]:

@@ -18,31 +18,31 @@ from mainstem import limits
 from mainstem.broker.activity import Activity
 from mainstem.broker.backups import Backups
 from mainstem.broker.catalog import Catalog
-from mainstem.broker.client_quotas import ClientQuotas
+from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.cluster import Cluster
-from mainstem.broker.deletes import Deletes
+from mainstem.broker.deletes import DeleteService
 from mainstem.broker.diff import Diffs
 from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.broker.lake import Lake
 from mainstem.broker.log_clock import LogClock
 from mainstem.broker.opening import open_log
-from mainstem.broker.queues import Queues
+from mainstem.broker.partition_summaries import PartitionSummaries
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.queues import QueueService
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.retention import Retention
-from mainstem.broker.rounds import Rounds
-from mainstem.broker.routers import Routers
+from mainstem.broker.routers import RouterService
 from mainstem.broker.routing import Routing
-from mainstem.broker.share.shares import Shares
-from mainstem.broker.sinks import Sinks
-from mainstem.broker.states import States
+from mainstem.broker.share.shares import ShareService
+from mainstem.broker.shared_cursors import SharedCursorReader
+from mainstem.broker.sinks import SinkService
 from mainstem.broker.store_clock import clock_off_ms
-from mainstem.broker.streams import Streams
-from mainstem.broker.takes import Takes
+from mainstem.broker.streams import StreamService
 from mainstem.broker.topic_tables import TopicTables
-from mainstem.broker.topics import Topics
-from mainstem.broker.transactions import Transactions
-from mainstem.broker.watch import Watching
-from mainstem.broker.writes import Writes
+from mainstem.broker.topics import TopicService
+from mainstem.broker.transactions import TransactionService
+from mainstem.broker.watch import WatchService
+from mainstem.broker.writes import WriteService
 from mainstem.errors import (
     GroupNotFound,
     InvalidBatch,
@@ -143,28 +143,28 @@ class Broker:
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
-        self._clock_rounds = Rounds("clock", limits.CLOCK_CHECK_S, self.check_clock)
+        self._clock_rounds = PeriodicTask("clock", limits.CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, where the log is elsewhere
         self._retention = Retention(log, clock)
-        self.transactions = Transactions(log, clock)
-        self.streams = Streams(log)
-        self.client_quotas = ClientQuotas(log, clock)
-        self.shares = Shares(log, clock, self.streams)
+        self.transactions = TransactionService(log, clock)
+        self.streams = StreamService(log)
+        self.client_quotas = ClientQuotaService(log, clock)
+        self.shares = ShareService(log, clock, self.streams)
         self._recompression = Recompression()
-        self._topics = Topics(self)
+        self._topics = TopicService(self)
         self.activity = Activity(clock)
-        self.states = States(log, clock)
-        self.writes = Writes(self)
-        self.sinks = Sinks(self)
+        self.states = PartitionSummaries(log, clock)
+        self.writes = WriteService(self)
+        self.sinks = SinkService(self)
         self.diffs = Diffs(log, clock)
-        self.deletes = Deletes(self)
-        self.queues = Queues(log, clock, random, log.broker, self._topics.found_or_made)
-        self.watching = Watching(self)
-        self.routers = Routers(self)
+        self.deletes = DeleteService(self)
+        self.queues = QueueService(log, clock, random, log.broker, self._topics.get_or_create)
+        self.watching = WatchService(self)
+        self.routers = RouterService(self)
         self.routing: Routing = self.routers
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url)
-        self._takes = Takes(self)
+        self._shared_cursors = SharedCursorReader(self)
         self.backups = Backups(log, options.data_dir, clock)
         self.topic_tables = TopicTables(self)
         self.lake = Lake(
@@ -183,15 +183,15 @@ class Broker:
         broker._lock = lock
         if broker.cluster.shared:
             await broker.check_clock()  # before anything it does depends on it
-        await broker.catalog.bring_home()
+        await broker.catalog.relocate_tables()
         broker.start_rounds()
         return broker
 
     def start_rounds(self) -> None:
         """Do what comes up again and again, as far as it falls to this broker."""
-        self._log.maintains = partial(self.cluster.does, "upkeep")
+        self._log.maintains = partial(self.cluster.runs_here, "upkeep")
         for rounds in self._rounds:
-            rounds.when = partial(self.cluster.tends, rounds.name)
+            rounds.when = partial(self.cluster.runs_here_on_trusted_clock, rounds.name)
             rounds.start()
         if self.cluster.shared:
             self._clock_rounds.start()
@@ -202,7 +202,7 @@ class Broker:
         self.cluster.take_clock(await clock_off_ms(self.objects, self._own_clock, self._random))
 
     @property
-    def _rounds(self) -> tuple[Rounds, ...]:
+    def _rounds(self) -> tuple[PeriodicTask, ...]:
         return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self.lake.rounds)
 
     async def close(self) -> None:
@@ -261,9 +261,9 @@ class Broker:
         """As `create_topic`, by the HTTP door's rules: its names, and a bound. Raises Throttled as well."""
         return await self._topics.make(name, config)
 
-    async def found_or_made_topic(self, name: str) -> Topic:
+    async def get_or_create_topic(self, name: str) -> Topic:
         """The topic that copies go to or come from, made if there is none yet. Raises as `make_topic`."""
-        return await self._topics.found_or_made(name)
+        return await self._topics.get_or_create(name)
 
     async def delete_topic(self, name: str) -> Topic:
         """Raises TopicNotFound."""
@@ -522,7 +522,7 @@ class Broker:
 
     async def take(self, name: str, group: str, *, partition: int = 0, limit: int = 1) -> list[Record]:
         """Consume the next records of a group's shared cursor: nobody else gets them. Empty at the end."""
-        return await self._takes.take(name, group, partition=partition, limit=limit)
+        return await self._shared_cursors.take(name, group, partition=partition, limit=limit)
 
     async def commit_offset(
         self, group: str, name: str, offset: int, partition: int = 0, metadata: str = ""

@@ -22,7 +22,7 @@ Append = Callable[[Slice], None]
 
 
 @dataclass(slots=True)
-class _Line:
+class _AppendQueue:
     """Those who wait to append to one stream, in order of arrival."""
 
     head: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -31,7 +31,7 @@ class _Line:
 
 class Recompression:
     def __init__(self) -> None:
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _AppendQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def busy(self, stream: int) -> bool:
@@ -45,16 +45,22 @@ class Recompression:
         if not self.busy(stream) and not _heavy(batches, config):
             append(_packed(batches, config))
             return
-        line = self._lines.setdefault(stream, _Line())
+        line = self._lines.setdefault(stream, _AppendQueue())
         line.length += 1
         task = asyncio.get_running_loop().create_task(
-            self._in_line(waiter, stream, line, config, batches, append)
+            self._append_in_order(waiter, stream, line, config, batches, append)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _in_line(
-        self, waiter: Waiter, stream: int, line: _Line, config: TopicConfig, batches: Slice, append: Append
+    async def _append_in_order(
+        self,
+        waiter: Waiter,
+        stream: int,
+        line: _AppendQueue,
+        config: TopicConfig,
+        batches: Slice,
+        append: Append,
     ) -> None:
         try:
             async with line.head:

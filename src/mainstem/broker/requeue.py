@@ -11,7 +11,7 @@ import msgspec
 from mainstem import limits
 from mainstem.broker.dead_letters import META
 from mainstem.broker.jobs import JobReader
-from mainstem.broker.states import stream_of
+from mainstem.broker.partition_summaries import stream_of
 from mainstem.broker.writes import NewRecords
 from mainstem.errors import InvalidInput, NotAQueue, TooLarge
 from mainstem.ledger.leases import ranges_of

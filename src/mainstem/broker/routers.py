@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstem import events, limits
-from mainstem.broker.copying import Copying
-from mainstem.broker.matching import Match
 from mainstem.broker.names import valid_name, valid_router_name
-from mainstem.broker.rounds import Rounds
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.router_copying import RouterCopier
+from mainstem.broker.tag_matching import Match
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -61,7 +61,7 @@ class RouterInfo:
     forwarded_total: int
 
 
-class _Feeder:
+class _StreamForwarder:
     """Has one source stream forwarded, soon after something becomes visible in it."""
 
     __slots__ = ("_due", "_forward", "_timer", "legs", "stream")
@@ -77,9 +77,11 @@ class _Feeder:
         """Runs in the middle of a commit."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(self._due, loop.time() + limits.ROUTER_PAUSE_S_MIN), self._go)
+            self._timer = loop.call_at(
+                max(self._due, loop.time() + limits.ROUTER_PAUSE_S_MIN), self._on_timer
+            )
 
-    def _go(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._due = asyncio.get_running_loop().time() + self.legs * limits.ROUTER_PAUSE_S_PER_LEG
         self._forward(self.stream)
@@ -89,18 +91,18 @@ class _Feeder:
             self._timer.cancel()
 
 
-class Routers:
+class RouterService:
     """The `Routing` of a broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._log = broker.log
-        self._copying = Copying(broker)
+        self._copying = RouterCopier(broker)
         self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forwards at a time
-        self._feeders: dict[int, _Feeder] | None = None  # None: not started
+        self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
-        self._rounds = Rounds("routers", limits.ROUTER_RETRY_S, self._retry)
+        self._rounds = PeriodicTask("routers", limits.ROUTER_RETRY_S, self._retry)
 
     def start(self) -> None:
         """Forward in the background from now on."""
@@ -170,13 +172,13 @@ class Routers:
             settings.guarantee,
             tuple(self._log.bounds(stream)[1] for stream in source.streams) if ephemeral else (),
         )
-        async with self._still(source):
+        async with self._paused(source):
             made: RouterPut = await self._log.propose(command)
         return made
 
     async def _topic(self, name: str) -> Topic:
         """The topic, made if there is none yet."""
-        await self._broker.found_or_made_topic(name)
+        await self._broker.get_or_create_topic(name)
         return self._broker.streams.topic(name)
 
     async def get(self, name: str) -> RouterInfo:
@@ -216,13 +218,13 @@ class Routers:
         source = None if router is None else self._broker.streams.get_by_id(router.source)
         if source is None:
             return False
-        async with self._still(source):
+        async with self._paused(source):
             deleted: RouterDeleted = await self._log.propose(DeleteRouter(name))
         self._watch_sources()
         return deleted.existed
 
     @contextlib.asynccontextmanager
-    async def _still(self, source: Topic) -> AsyncIterator[None]:
+    async def _paused(self, source: Topic) -> AsyncIterator[None]:
         """Nothing of this source is under way meanwhile."""
         async with contextlib.AsyncExitStack() as held:
             for stream in source.streams:
@@ -235,10 +237,10 @@ class Routers:
         """Copy everything that routers have for this topic by now, so that the next read sees it.
 
         By now means acked through any broker. Who tends a source copies soon, but a reader need not wait for it."""
-        found = self._fed(topic)
+        found = self._destination_topic(topic)
         if found is not None and self._broker.cluster.shared:
             await self._log.barrier()
-            found = self._fed(topic)
+            found = self._destination_topic(topic)
         if found is None:
             return
         sources, cyclic = self._upstream(found)
@@ -248,7 +250,7 @@ class Routers:
             if not any(map(self._pending, sources)):
                 return
 
-    def _fed(self, topic: str) -> Topic | None:
+    def _destination_topic(self, topic: str) -> Topic | None:
         """The topic, if there is a router to it."""
         legs = self._log.ledger.routers.legs
         found = self._broker.streams.get(topic) if len(self._log.ledger.routers) else None
@@ -302,7 +304,7 @@ class Routers:
         routers = self._log.ledger.routers
         sources = self._sources()
         for stream in sources - self._feeders.keys():
-            feeder = self._feeders[stream] = _Feeder(stream, self._start)
+            feeder = self._feeders[stream] = _StreamForwarder(stream, self._start)
             self._broker.streams.watch((stream,), feeder)
         for stream in self._feeders.keys() - sources:
             feeder = self._feeders.pop(stream)
@@ -314,7 +316,7 @@ class Routers:
 
     def _turn(self, stream: int) -> bool:
         """Whether it is this broker that copies from the stream unasked, of those that share the log."""
-        return self._broker.cluster.does(f"copies of {stream}")
+        return self._broker.cluster.runs_here(f"copies of {stream}")
 
     def _start(self, stream: int) -> None:
         if not self._turn(stream):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mainstem import limits
-from mainstem.broker.rounds import Rounds
+from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.transactions import ProducerStamp
 from mainstem.errors import InvalidTransaction
 from mainstem.ledger.sinks import (
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
 
-class Sinks:
+class SinkService:
     """What a query's tasks and its driver may do; the ledger decides."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.rounds = Rounds("sinks", limits.SINKS_CHECK_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("sinks", limits.SINKS_CHECK_EVERY_S, self.enforce)
 
     async def begin(
         self, query: str, run: str, batch: int, attempt: str, *, timeout_ms: int, lasting: bool

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.log.log import Log
 from mainstem.log.views import View
-from mainstem.log.visibility import Watcher
+from mainstem.log.visibility import VisibilityWatcher
 from mainstem.records.decoding import decode_records
 
 
-class Streams:
+class StreamService:
     def __init__(self, log: Log) -> None:
         self._log = log
 
@@ -79,14 +79,14 @@ class Streams:
         found = self._log.ledger.streams.transactions.aborted(stream, first, end)
         return [(one.producer, one.first) for one in found]
 
-    def read_cached(self, stream: int, offset: int, max_bytes: int) -> Chunk | None:
+    def read_cached(self, stream: int, offset: int, max_bytes: int) -> ReadChunk | None:
         """Batches from `offset` on as far as memory has them, with the markers of transactions and whatever
         becomes of them; None if `read` must be asked.
 
         Raises OffsetOutOfRange, RecordsLost, NotFound."""
         return self._log.read_cached(stream, offset, min(max_bytes, limits.READ_BYTES_MAX), View.STORED)
 
-    async def read(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+    async def read(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
         """Batches from `offset` on: at least one if there is any. Raises as `read_cached` does."""
         return await self._log.read(stream, offset, min(max_bytes, limits.READ_BYTES_MAX), view=View.STORED)
 
@@ -111,9 +111,9 @@ class Streams:
         time_ms = await self._log.latest_time(stream)
         return None if time_ms is None else await self.at_time(stream, time_ms)
 
-    def watch(self, streams: Sequence[int], watcher: Watcher) -> None:
+    def watch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:
         """Tell `watcher` whenever something becomes visible in one of the streams, until `unwatch`."""
         self._log.visibility.watch(streams, watcher)
 
-    def unwatch(self, streams: Sequence[int], watcher: Watcher) -> None:
+    def unwatch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:
         self._log.visibility.unwatch(streams, watcher)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
 
-class Topics:
+class TopicService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._log = broker.log
@@ -56,7 +56,7 @@ class Topics:
         self._check_class(config)
         command = CreateTopic(name, self._broker.random.token(16), partitions, config)
         if dry_run:
-            self._rehearse(command)
+            self._check_command(command)
             return Topic(command.topic_id, command.namespace, name, (-1,) * partitions, config, created_ms=0)
         try:
             return await self._create(command)
@@ -82,7 +82,7 @@ class Topics:
             raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
 
-    async def found_or_made(self, name: str) -> Topic:
+    async def get_or_create(self, name: str) -> Topic:
         """The topic that copies go to or come from, made if there is none yet."""
         with contextlib.suppress(TopicNotFound):
             return self.get(name)
@@ -119,7 +119,7 @@ class Topics:
             topic = self.get(name)
             config = change(topic.config)
             if dry_run:
-                self._rehearse(AlterTopic(topic.topic_id, config))
+                self._check_command(AlterTopic(topic.topic_id, config))
                 return replace(topic, config=config)
             return await self.alter(name, config)
 
@@ -127,7 +127,7 @@ class Topics:
         topic = self.get(name)
         command = AddPartitions(topic.topic_id, total)
         if dry_run:
-            self._rehearse(command)
+            self._check_command(command)
             return replace(topic, streams=topic.streams + (-1,) * (total - topic.partitions))
         return cast(Topic, await self._log.propose(command))
 
@@ -137,7 +137,7 @@ class Topics:
                 "brokers share this log, and what one alone remembers the others lack: not ephemeral"
             )
 
-    def _rehearse(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
+    def _check_command(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
         refusal = self._log.ledger.topics.refusal(command)
         if refusal is not None:
             raise refusal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.states import stream_of
+from mainstem.broker.partition_summaries import stream_of
 from mainstem.errors import NotFound, Throttled, TooLarge, TopicExists, TopicNotFound
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
@@ -34,7 +34,7 @@ class NewRecords:
     sizes: Sequence[int] = field(default_factory=list)
 
 
-class Written(NamedTuple):
+class WriteOutcome(NamedTuple):
     base: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     timestamp_ms: int
@@ -48,7 +48,7 @@ class Written(NamedTuple):
         return self.base + self.count
 
 
-class Writes:
+class WriteService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._log = broker.log
@@ -62,7 +62,7 @@ class Writes:
         idempotency_key: bytes | None = None,
         create: bool | None = None,
         config: Callable[[], TopicConfig],
-    ) -> Written:
+    ) -> WriteOutcome:
         """Append. An absent topic is made as `config` says, unless `create` or its auto_create forbids.
 
         Raises TopicNotFound, TooLarge, TopicFull, Throttled."""
@@ -88,7 +88,7 @@ class Writes:
         partition: int,
         idempotency_key: bytes | None,
         created: bool,
-    ) -> Written:
+    ) -> WriteOutcome:
         stream = stream_of(topic, partition)
         config = topic.config
         size = sum(records.sizes)
@@ -115,7 +115,7 @@ class Writes:
         if duplicate:
             # The retry may hold another number of records than the write it repeats.
             count = self._log.keyed_count(stream, facts, base) or count
-        return Written(base, count, now, created, duplicate, config.durability == "fsync")
+        return WriteOutcome(base, count, now, created, duplicate, config.durability == "fsync")
 
     def _check_total(self, size: int) -> None:
         bound = self._broker.options.total_bytes_max

@@ -73,7 +73,7 @@ class Halted:
 
 
 @dataclass(frozen=True, slots=True)
-class Beaten:
+class HeartbeatApplied:
     """The result of Heartbeat."""
 
 
@@ -218,8 +218,8 @@ class Brokers(Section[list[BrokerState]]):
         return Halted(member.epoch)
 
     @applies(Heartbeat)
-    def beat(self, command: Heartbeat, now: Moment) -> Beaten:
-        return Beaten()
+    def beat(self, command: Heartbeat, now: Moment) -> HeartbeatApplied:
+        return HeartbeatApplied()
 
     @applies(ExpireBroker)
     def expire(self, command: ExpireBroker, now: Moment) -> BrokerGone:

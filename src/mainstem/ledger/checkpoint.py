@@ -37,7 +37,7 @@ HEAD = struct.Struct("<8sIIQ8sQ")
 T = TypeVar("T")
 
 
-class State(msgspec.Struct, Generic[T], frozen=True):
+class LedgerState(msgspec.Struct, Generic[T], frozen=True):
     """Everything a ledger holds."""
 
     position: int
@@ -51,16 +51,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 @cache
-def _decoder(states_type: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[State[Any]]:
-    return msgspec.msgpack.Decoder(State[states_type])  # type: ignore[valid-type]
+def _decoder(states_type: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[LedgerState[Any]]:
+    return msgspec.msgpack.Decoder(LedgerState[states_type])  # type: ignore[valid-type]
 
 
-def pack(state: State[Any], digest: int) -> bytes:
+def pack(state: LedgerState[Any], digest: int) -> bytes:
     body = _encode(state)
     return HEAD.pack(MAGIC, CHECKPOINT_VERSION, DIGEST_VERSION, digest, _checksum(body), len(body)) + body
 
 
-def unpack(data: Buffer) -> tuple[State[Any], int | None]:
+def unpack(data: Buffer) -> tuple[LedgerState[Any], int | None]:
     """The state and the digest it must have; None: that digest cannot be compared.
 
     Raises NewerVersion, OlderVersion or LogDamaged."""

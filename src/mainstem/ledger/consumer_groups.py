@@ -89,7 +89,7 @@ class ConsumerGroupsState(msgspec.Struct, frozen=True, array_like=True):
     groups: list[ConsumerGroupState]
 
 
-class KeptGroup:
+class StoredGroup:
     """One group. Its members are in the order in which they came."""
 
     __slots__ = ("_members_digest", "bytes", "epoch", "members", "name", "revision", "target_epoch")
@@ -132,7 +132,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
     next coordinator."""
 
     def __init__(self) -> None:
-        self._groups: Keyed[str, KeptGroup] = Keyed(attrgetter("digest"))
+        self._groups: Keyed[str, StoredGroup] = Keyed(attrgetter("digest"))
         self._changes = 0  # so far: each gives a new revision
         self._bytes = 0
 
@@ -141,7 +141,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
         counted = hash_fields("consumer group changes", self._changes) if self._changes else 0
         return (self._groups.digest + counted) & MASK
 
-    def get(self, group: str) -> KeptGroup | None:
+    def get(self, group: str) -> StoredGroup | None:
         return self._groups.get(group)
 
     def revision(self, group: str) -> int:
@@ -160,7 +160,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
             return InvalidInput(fault)
         if command.after != self.revision(command.group):
             return GroupOvertaken(command.group)
-        group = self._take_out(command.group) or KeptGroup(command.group)
+        group = self._take_out(command.group) or StoredGroup(command.group)
         for member_id in command.gone:
             group.remove(member_id)
         for member in command.members:
@@ -209,17 +209,17 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
     def load(self, state: ConsumerGroupsState) -> None:
         self._changes = state.changes
         for one in state.groups:
-            group = KeptGroup(one.group)
+            group = StoredGroup(one.group)
             group.revision, group.epoch, group.target_epoch = one.revision, one.epoch, one.target_epoch
             for member in one.members:
                 group.put(member)
             self._put(group)
 
-    def _put(self, group: KeptGroup) -> None:
+    def _put(self, group: StoredGroup) -> None:
         self._groups.put(group.name, group)
         self._bytes += group.bytes
 
-    def _take_out(self, name: str) -> KeptGroup | None:
+    def _take_out(self, name: str) -> StoredGroup | None:
         """Remove a group, to change it or forget it."""
         group = self._groups.pop(name)
         if group is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mainstem.ledger.checkpoint import State
+from mainstem.ledger.checkpoint import LedgerState
 
 _SHOWN_CHARS = 120
 _ABSENT = "(absent)"
@@ -22,19 +22,19 @@ class Difference(NamedTuple):
     replayed: str
 
 
-def differences(stored: State[Any], replayed: State[Any], limit: int) -> list[Difference]:
+def differences(stored: LedgerState[Any], replayed: LedgerState[Any], limit: int) -> list[Difference]:
     """The first `limit` differences, in the order of the sections."""
     return list(islice(_sections(stored, replayed), limit))
 
 
-def _sections(stored: State[Any], replayed: State[Any]) -> Iterator[Difference]:
+def _sections(stored: LedgerState[Any], replayed: LedgerState[Any]) -> Iterator[Difference]:
     one, other = _by_section(stored), _by_section(replayed)
     for name in dict.fromkeys((*one, *other)):
         for key, first, second in _walk("", one.get(name, _ABSENT), other.get(name, _ABSENT)):
             yield Difference(name, key or "(whole)", _shown(first), _shown(second))
 
 
-def _by_section(state: State[Any]) -> dict[str, Any]:
+def _by_section(state: LedgerState[Any]) -> dict[str, Any]:
     """The sections, after the fields of the ledger itself. Digests follow from the state, so they are left out."""
     return {"position": state.position, "time_ms": state.time_ms, **state.sections}
 

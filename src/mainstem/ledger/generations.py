@@ -58,7 +58,7 @@ class PartsRetired:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedPart:
     """A part, and what happened to its range since it was made."""
 
     part: Part
@@ -87,7 +87,7 @@ class DeletedRange(NamedTuple):
 class GenerationsState(msgspec.Struct, frozen=True, array_like=True):
     """All parts and garbage, as a checkpoint holds them."""
 
-    parts: list[tuple[int, list[tuple[Part, bool, int, bool]]]]  # stream, then the fields of `Served`
+    parts: list[tuple[int, list[tuple[Part, bool, int, bool]]]]  # stream, then the fields of `ServedPart`
     garbage: list[Garbage]
     deleted: list[DeletedRange]
 
@@ -111,7 +111,7 @@ class Generations(Section[GenerationsState]):
         self._topics = topics
         self._tasks = tasks
         self._parts_sum = 0  # of the parts' hashes
-        self._served: dict[int, list[Served]] = {}
+        self._served: dict[int, list[ServedPart]] = {}
         self._keys: set[str] = set()  # of the files that parts name
         self._garbage: Keyed[str, Garbage] = Keyed(_garbage_hash)
         self._deleted: Keyed[int, DeletedRange] = Keyed(_deleted_hash)  # by stream
@@ -167,7 +167,7 @@ class Generations(Section[GenerationsState]):
         """Streams with a part below their start that nobody works on."""
         return [stream for stream in self.streams() if self._below_start(stream)]
 
-    def _overlapping(self, stream: int, start: int, end: int | None) -> list[Served]:
+    def _overlapping(self, stream: int, start: int, end: int | None) -> list[ServedPart]:
         served = self._served.get(stream)
         if not served:
             return []
@@ -315,7 +315,7 @@ class Generations(Section[GenerationsState]):
             return StalePlan(f"the parts are of another generation than {expected}")
         return None
 
-    def _bad_keys(self, command: SwapParts, replaced: list[Served]) -> StalePlan | None:
+    def _bad_keys(self, command: SwapParts, replaced: list[ServedPart]) -> StalePlan | None:
         reused = {file.key for one in replaced for file in one.part.files}
         for part in command.parts:
             for file in part.files:
@@ -324,7 +324,7 @@ class Generations(Section[GenerationsState]):
         return None
 
     def _bad_counts(
-        self, command: SwapParts, replaced: list[Served], lease: Lease
+        self, command: SwapParts, replaced: list[ServedPart], lease: Lease
     ) -> InvalidInput | StalePlan | None:
         """Whoever made the parts may have left out deleted records by now, and no others."""
         if lease.compacts_before_ms:
@@ -338,13 +338,13 @@ class Generations(Section[GenerationsState]):
         return None
 
     def _swap(
-        self, command: SwapParts, replaced: list[Served], lease: Lease, topic_id: bytes, position: int
+        self, command: SwapParts, replaced: list[ServedPart], lease: Lease, topic_id: bytes, position: int
     ) -> None:
         stream = command.stream
         compacted = bool(replaced) and all(one.compacted for one in replaced)
         sparse = lease.compacts_before_ms > 0 or any(one.absent for one in replaced)
         fresh = [
-            Served(
+            ServedPart(
                 part,
                 self._holds_deleted(stream, part, lease.token, sparse),
                 max(0, self._live(stream, part) - part.records) if sparse else 0,
@@ -380,7 +380,7 @@ class Generations(Section[GenerationsState]):
             return 0
         return part.end - first - self._streams.holes(stream).covered(first, part.end)
 
-    def _replace(self, stream: int, low: int, high: int, fresh: list[Served]) -> list[str]:
+    def _replace(self, stream: int, low: int, high: int, fresh: list[ServedPart]) -> list[str]:
         """Put `fresh` in place of parts low..high. Returns the files that no part names any more."""
         served = self._served[stream]
         old = served[low:high]
@@ -395,7 +395,7 @@ class Generations(Section[GenerationsState]):
         self._parts_sum -= sum(_served_digest(stream, one) for one in old)
         return sorted(before - after)
 
-    def _change(self, stream: int, old: Served, new: Served) -> None:
+    def _change(self, stream: int, old: ServedPart, new: ServedPart) -> None:
         served = self._served[stream]
         at = bisect_right(served, old.part.base, key=lambda one: one.part.base) - 1
         invariant(served[at] is old, "a part is changed where it stands")
@@ -425,14 +425,14 @@ class Generations(Section[GenerationsState]):
     def load(self, state: GenerationsState) -> None:
         for stream, parts in state.parts:
             self._served[stream] = []
-            self._replace(stream, 0, 0, [Served(*one) for one in parts])
+            self._replace(stream, 0, 0, [ServedPart(*one) for one in parts])
         for garbage in state.garbage:
             self._garbage.put(garbage.key, garbage)
         for deleted in state.deleted:
             self._deleted.put(deleted.stream, deleted)
 
 
-def _served_digest(stream: int, one: Served) -> int:
+def _served_digest(stream: int, one: ServedPart) -> int:
     files = tuple((file.key, file.base, file.end, file.records, file.bytes) for file in one.part.files)
     return hash_fields(
         "part", stream, *name_of(one.part), one.part.records, files, one.stale, one.absent, one.compacted

@@ -14,7 +14,7 @@ from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, Appen
 from mainstem.ledger.brokers import Admission, AdmitBroker, Boot
 from mainstem.ledger.digest import combine
 from mainstem.ledger.entry import Entry, Part
-from mainstem.ledger.placement import Placement, refused
+from mainstem.ledger.placement import AppendPlacer, refused
 from mainstem.ledger.registry import Sections
 from mainstem.ledger.section import Buffer, Moment, Outcome, Section
 
@@ -38,7 +38,7 @@ class Ledger(Moment, Sections):
         self._appliers: dict[type[Any], Callable[[Any, Moment], Outcome]] = {}
         self._admissions: dict[type[Any], Callable[[Any], bool]] = {}
         self._build()
-        self._placement = Placement(self.streams, self.producers, self.transactions, self.idempotency)
+        self._placement = AppendPlacer(self.streams, self.producers, self.transactions, self.idempotency)
         self.last_digest: tuple[int, int] | None = None  # (position, digest) at the last multiple
         self.trusts_log = False  # apply what the log says even if a digest in it disagrees
         self.mismatches: list[tuple[int, int, int]] = []  # (position, recorded, replayed) that were ignored
@@ -174,9 +174,9 @@ class Ledger(Moment, Sections):
         state = self.state()
         return checkpoint.pack(state, combine(state.digests))
 
-    def state(self) -> checkpoint.State[Any]:
+    def state(self) -> checkpoint.LedgerState[Any]:
         sections = {name: section.encode() for name, section in self._sections.items()}
-        return checkpoint.State(self.position, self.time_ms, self.last_digest, self.digests(), sections)
+        return checkpoint.LedgerState(self.position, self.time_ms, self.last_digest, self.digests(), sections)
 
     @classmethod
     def decode(cls, data: Buffer, *, trust: bool = False) -> Ledger:

@@ -30,7 +30,7 @@ class LeaveBroker(Command, frozen=True, tag=122):
     epoch: int
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True):
+class BrokerMember(msgspec.Struct, frozen=True, array_like=True):
     """A broker that serves; also the form in a checkpoint."""
 
     broker: int
@@ -44,27 +44,29 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
         return dict(self.addresses).get(door)
 
 
-class Members(Section[list[Member]]):
+class Members(Section[list[BrokerMember]]):
     """A member stays until its broker leaves or its epoch ends. The digest changes when a broker joins or leaves."""
 
     requires = (Brokers,)
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._members: Keyed[int, Member] = Keyed(fields_hash("member"))
+        self._members: Keyed[int, BrokerMember] = Keyed(fields_hash("member"))
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[BrokerMember]:
         """By number."""
         return iter(self._members)
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def get(self, broker: int) -> Member | None:
+    def get(self, broker: int) -> BrokerMember | None:
         return self._members.get(broker)
 
     @applies(JoinBroker)
-    def join(self, command: JoinBroker, now: Moment) -> Member | BrokerFenced | InvalidInput | LimitReached:
+    def join(
+        self, command: JoinBroker, now: Moment
+    ) -> BrokerMember | BrokerFenced | InvalidInput | LimitReached:
         if not self._brokers.live(command.broker, command.epoch):
             return BrokerFenced(
                 f"broker {command.broker} cannot join under epoch {command.epoch}: boot again"
@@ -77,7 +79,7 @@ class Members(Section[list[Member]]):
         full = self._members.refusal(command.broker, limits.MEMBERS_MAX, "brokers")
         if full is not None:
             return full
-        member = Member(command.broker, command.epoch, command.addresses, command.zone, command.node)
+        member = BrokerMember(command.broker, command.epoch, command.addresses, command.zone, command.node)
         self._members.put(member.broker, member)
         return member
 
@@ -95,9 +97,9 @@ class Members(Section[list[Member]]):
     def digest(self) -> int:
         return self._members.digest
 
-    def encode(self) -> list[Member]:
+    def encode(self) -> list[BrokerMember]:
         return list(self._members)
 
-    def load(self, state: list[Member]) -> None:
+    def load(self, state: list[BrokerMember]) -> None:
         for member in state:
             self._members.put(member.broker, member)

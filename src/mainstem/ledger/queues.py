@@ -17,7 +17,7 @@ from mainstem.ledger.brokers import BrokerEpochEnded
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.intervals import DELETED, is_loss
-from mainstem.ledger.leases import Leases, LeasesState, deal, ranges_of
+from mainstem.ledger.leases import Leases, LeasesState, deal_round_robin, ranges_of
 from mainstem.ledger.section import Command, Moment, Section, admits_append, applies, reacts
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic, TopicDeleted, Topics
@@ -90,7 +90,7 @@ class NoteCopies(Command, frozen=True, tag=76):
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class JobsGranted:
     """What one claimer got."""
 
     token: int
@@ -100,8 +100,8 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    grants: tuple[Granted, ...]  # one a claimer
+class JobsClaimed:
+    grants: tuple[JobsGranted, ...]  # one a claimer
     exhausted: tuple[tuple[int, int], ...]  # (offset, deliveries) of all jobs that are to be moved away
     ready: int
     in_flight: int
@@ -134,7 +134,7 @@ class CopiesNoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
+class JobsBuried:
     jobs: int  # that were still there
     ready: int
 
@@ -180,7 +180,7 @@ class Queues(Section[list[LeasesState]]):
     # Commands
 
     @applies(Claim)
-    def claim(self, command: Claim, now: Moment) -> Claimed | MainstemError:
+    def claim(self, command: Claim, now: Moment) -> JobsClaimed | MainstemError:
         now_ms = now.time_ms
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
@@ -197,13 +197,13 @@ class Queues(Section[list[LeasesState]]):
         offsets, deliveries = leases.take(
             sum(wanted), deliveries_max, lambda at: self._live(command.stream, at)
         )
-        hands = [list(range(len(offsets)))] if len(wanted) == 1 else deal(len(offsets), wanted)
+        hands = [list(range(len(offsets)))] if len(wanted) == 1 else deal_round_robin(len(offsets), wanted)
         grants = []
         for (node, _, lease_ms, token), hand in zip(command.claimers, hands, strict=True):
             given = [offsets[at] for at in hand]
             leases.lease(token, node, command.broker, now_ms + lease_ms, given)
-            grants.append(Granted(token, now_ms + lease_ms, given, [deliveries[at] for at in hand]))
-        return Claimed(
+            grants.append(JobsGranted(token, now_ms + lease_ms, given, [deliveries[at] for at in hand]))
+        return JobsClaimed(
             tuple(grants),
             tuple(leases.exhausted()) if leases.set_aside else (),
             self.ready(command.stream),
@@ -296,7 +296,7 @@ class Queues(Section[list[LeasesState]]):
         return CopiesNoted(leases.note_copies(copies))
 
     @applies(Bury)
-    def bury(self, command: Bury, now: Moment) -> Buried | MainstemError:
+    def bury(self, command: Bury, now: Moment) -> JobsBuried | MainstemError:
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -312,7 +312,7 @@ class Queues(Section[list[LeasesState]]):
         if leases and moved:
             leases.bury(moved)
             self._streams.punch(command.stream, tuple(ranges_of(moved)), DELETED, 0)
-        return Buried(len(moved), self.ready(command.stream))
+        return JobsBuried(len(moved), self.ready(command.stream))
 
     def _lost(self, stream: int, offset: int) -> bool:
         """A copy that was deleted or gave way to a cap since has been there all the same."""

@@ -20,7 +20,7 @@ from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
-from mainstem.ledger.repacked import RepackedObjects
+from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
 from mainstem.ledger.section import Buffer, Command, Section

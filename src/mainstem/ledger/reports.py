@@ -25,7 +25,7 @@ class KeepReport(Command, frozen=True, tag=150):
     body: bytes
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
+class StoredReport(msgspec.Struct, frozen=True, array_like=True):
     """A report and the ledger time it arrived at; also the form in a checkpoint."""
 
     kind: str
@@ -34,24 +34,24 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     heard_ms: int
 
 
-class Reports(Section[list[Report]]):
+class Reports(Section[list[StoredReport]]):
     """By kind and name. Beyond the limit of a kind, its oldest report is forgotten."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, LatestByKey[str, Report]] = {
+        self._kinds: dict[str, LatestByKey[str, StoredReport]] = {
             kind: LatestByKey(fields_hash("report")) for kind in _KINDS
         }
 
-    def of(self, kind: str) -> Iterator[Report]:
+    def of(self, kind: str) -> Iterator[StoredReport]:
         """The reports of a kind, the newest last."""
         return iter(self._kinds[kind])
 
     @applies(KeepReport)
-    def keep(self, command: KeepReport, now: Moment) -> Report | InvalidInput:
+    def keep(self, command: KeepReport, now: Moment) -> StoredReport | InvalidInput:
         fault = _fault(command)
         if fault is not None:
             return InvalidInput(fault)
-        report = Report(command.kind, command.name, command.body, now.time_ms)
+        report = StoredReport(command.kind, command.name, command.body, now.time_ms)
         self._kinds[report.kind].put(report.name, report)
         self._kinds[report.kind].evict(limits.REPORTS_OF_A_KIND_MAX)
         return report
@@ -60,11 +60,11 @@ class Reports(Section[list[Report]]):
     def digest(self) -> int:
         return sum(kind.digest for kind in self._kinds.values()) & MASK
 
-    def encode(self) -> list[Report]:
+    def encode(self) -> list[StoredReport]:
         """By kind; within a kind in the order of arrival, which decides what is evicted."""
         return [report for kind in _KINDS for report in self._kinds[kind]]
 
-    def load(self, state: list[Report]) -> None:
+    def load(self, state: list[StoredReport]) -> None:
         for report in state:
             self._kinds[report.kind].put(report.name, report)
 

@@ -18,8 +18,8 @@ from mainstem.ledger.aliases import Aliases, AliasesState
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.generations import Generations
 from mainstem.ledger.keyed import Keyed
-from mainstem.ledger.legs import Legs
-from mainstem.ledger.router import Forwarded, Guarantee, HopState, Leg, Router, RouterState
+from mainstem.ledger.router import Forwarded, Guarantee, HopState, Router, RouterPartition, RouterState
+from mainstem.ledger.router_partitions import RouterPartitions
 from mainstem.ledger.section import Command, Moment, Section, admits_append, applies, reacts
 from mainstem.ledger.streams import RecordsDamaged, Streams
 from mainstem.ledger.topics import PartitionsAdded, TopicDeleted, Topics
@@ -104,7 +104,7 @@ class Routers(Section[RoutersState]):
     def __init__(self, streams: Streams, topics: Topics, generations: Generations) -> None:
         self._streams = streams
         self._topics = topics
-        self.legs = Legs(streams, generations)
+        self.legs = RouterPartitions(streams, generations)
         self._by_name: Keyed[str, Router] = Keyed(attrgetter("digest"))
         self._next_leg = 1
 
@@ -204,7 +204,7 @@ class Routers(Section[RoutersState]):
         return RouterPut(command.name, created)
 
     def _add_leg(self, router: Router, source: int, dest: int, cursor: int) -> None:
-        leg = Leg(self._next_leg, router, source, dest, cursor)
+        leg = RouterPartition(self._next_leg, router, source, dest, cursor)
         self._next_leg += 1
         router.legs.append(leg)
         self.legs.add(leg)

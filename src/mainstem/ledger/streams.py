@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, MainstemError, StreamNotFound, invariant
-from mainstem.ledger.columns import Columns
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.intervals import ABORTED, DELETED, MARKER, SOURCE_TRIM, Holes, is_loss
@@ -20,6 +19,7 @@ from mainstem.ledger.markers import StreamTransactions, StreamTransactionsState
 from mainstem.ledger.passed_losses import Loss, PassedLosses
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.stream_columns import EPHEMERAL, FSYNC, StreamColumns
+from mainstem.ledger.tracked_records import TrackedRecords
 
 TrimReason = Literal["delete", "cap", "ttl"]
 
@@ -115,7 +115,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         super().__init__()
         self._holes: dict[int, Holes] = {}
         self.passed = PassedLosses()
-        self._columns: dict[int, Columns] = {}
+        self._columns: dict[int, TrackedRecords] = {}
         self.transactions = StreamTransactions()
         self._watchers: dict[int, Callable[[int, int], None]] = {}
         self._absent: Callable[[int, int, int], int] = _none_absent
@@ -139,7 +139,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         self.adopt(stream, config)
         if config.tracked and stream not in self._columns and config.durability != "ephemeral":
             # Records from before have no rows: each counts as the average of them all.
-            self._columns[stream] = Columns(int(self.end[stream]))
+            self._columns[stream] = TrackedRecords(int(self.end[stream]))
         elif not config.tracked:
             self._columns.pop(stream, None)
         if not self.rejects[stream]:
@@ -201,7 +201,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         first = self.transactions.first_open(stream)
         return int(self.end[stream]) if first is None else max(first, self.start(stream))
 
-    def tracked(self, stream: int) -> Columns | None:
+    def tracked(self, stream: int) -> TrackedRecords | None:
         return self._columns.get(stream)
 
     def expired(self, stream: int, before_ms: int) -> list[tuple[int, int]]:
@@ -350,7 +350,7 @@ class Streams(StreamColumns, Section[StreamsState]):
             self._watchers[stream](start, floor)
         return records, size
 
-    def _untracked_bytes(self, stream: int, columns: Columns, start: int, end: int) -> int:
+    def _untracked_bytes(self, stream: int, columns: TrackedRecords, start: int, end: int) -> int:
         """Bytes of the live records in [start, end) from before the stream was tracked: their average."""
         first, holes = self.start(stream), self.holes(stream)
         if end <= start or first >= columns.since:
@@ -532,7 +532,7 @@ class Streams(StreamColumns, Section[StreamsState]):
             for start, end, reason in holes:
                 self._make_hole(stream, start, end, reason)
         for stream, since, offsets, sizes, times in state.tracked:
-            self._columns[stream] = Columns.decode(since, offsets, sizes, times)
+            self._columns[stream] = TrackedRecords.decode(since, offsets, sizes, times)
         self.transactions = StreamTransactions.decode(state.transactions)
         self.passed = PassedLosses.decode(state.passed)
 

@@ -26,7 +26,7 @@ class PartChange(msgspec.Struct, frozen=True, array_like=True):
     new: tuple[PartName, ...]
 
 
-class PublishedState(msgspec.Struct, frozen=True, array_like=True):
+class PublishedPartsState(msgspec.Struct, frozen=True, array_like=True):
     """One stream of a table, as a checkpoint holds it."""
 
     stream: int
@@ -34,7 +34,7 @@ class PublishedState(msgspec.Struct, frozen=True, array_like=True):
     parts: bytes  # i8 × 3 a part: base, end, generation; little-endian
 
 
-class Published:
+class PublishedParts:
     """The parts of one stream that a table shows, contiguous but for what left the topic unseen."""
 
     __slots__ = ("_sum", "parts", "stream", "to")
@@ -48,17 +48,17 @@ class Published:
     def refusal(self, change: PartChange, serving: Sequence[Part]) -> str | None:
         """Why the change cannot be made now, if it cannot."""
         if change.old and self._find(change.old) is None:
-            return f"stream {self.stream} is not shown as parts {_listed(change.old)}"
+            return f"stream {self.stream} is not shown as parts {_parts_text(change.old)}"
         if change.new:
             if not _tiles(change.new):
-                return f"parts {_listed(change.new)} of stream {self.stream} leave a gap"
+                return f"parts {_parts_text(change.new)} of stream {self.stream} leave a gap"
             if not _are_serving(change.new, serving):
-                return f"parts {_listed(change.new)} of stream {self.stream} were replaced since"
+                return f"parts {_parts_text(change.new)} of stream {self.stream} were replaced since"
             return self._bad_place(change, serving)
         if not change.old:
             return "a change needs parts that go, or that come"
         if self._find(change.old) != 0 or (serving and serving[0].base < change.old[-1][1]):
-            return f"parts {_listed(change.old)} of stream {self.stream} have not left the topic"
+            return f"parts {_parts_text(change.old)} of stream {self.stream} have not left the topic"
         return None
 
     def _bad_place(self, change: PartChange, serving: Sequence[Part]) -> str | None:
@@ -76,8 +76,8 @@ class Published:
             return None
         return f"stream {self.stream} is published to {self.to}: [{first}, {last}) does not go on from there"
 
-    def copy(self) -> Published:
-        twin = Published(self.stream, self.to)
+    def copy(self) -> PublishedParts:
+        twin = PublishedParts(self.stream, self.to)
         twin.parts, twin._sum = self.parts.copy(), self._sum
         return twin
 
@@ -136,11 +136,13 @@ class Published:
     def _hash(self, part: PartName) -> int:
         return mix(self.stream, *part)
 
-    def encode(self) -> PublishedState:
-        return PublishedState(self.stream, self.to, array("q", chain.from_iterable(self.parts)).tobytes())
+    def encode(self) -> PublishedPartsState:
+        return PublishedPartsState(
+            self.stream, self.to, array("q", chain.from_iterable(self.parts)).tobytes()
+        )
 
     @classmethod
-    def decode(cls, state: PublishedState) -> Published:
+    def decode(cls, state: PublishedPartsState) -> PublishedParts:
         numbers = array("q", state.parts)
         parts = list(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))
         return cls(state.stream, state.to, parts)
@@ -173,7 +175,7 @@ def _is_named(part: Part, name: PartName) -> bool:
     return part_name(part) == name
 
 
-def _listed(parts: Sequence[PartName]) -> str:
+def _parts_text(parts: Sequence[PartName]) -> str:
     named = ", ".join(f"[{base}, {end}) of generation {generation}" for base, end, generation in parts[:3])
     return named + (" …" if len(parts) > 3 else "")
 
@@ -187,7 +189,7 @@ class TableState(msgspec.Struct, frozen=True, array_like=True):
     location: str
     topic_id: bytes
     kind: TableKind
-    published: list[PublishedState]
+    published: list[PublishedPartsState]
     snapshots: list[tuple[int, int]]  # (id, ledger position it reflects)
     reflected: int
 
@@ -225,13 +227,13 @@ class Table:
         self.location = location
         self.topic_id = topic_id  # of the topic it shows; none: a user's own table
         self.kind = kind
-        self.published: dict[int, Published] = {}
+        self.published: dict[int, PublishedParts] = {}
         self.snapshots: dict[int, int] = {}  # id → position of the ledger that it reflects
         self.reflected = -1  # no part that was replaced or retired before this position is shown
 
-    def stream(self, stream: int) -> Published:
+    def stream(self, stream: int) -> PublishedParts:
         """What is shown of a stream, to be read only."""
-        return self.published.get(stream) or Published(stream)
+        return self.published.get(stream) or PublishedParts(stream)
 
     @property
     def digest(self) -> int:
@@ -265,7 +267,7 @@ class Table:
     @classmethod
     def decode(cls, state: TableState) -> Table:
         table = cls(state.namespace, state.name, state.table_id, state.location, state.topic_id, state.kind)
-        table.published = {each.stream: Published.decode(each) for each in state.published}
+        table.published = {each.stream: PublishedParts.decode(each) for each in state.published}
         table.snapshots = dict(state.snapshots)
         table.reflected = state.reflected
         return table

@@ -31,7 +31,7 @@ from mainstem.ledger.digest import MASK
 from mainstem.ledger.generations import Generations
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
-from mainstem.ledger.table import Declaration, PartChange, Published, Table, TableKind, TableState
+from mainstem.ledger.table import Declaration, PartChange, PublishedParts, Table, TableKind, TableState
 from mainstem.ledger.topics import Topic, TopicDeleted, Topics
 
 
@@ -354,7 +354,7 @@ class Tables(Section[TablesState]):
         return self._bad_changes(table, commit, topic)
 
     def _bad_changes(self, table: Table, commit: TableCommit, topic: Topic | None) -> MainstemError | None:
-        scratch: dict[int, Published] = {}  # a commit may change a stream more than once
+        scratch: dict[int, PublishedParts] = {}  # a commit may change a stream more than once
         for change in commit.changes:
             if topic is None or change.stream not in topic.streams:
                 return InvalidInput(
@@ -376,7 +376,7 @@ class Tables(Section[TablesState]):
 
     def _show(self, table: Table, commit: TableCommit, position: int) -> None:
         for change in commit.changes:
-            table.published.setdefault(change.stream, Published(change.stream)).change(change)
+            table.published.setdefault(change.stream, PublishedParts(change.stream)).change(change)
         if all(shown.current(self._generations.parts(shown.stream)) for shown in table.published.values()):
             table.reflected = position
         for snapshot in commit.added_snapshots:

@@ -51,7 +51,7 @@ class TierChanged:
     object: int
 
 
-class Stage(IntEnum):
+class TierStage(IntEnum):
     PLANNED = 0  # being uploaded
     STORED = 1  # complete and durable
     LEAVING = 2  # unused: to be deleted after a while
@@ -63,7 +63,7 @@ class Tier(msgspec.Struct, frozen=True, array_like=True):
     object: int
     token: bytes
     size_bytes: int
-    stage: Stage = Stage.PLANNED
+    stage: TierStage = TierStage.PLANNED
     since_ms: int = 0  # ledger time at which it began to leave; like all times, not part of the digest
 
 
@@ -88,10 +88,10 @@ class Tiers(Section[list[Tier]]):
     def stored(self, object: int) -> Tier | None:
         """The tier from which an object can be read."""
         found = self._current.get(object)
-        return found if found is not None and found.stage is Stage.STORED else None
+        return found if found is not None and found.stage is TierStage.STORED else None
 
     def leaving(self) -> list[Tier]:
-        return [tier for tier in self if tier.stage is Stage.LEAVING]
+        return [tier for tier in self if tier.stage is TierStage.LEAVING]
 
     # Commands
 
@@ -121,12 +121,12 @@ class Tiers(Section[list[Tier]]):
         if found is None:
             return StalePlan(f"the store does not hold object {command.object} under this token")
         if command.leaving:
-            if found.stage is not Stage.LEAVING:
-                self._put(msgspec.structs.replace(found, stage=Stage.LEAVING, since_ms=now.time_ms))
-        elif found.stage is Stage.LEAVING:
+            if found.stage is not TierStage.LEAVING:
+                self._put(msgspec.structs.replace(found, stage=TierStage.LEAVING, since_ms=now.time_ms))
+        elif found.stage is TierStage.LEAVING:
             return StalePlan(f"object {command.object} is leaving the store")
         else:
-            self._put(msgspec.structs.replace(found, stage=Stage.STORED))
+            self._put(msgspec.structs.replace(found, stage=TierStage.STORED))
         return TierChanged(command.object)
 
     @applies(ForgetTier)
@@ -134,7 +134,7 @@ class Tiers(Section[list[Tier]]):
         """Only a tier that is leaving: one that may be needed is never forgotten."""
         key = command.object, command.token
         found = self._tiers.get(key)
-        if found is not None and found.stage is not Stage.LEAVING:
+        if found is not None and found.stage is not TierStage.LEAVING:
             return StalePlan(f"object {command.object} is not leaving the store")
         self._tiers.pop(key)
         return TierChanged(command.object)
@@ -146,7 +146,7 @@ class Tiers(Section[list[Tier]]):
 
     def _put(self, tier: Tier) -> None:
         self._tiers.put((tier.object, tier.token), tier)
-        if tier.stage is not Stage.LEAVING:
+        if tier.stage is not TierStage.LEAVING:
             self._current[tier.object] = tier
         elif tier.object in self._current and self._current[tier.object].token == tier.token:
             del self._current[tier.object]

@@ -21,10 +21,10 @@ from mainstem.ledger.idempotency import IdempotencyKeys, key_number
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import FULL, RaiseCeilings, Streams
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.log.committer import Committer
 from mainstem.log.delivery import LEADER_EPOCH
-from mainstem.log.searching import first_at
+from mainstem.log.offset_search import first_at
 from mainstem.log.visibility import Visibility
 from mainstem.log.waiters import Placed
 from mainstem.ports.clock import Clock
@@ -33,7 +33,7 @@ from mainstem.records.rewrite import without_ranges
 
 
 @dataclass(slots=True)
-class _Held:
+class _EphemeralStream:
     number: int  # of the stream in this process's own state
     config: TopicConfig
     bases: list[int] = field(default_factory=list)
@@ -47,7 +47,7 @@ class EphemeralStreams:
         self._committer = committer
         self._visibility = visibility
         self._clock = clock
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _EphemeralStream] = {}
         self.state = Streams()
         self.keys = IdempotencyKeys()
 
@@ -55,7 +55,7 @@ class EphemeralStreams:
         """The stream's number in `state`."""
         return self._stream(stream).number
 
-    def _stream(self, stream: int) -> _Held:
+    def _stream(self, stream: int) -> _EphemeralStream:
         topic = self._ledger.topics.of_stream(stream)
         if topic is None:
             raise NotFound("the topic was deleted")
@@ -68,11 +68,11 @@ class EphemeralStreams:
             self._drop(held)
         return held
 
-    def _open(self, end: int, config: TopicConfig) -> _Held:
+    def _open(self, end: int, config: TopicConfig) -> _EphemeralStream:
         (number,) = self.state.open(1, _in_memory(config))
         # Whatever was there before this process is gone, as if it had given way to a cap.
         self.state.end[number] = self.state.evict_floor[number] = end
-        return _Held(number, config)
+        return _EphemeralStream(number, config)
 
     async def append(self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes) -> Placed:
         """Keep a slice; the oldest give way past the stream's share of memory. Raises TopicFull."""
@@ -98,7 +98,7 @@ class EphemeralStreams:
         held.slices.append(slice)
         held.bytes += len(slice)
         if held.bytes > limits.EPHEMERAL_STREAM_BYTES_MAX:
-            self._give_way(held)
+            self._evict_oldest(held)
         self._drop(held)
         self._visibility.publish(stream, base + facts.count)
         return base, False
@@ -119,7 +119,7 @@ class EphemeralStreams:
                 return base
             await self._committer.propose(RaiseCeilings(((stream, ceiling or base + count),)))
 
-    def _give_way(self, held: _Held) -> None:
+    def _evict_oldest(self, held: _EphemeralStream) -> None:
         """Give up the oldest sixteenth at once, so that the lists shift seldom."""
         over = held.bytes - limits.EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
         drop = 0
@@ -128,7 +128,7 @@ class EphemeralStreams:
             drop += 1
         self.state.trim(held.number, held.bases[drop], "cap", 0)
 
-    def _drop(self, held: _Held) -> None:
+    def _drop(self, held: _EphemeralStream) -> None:
         """Let go of the slices that end at or before the stream's start."""
         start = self.state.start(held.number)
         if not held.bases or held.bases[0] >= start:
@@ -184,13 +184,13 @@ class EphemeralStreams:
         reached = held.bases[at] if at < len(held.bases) else int(self.state.end[held.number])
         return found, min(reached, end)
 
-    async def chunk(self, stream: int, offset: int, max_bytes: int, max_wait_s: float) -> Chunk:
+    async def chunk(self, stream: int, offset: int, max_bytes: int, max_wait_s: float) -> ReadChunk:
         """As `chunk_now`; at the end it waits for an append."""
         if max_wait_s > 0 and offset == self.bounds(stream)[1]:
             await self._visibility.changed(stream, max_wait_s)
         return self.chunk_now(stream, offset, max_bytes)
 
-    def chunk_now(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+    def chunk_now(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
         """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
         start, end = self.bounds(stream)
         if not start <= offset <= end:
@@ -200,7 +200,7 @@ class EphemeralStreams:
             raise RecordsLost(offset, loss[1], loss[2])
         readable = limits.OFFSET_MAX if loss is None else loss[0]
         slices, next_offset = self.read(stream, offset, max_bytes, readable)
-        return Chunk(tuple(slices), next_offset) if offset < end else Chunk((), offset)
+        return ReadChunk(tuple(slices), next_offset) if offset < end else ReadChunk((), offset)
 
     def offset_at(self, stream: int, time_ms: int) -> int:
         """The first offset whose record time is `time_ms` or later; the end if there is none."""

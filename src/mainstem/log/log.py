@@ -21,40 +21,40 @@ from mainstem.ledger.brokers import Boot, Booted, Halt, Heartbeat
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Queues
-from mainstem.ledger.repacked import FIRST_NUMBER
+from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import DeleteRecords, MarkLost, RecordsRemoved, Streams, Trim, TrimReason
 from mainstem.log.background import Background
 from mainstem.log.checkpointer import store_state
-from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
-from mainstem.log.chunks import Chunk
+from mainstem.log.checkpoints import Checkpointer, InlineCheckpointer
+from mainstem.log.chunks import ReadChunk
+from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extent_bytes import ExtentBytes
+from mainstem.log.extent_locations import ExtentLocations, Located, locate, locate_extents
 from mainstem.log.extents import SealedExtents
 from mainstem.log.finished_objects import FinishedObjects
-from mainstem.log.holdings import Holdings, holdings
-from mainstem.log.locating import Located, Whereabouts, locate, whereabouts
-from mainstem.log.look_ups import LookUps
+from mainstem.log.index_lookups import IndexLookups
 from mainstem.log.losses import Losses
-from mainstem.log.measures import CommitMeasures
+from mainstem.log.maintenance import LogMaintenance
 from mainstem.log.object_reads import ObjectReads
+from mainstem.log.offset_search import OffsetSearch
 from mainstem.log.parts import PartReader
-from mainstem.log.reader import Reader
-from mainstem.log.recovery import Recovered, recover
+from mainstem.log.reader import RecordReader
+from mainstem.log.recovery import RecoveredLog, recover
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.repack.repacker import Life, Repacker
-from mainstem.log.searching import Searching
+from mainstem.log.repack.repacker import Repacker, RepackerIdentity
 from mainstem.log.sharing import Sharing
 from mainstem.log.store_copies import StoreCopies
+from mainstem.log.stored_objects import StoredObjects, stored_objects
 from mainstem.log.tail import TailCache
 from mainstem.log.tiering import HotRetention, Tiering
-from mainstem.log.upkeep import Upkeep
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter, promise, tell
+from mainstem.log.waiters import Placed, Waiter, notify, promise
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
@@ -88,10 +88,10 @@ class Log:
     def __init__(
         self,
         port: CommitLog,
-        recovered: Recovered,
+        recovered: RecoveredLog,
         clock: Clock,
         options: LogOptions,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpointer,
         objects: ObjectStore | None = None,
         save_at: SaveAt | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class Log:
             self.visibility,
             clock,
             1 if options.broker is None else options.broker,
-            (lambda _: None) if options.shared else self._finished.add,  # see upkeep.py
+            (lambda _: None) if options.shared else self._finished.add,  # see maintenance.py
             options.linger_ms / 1000,
         )
         self._parts = PartReader(objects)
@@ -133,18 +133,18 @@ class Log:
         self._finished.repacker = None if objects is None else self._repack(objects, clock)
         self.sharing = self._share(clock) if options.shared else None  # with other brokers
         self._object_reads = ObjectReads(port)
-        self._look_ups = look_ups = LookUps(self._index, port, self._repacked, self._object_reads)
+        self._lookups = lookups = IndexLookups(self._index, port, self._repacked, self._object_reads)
         extent_bytes = ExtentBytes(port, tail, self._repacked, self._object_reads)
-        self._reader = Reader(
+        self._reader = RecordReader(
             self.ledger,
             self._index,
-            look_ups,
+            lookups,
             extent_bytes,
-            Losses(self.ledger, look_ups, extent_bytes, self._committer),
+            Losses(self.ledger, lookups, extent_bytes, self._committer),
             self._parts,
             self.visibility,
         )
-        self._searching = Searching(self.ledger, self._index, look_ups, self._reader)
+        self._searching = OffsetSearch(self.ledger, self._index, lookups, self._reader)
         self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
         self._ephemeral_queues = EphemeralQueues(self.ledger, self._ephemeral, clock)
 
@@ -154,7 +154,7 @@ class Log:
         port: CommitLog,
         clock: Clock,
         options: LogOptions | None = None,
-        checkpoints: Checkpoints | None = None,
+        checkpoints: Checkpointer | None = None,
         objects: ObjectStore | None = None,
         save_at: SaveAt | None = None,
     ) -> Log:
@@ -167,7 +167,7 @@ class Log:
         )
         # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
         await port.sync()
-        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port), objects, save_at)
+        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpointer(port), objects, save_at)
         try:
             await log._take_over(recovered)
         except BaseException:
@@ -175,7 +175,7 @@ class Log:
             raise
         return log
 
-    async def _take_over(self, recovered: Recovered) -> None:
+    async def _take_over(self, recovered: RecoveredLog) -> None:
         brokers = self.ledger.brokers
         if self.sharing is not None:
             self._committer.start()
@@ -194,7 +194,7 @@ class Log:
             _log.error("starting on a full disk: nothing is written until there is room")
             self._committer.hold(full)
             self.visibility.resume(self.ledger)
-            self._background.start(self._boot_when_there_is_room(boot, recovered))
+            self._background.start(self._boot_when_space_returns(boot, recovered))
             return
         await self._booted(booted, recovered)
 
@@ -219,7 +219,7 @@ class Log:
             clock,
             self._options.repack,
             self.propose,
-            life=lambda: Life(self.broker, self.epoch),
+            life=lambda: RepackerIdentity(self.broker, self.epoch),
             maintains=lambda: self.maintains(),
             hold_back=self._committer.hold_back,
             collect=self.collect,
@@ -269,7 +269,7 @@ class Log:
             self.store_copies,
         )
         if self.repacker is not None:
-            self.repacker.behind = tiering.behind_the_hot
+            self.repacker.behind = tiering.repackable
         self._background.start(tiering.run())
 
     async def rewrite_shared_checkpoint(self) -> int:
@@ -287,9 +287,9 @@ class Log:
         await store_state(port, position, trust=True)
         return position
 
-    def upkeep(self) -> Upkeep:
+    def upkeep(self) -> LogMaintenance:
         """What keeps a shared log in order, a round at a time."""
-        return Upkeep(
+        return LogMaintenance(
             cast(SharedCommitLog, self._port),
             self._index,
             lambda: self.maintains(),
@@ -299,7 +299,7 @@ class Log:
             checkpoint_every_bytes=self._options.checkpoint_every_bytes,
         )
 
-    async def _boot_when_there_is_room(self, boot: Boot, recovered: Recovered) -> None:
+    async def _boot_when_space_returns(self, boot: Boot, recovered: RecoveredLog) -> None:
         while True:
             await asyncio.sleep(limits.FULL_DISK_RETRY_S)
             try:
@@ -310,7 +310,7 @@ class Log:
             _log.info("there is room again: writes resume")
             return
 
-    async def _booted(self, booted: Booted, recovered: Recovered) -> None:
+    async def _booted(self, booted: Booted, recovered: RecoveredLog) -> None:
         self._committer.take_epoch(booted.broker_epoch)
         if self.sharing is not None:
             self._background.start(self.sharing.follow())
@@ -349,7 +349,7 @@ class Log:
     ) -> None:
         """As `append`, but it is the waiter who is told."""
         if self._keeps_in_memory(stream):
-            tell(waiter, self._ephemeral.append(stream, slice, facts, size, records))
+            notify(waiter, self._ephemeral.append(stream, slice, facts, size, records))
         else:
             self._committer.append(stream, slice, facts, size, records, waiter)
 
@@ -431,9 +431,9 @@ class Log:
         return self._committer.refusal
 
     @property
-    def measures(self) -> CommitMeasures:
+    def commit_metrics(self) -> CommitMetrics:
         """How long commits and syncs take, and how large they are."""
-        return self._committer.measures
+        return self._committer.commit_metrics
 
     async def sync(self) -> None:
         """Make everything appended so far durable, whatever its class."""
@@ -483,13 +483,13 @@ class Log:
         max_bytes: int,
         max_wait_s: float = 0.0,
         view: View = View.COMMITTED,
-    ) -> Chunk:
+    ) -> ReadChunk:
         """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
             return await self._ephemeral.chunk(stream, offset, max_bytes, max_wait_s)
         return await self._reader.read(stream, offset, max_bytes, max_wait_s, view)
 
-    async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+    async def stored(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
         """As `read`, but batches come as they were written, deleted records included."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
             return self._ephemeral.chunk_now(stream, offset, max_bytes)
@@ -497,7 +497,7 @@ class Log:
 
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
-    ) -> Chunk | None:
+    ) -> ReadChunk | None:
         """What `read` gives at once, if memory has it; None if `read` must be asked. Raises as it does."""
         if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
             return self._ephemeral.chunk_now(stream, offset, max_bytes)
@@ -517,14 +517,14 @@ class Log:
             return self._ephemeral.latest_time(stream)
         return await self._searching.latest_time(stream)
 
-    def holdings(self, *, spans: bool = False) -> Holdings:
+    def stored_objects(self, *, spans: bool = False) -> StoredObjects:
         """Which files there are, and with `spans` what is in each."""
-        return holdings(self._port, self._index if spans else None, self._tail.held_bytes)
+        return stored_objects(self._port, self._index if spans else None, self._tail.held_bytes)
 
     async def repacked_extents(self, number: int) -> SealedExtents | None:
         """What a repacked file holds; None if another one has replaced it. Raises LogDamaged, Unavailable."""
         try:
-            found = await self._look_ups.resolve(lambda: self._index.extents_of(number))
+            found = await self._lookups.resolve(lambda: self._index.extents_of(number))
         except FileNotFoundError:
             return None
         return cast(SealedExtents, found)
@@ -541,14 +541,14 @@ class Log:
 
     async def locate(
         self, stream: int, base: int, end: int, *, max_bytes: int, max_extents: int
-    ) -> tuple[Located, dict[int, Whereabouts]]:
+    ) -> tuple[Located, dict[int, ExtentLocations]]:
         """Where the log's own bytes of [base, end) are, and where each object is found."""
         while True:
             changes = self._index.changes
             try:
                 located = await locate(
                     self._index,
-                    self._look_ups.resolve,
+                    self._lookups.resolve,
                     stream,
                     base,
                     end,
@@ -558,7 +558,7 @@ class Log:
                 return located, {
                     number: self._repacked.pieces(number)
                     if number >= FIRST_NUMBER
-                    else await whereabouts(self._port, number, rows)
+                    else await locate_extents(self._port, number, rows)
                     for number, rows in located.objects
                 }
             except FileNotFoundError:

@@ -29,7 +29,7 @@ def promise() -> asyncio.Future[Placed]:
     return asyncio.get_running_loop().create_future()
 
 
-def tell(waiter: Waiter, placing: Awaitable[Placed]) -> None:
+def notify(waiter: Waiter, placing: Awaitable[Placed]) -> None:
     """Tell it once this is done."""
     asyncio.ensure_future(placing).add_done_callback(partial(_hand_on, waiter))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mainstem.broker.batches import append_batch
 from mainstem.doors.http.records import acknowledgement, idempotency_key
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response
 from mainstem.doors.http.topics import DEFAULT_BODY
 from mainstem.errors import TopicExists, TopicNotFound
 from mainstem.ledger.topics import Topic
 
 
-async def post_raw(request: Request) -> Response:
+async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
     key = idempotency_key(None, request.header(b"idempotency-key"))
     topic, created = await _topic(request)
@@ -22,7 +22,7 @@ async def post_raw(request: Request) -> Response:
     return Response(201 if created else 200, acknowledgement(request, written, request.elapsed_ms()), (JSON,))
 
 
-async def _topic(request: Request) -> tuple[Topic, bool]:
+async def _topic(request: HttpRequest) -> tuple[Topic, bool]:
     """The topic, and whether it was made for this write."""
     broker, name = request.broker, request.topic
     topic = broker.streams.get(name)

@@ -13,17 +13,17 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.kafka.api import Alike, Call, Part
-from mainstem.doors.kafka.landing import fresh
-from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.api import Call, Part, RequestMatcher
+from mainstem.doors.kafka.receive_buffer import fresh
+from mainstem.doors.kafka.request import KafkaRequest
 from mainstem.doors.kafka.security.certificates import principal_of
 from mainstem.doors.kafka.wire import INT32
 from mainstem.errors import MalformedRequest
 
 if TYPE_CHECKING:
-    from mainstem.doors.kafka.connections import Connections
-    from mainstem.doors.kafka.dispatch import Dispatch, Route
-    from mainstem.doors.kafka.security.guard import Guard
+    from mainstem.doors.kafka.connections import KafkaConnections
+    from mainstem.doors.kafka.dispatch import ApiRoute, Dispatch
+    from mainstem.doors.kafka.security.guard import AuthenticationContext
 
 _log = events.named("kafka")
 _LENGTH_BYTES = 4
@@ -37,7 +37,9 @@ ANONYMOUS = "User:ANONYMOUS"
 class KafkaConnection(asyncio.BufferedProtocol):
     """`_line` holds the requests under way, oldest first; `_waiting` whole frames whose turn has not come."""
 
-    def __init__(self, dispatch: Dispatch, connections: Connections, guard: Guard) -> None:
+    def __init__(
+        self, dispatch: Dispatch, connections: KafkaConnections, guard: AuthenticationContext
+    ) -> None:
         self._dispatch = dispatch
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -51,7 +53,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             else min(connections.request_bytes_max, limits.KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
         )
         self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
-        self._alike: tuple[Alike, Route] | None = None  # what knows the requests that most likely follow
+        self._alike: tuple[RequestMatcher, ApiRoute] | None = (
+            None  # what knows the requests that most likely follow
+        )
         self._client_ids: tuple[bytes, str] = (b"", "")
         self._landing = connections.landing
         self._bulk = False  # the client sends much, so that it is received into the landing
@@ -61,7 +65,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._filled = 0
         self._lands = False  # it does so in the landing
         self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
-        self._line: deque[Request] = deque()
+        self._line: deque[KafkaRequest] = deque()
         self._waiting: deque[memoryview] = deque()
         self._held_bytes = 0
         self._alone = False  # a request is under way that nothing may overtake
@@ -105,7 +109,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._receive(nbytes)
             else:
                 self._receive_rest(nbytes)
-            self.regulate()
+            self.update_reading()
         except Exception as error:  # noqa: BLE001  # a bug in one request must not take the server, nor hide
             self.fail(error)
 
@@ -129,13 +133,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self.regulate()
+        self.update_reading()
 
     def resume_writing(self) -> None:
         self._writable = True
         self.active_at = self.now()
         self._start_waiting()
-        self.regulate()
+        self.update_reading()
 
     def logged_in(self, principal: str) -> None:
         """The client has proved who it is. What was asked for before was asked by nobody."""
@@ -212,7 +216,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._waiting.append(memoryview(bytes(frame)) if shared else frame)
 
-    def regulate(self) -> None:
+    def update_reading(self) -> None:
         """Read nothing more while too much is under way, or while the client does not read its answers."""
         connections = self._connections
         full = (
@@ -220,7 +224,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             or self._muted is not None
             or self._held_bytes >= connections.in_flight_bytes_max
             or len(self._line) + len(self._waiting) >= connections.in_flight_requests_max
-            or (self._held_bytes > 0 and connections.crowded(self))
+            or (self._held_bytes > 0 and connections.over_memory_limit(self))
         )
         if full == self._paused or self.closed:
             return
@@ -240,12 +244,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             ends = max(ends, self._muted.when())
             self._muted.cancel()
         self._muted = self._loop.call_at(ends, self._unmute)
-        self.regulate()
+        self.update_reading()
 
     def _unmute(self) -> None:
         self._muted = None
         self.active_at = self.now()
-        self.regulate()
+        self.update_reading()
 
     def _may_start(self, single: bool) -> bool:
         if self._alone:
@@ -264,7 +268,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  # as above
             self.fail(error)
 
-    def enqueue(self, request: Request) -> None:
+    def enqueue(self, request: KafkaRequest) -> None:
         """A request starts: its answer will leave after those of the requests before it."""
         self._line.append(request)
         if request.route.alone:
@@ -272,7 +276,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif request.route.single:
             self._single = True
 
-    def expect(self, alike: Alike, route: Route) -> None:
+    def expect(self, alike: RequestMatcher, route: ApiRoute) -> None:
         """Ask it first about every request to come."""
         self._alike = alike, route
 
@@ -288,7 +292,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # Answers out
 
-    def answered(self, request: Request) -> None:
+    def answered(self, request: KafkaRequest) -> None:
         """Its answer is ready; it leaves with others that become ready in the same turn of the loop."""
         if request.alone:
             self._alone = False
@@ -319,7 +323,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._waiting:
             self._start_waiting()
         if self._paused:
-            self.regulate()
+            self.update_reading()
         if self._finishing and not self._line and not self._waiting:
             self.close()
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstem import events, limits
-from mainstem.doors.held import HeldConnections
-from mainstem.doors.kafka.landing import Landing
 from mainstem.doors.kafka.metrics import KafkaMetrics
+from mainstem.doors.kafka.receive_buffer import ReceiveBuffer
+from mainstem.doors.open_connections import OpenConnections
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
@@ -30,7 +30,7 @@ class KafkaLimits:
     idle_s: float = limits.KAFKA_IDLE_S
 
 
-class Connections(HeldConnections["KafkaConnection"]):
+class KafkaConnections(OpenConnections["KafkaConnection"]):
     def __init__(self, bounds: KafkaLimits, metrics: KafkaMetrics) -> None:
         super().__init__()
         self._limit = bounds.connections
@@ -43,7 +43,7 @@ class Connections(HeldConnections["KafkaConnection"]):
         self._crowded_out: set[KafkaConnection] = set()
         self.metrics = metrics
         self.scratch = memoryview(bytearray(limits.KAFKA_RECEIVE_BUFFER_BYTES))
-        self.landing = Landing()
+        self.landing = ReceiveBuffer()
         self._loop = asyncio.get_running_loop()
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
 
@@ -70,9 +70,9 @@ class Connections(HeldConnections["KafkaConnection"]):
         if self._crowded_out and self._in_flight_total < self._in_flight_total_max:
             waiting, self._crowded_out = self._crowded_out, set()
             for connection in waiting:
-                connection.regulate()
+                connection.update_reading()
 
-    def crowded(self, connection: KafkaConnection) -> bool:
+    def over_memory_limit(self, connection: KafkaConnection) -> bool:
         """Whether all connections together hold too much. If so, this one is told when they do not."""
         if self._in_flight_total < self._in_flight_total_max:
             return False

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups import Groups
 from mainstem.broker.share.sessions import ShareSessions
-from mainstem.broker.transactions import Transactions
-from mainstem.doors.kafka.answers import MetadataAnswers
+from mainstem.broker.transactions import TransactionService
+from mainstem.doors.kafka.metadata_cache import MetadataCache
 from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peers
 from mainstem.doors.kafka.security.access import Access
@@ -20,7 +20,7 @@ from mainstem.ports.clock import Clock
 class KafkaContext:
     broker: Broker
     groups: Groups
-    transactions: Transactions
+    transactions: TransactionService
     clock: Clock
     node_id: int
     cluster_id: str  # 22 characters, base64 of 16 bytes
@@ -35,4 +35,4 @@ class KafkaContext:
     access: Access | None = None  # None: every client may do everything
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
-    metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)
+    metadata_answers: MetadataCache = field(default_factory=MetadataCache)

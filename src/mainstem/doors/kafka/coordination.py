@@ -8,12 +8,12 @@ from typing import Any
 from mainstem.broker.groups import Groups
 
 
-def looked_after_elsewhere(groups: Groups, message: Any) -> bool:
+def coordinated_elsewhere(groups: Groups, message: Any) -> bool:
     """Whether another broker looks after a group that a request is about, as far as this one knows."""
-    return not all(map(groups.coordinates, _named(message)))
+    return not all(map(groups.coordinates, _groups_in(message)))
 
 
-def _named(message: Any) -> Iterator[str]:
+def _groups_in(message: Any) -> Iterator[str]:
     """The groups, wherever a request names them in its newest version."""
     if hasattr(message, "group_id"):
         yield message.group_id

@@ -13,7 +13,7 @@ from kio.static.primitive import i8
 
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 from mainstem.ledger.access_rules import AccessRule, DeleteAccessRules
@@ -34,11 +34,11 @@ async def _delete(call: Call, asked: DeleteAclsFilter) -> DeleteAclsFilterResult
             return _result(DONE, ())
         removed = await call.context.broker.log.propose(DeleteAccessRules(picked))
         return _result(DONE, removed.rules)
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         return _result(outcome_of(error), ())
 
 
-def _result(outcome: Outcome, rules: tuple[AccessRule, ...]) -> DeleteAclsFilterResult:
+def _result(outcome: ItemResult, rules: tuple[AccessRule, ...]) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=outcome.code,
         error_message=outcome.message,

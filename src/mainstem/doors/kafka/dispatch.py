@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from mainstem import limits
 from mainstem.broker.client_quotas import Meter
 from mainstem.doors.kafka import messages
-from mainstem.doors.kafka.api import Api, Call, FastApi, Turn
+from mainstem.doors.kafka.api import Api, Call, FastApi, RequestOrder
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
-from mainstem.doors.kafka.coordination import looked_after_elsewhere
-from mainstem.doors.kafka.metered import MeteredRequest, named_in, spend
+from mainstem.doors.kafka.coordination import coordinated_elsewhere
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
-from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.request import KafkaRequest
+from mainstem.doors.kafka.request_quota import MeteredRequest, named_in, spend
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest, Unavailable
@@ -40,7 +40,7 @@ _HEAD = struct.Struct(">hhih")
 _KEY = struct.Struct(">h")
 
 
-class Route:
+class ApiRoute:
     """One API: what handles it, in which order, and its counters."""
 
     __slots__ = ("alone", "api", "counters", "large", "metered", "single")
@@ -50,9 +50,9 @@ class Route:
         self.counters = counters
         self.large = isinstance(api, FastApi) and api.large
         self.metered = api.metered
-        turn = api.turn if isinstance(api, FastApi) else Turn.ALONE
-        self.alone = turn is Turn.ALONE
-        self.single = turn is Turn.SINGLE
+        turn = api.turn if isinstance(api, FastApi) else RequestOrder.ALONE
+        self.alone = turn is RequestOrder.ALONE
+        self.single = turn is RequestOrder.SINGLE
 
 
 class Dispatch:
@@ -60,9 +60,9 @@ class Dispatch:
         self._context = context
         self._quotas = context.broker.client_quotas
         self._now = context.clock.monotonic  # the loop's own time stands still within a turn of it
-        self._routes = {key: Route(api, metrics.of(key)) for key, api in apis.items()}
+        self._routes = {key: ApiRoute(api, metrics.of(key)) for key, api in apis.items()}
 
-    def route(self, frame: memoryview) -> Route:
+    def route(self, frame: memoryview) -> ApiRoute:
         """Which API a frame is for. Raises MalformedRequest."""
         if len(frame) < _HEAD.size:
             raise MalformedRequest(f"a request of {len(frame)} bytes has no header")
@@ -74,7 +74,7 @@ class Dispatch:
             raise MalformedRequest(f"a request of API {key} has {len(frame)} bytes, too many for it")
         return route
 
-    def start(self, connection: KafkaConnection, route: Route, frame: memoryview) -> None:
+    def start(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> None:
         """Begin to serve a request; `frame` may be used only during the call. Raises MalformedRequest."""
         _, version, correlation, length = _HEAD.unpack_from(frame)
         body_at = _HEAD.size + max(length, 0)
@@ -82,7 +82,7 @@ class Dispatch:
             raise MalformedRequest("the client id runs over the end")
         api = route.api
         if not api.first <= version <= api.last:
-            self._unspoken(connection, route, version, correlation, len(frame))
+            self._unsupported_version(connection, route, version, correlation, len(frame))
             return
         session = connection.session
         if session is not None and not session.admits(api.key):
@@ -111,7 +111,7 @@ class Dispatch:
     def _start_fast(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         api: FastApi,
         call: Call,
         correlation: int,
@@ -124,7 +124,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         tagged = flexible and not api.plain_answer_header
         if meter is None:
-            request = Request(connection, route, correlation, tagged, len(frame))
+            request = KafkaRequest(connection, route, correlation, tagged, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, tagged, len(frame), meter)
         connection.enqueue(request)
@@ -133,7 +133,7 @@ class Dispatch:
     def _start_slow(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         api: Api,
         call: Call,
         correlation: int,
@@ -146,7 +146,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         message = messages.read(api, call.version, bytes(frame[body_at:]))
         if meter is None:
-            request = Request(connection, route, correlation, flexible, len(frame))
+            request = KafkaRequest(connection, route, correlation, flexible, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, flexible, len(frame), meter)
         connection.enqueue(request)
@@ -155,13 +155,13 @@ class Dispatch:
     def _metered(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         call: Call,
         correlation: int,
         tagged: bool,
         size: int,
         meter: Meter,
-    ) -> Request:
+    ) -> KafkaRequest:
         request = MeteredRequest(
             connection, route, correlation, tagged, size, version=call.version, meter=meter, now=self._now
         )
@@ -170,8 +170,8 @@ class Dispatch:
             request.mute(request.held_ms)
         return request
 
-    def _unspoken(
-        self, connection: KafkaConnection, route: Route, version: int, correlation: int, size: int
+    def _unsupported_version(
+        self, connection: KafkaConnection, route: ApiRoute, version: int, correlation: int, size: int
     ) -> None:
         """No other API's answer could be read by a client that speaks a version unknown here."""
         if route.api is not API_VERSIONS:
@@ -179,13 +179,13 @@ class Dispatch:
             raise MalformedRequest(
                 f"API {api.key} is spoken in versions {api.first} to {api.last}, not {version}"
             )
-        request = Request(connection, route, correlation, False, size)
+        request = KafkaRequest(connection, route, correlation, False, size)
         connection.enqueue(request)
         request.send([unknown_version_answer()], failed=True)
 
 
-async def _handle(api: Api, call: Call, message: object, request: Request) -> None:
-    if api.fresh or (api.coordinated and looked_after_elsewhere(call.context.groups, message)):
+async def _handle(api: Api, call: Call, message: object, request: KafkaRequest) -> None:
+    if api.fresh or (api.coordinated and coordinated_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
             await call.context.broker.log.barrier()
     if call.context.access is None:

@@ -16,7 +16,7 @@ from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.throttle import throttle
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.client_quotas import CONSUMER_BYTE_RATE
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.records.header import walk
 
 
@@ -96,7 +96,7 @@ class FetchPoll:
             self._max_bytes = min(self._max_bytes, meter.burst)
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = committed_only
-        self._parts = _in_turn(call.context, [part for topic in topics for part in topic.parts])
+        self._parts = _rotated(call.context, [part for topic in topics for part in topic.parts])
         self._total = 0
         self._loop = asyncio.get_running_loop()
         self._asked = b""
@@ -122,7 +122,7 @@ class FetchPoll:
         """`asked` is the request's body, by which it is known again."""
         self._asked = asked
         self._reply = reply
-        self._look()
+        self._poll()
 
     def again(self, asked: bytes, reply: Reply) -> bool:
         """Serve the same request once more. False: it is another one, or too much has happened."""
@@ -131,7 +131,7 @@ class FetchPoll:
         self._reply = reply
         self._late = False
         if self._news:
-            self._look()
+            self._poll()
         else:
             self._wait()
         return True
@@ -147,7 +147,7 @@ class FetchPoll:
 
     # Gathering
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Gather what is there now, then answer or wait."""
         self._looking = self._news = False
         self._empty = None
@@ -169,8 +169,8 @@ class FetchPoll:
                 return
             await self._gather_from_file(part)
         self._looking = False
-        if self._news and not self._enough():
-            self._look()
+        if self._news and not self._is_complete():
+            self._poll()
         else:
             self._answer_or_wait()
 
@@ -207,7 +207,7 @@ class FetchPoll:
         room = min(part.max_bytes - part.size, self._max_bytes - self._total)
         return max(room, 1) if not self._total else room
 
-    def _take(self, part: FetchPart, chunk: Chunk, room: int) -> bool:
+    def _take(self, part: FetchPart, chunk: ReadChunk, room: int) -> bool:
         """Add what was read. False: there is no more to be had now."""
         batches: Sequence[memoryview] = chunk.batches
         next_offset = chunk.next_offset
@@ -262,7 +262,7 @@ class FetchPoll:
 
     # Waiting
 
-    def _enough(self) -> bool:
+    def _is_complete(self) -> bool:
         return (
             self._late
             or self._total >= self._min_bytes
@@ -270,7 +270,7 @@ class FetchPoll:
         )
 
     def _answer_or_wait(self) -> None:
-        if self._enough():
+        if self._is_complete():
             self._answer()
         elif self._watched is None:
             self._watched = [part.stream for part in self._parts]
@@ -289,15 +289,15 @@ class FetchPoll:
         self._news = True
         if not self._looking and self._reply is not None:
             self._looking = True
-            self._loop.call_soon(self._look_again)
+            self._loop.call_soon(self._poll_again)
 
-    def _look_again(self) -> None:
+    def _poll_again(self) -> None:
         reply = self._reply
         if reply is None:
-            self._look()  # at nothing: nobody waits for it any more
+            self._poll()  # at nothing: nobody waits for it any more
             return
         try:
-            reply.step(self._look)
+            reply.step(self._poll)
         except Exception as error:  # noqa: BLE001  # nobody else would see it
             reply.fail(error)
 
@@ -344,7 +344,7 @@ class FetchPoll:
             part.aborted = self._aborted(part)
 
 
-def _in_turn(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
+def _rotated(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
     """Each fetch begins with another partition, so that a busy one does not starve the rest."""
     context.fetches += 1
     first = context.fetches % len(parts) if parts else 0

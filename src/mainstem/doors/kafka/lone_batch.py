@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from mainstem.doors.kafka.api import Call, Part
 from mainstem.doors.kafka.errors import produce_code_of
-from mainstem.doors.kafka.landing import kept
-from mainstem.doors.kafka.request import Request
+from mainstem.doors.kafka.receive_buffer import kept
+from mainstem.doors.kafka.request import KafkaRequest
 from mainstem.doors.kafka.wire import NO_TAGS, UVARINT_BYTES_MAX, span, write_string
 from mainstem.errors import MainstemError
 from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
@@ -22,7 +22,7 @@ from mainstem.log.waiters import Placed
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
-    from mainstem.doors.kafka.dispatch import Route
+    from mainstem.doors.kafka.dispatch import ApiRoute
 
 _PRODUCE = 0
 _API = struct.Struct(">hh")
@@ -102,7 +102,7 @@ class LoneBatches:
         self._joins = joins
         self._abortable = abortable
 
-    def serve(self, connection: KafkaConnection, route: Route, frame: memoryview) -> bool:
+    def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
         """Start a request. False: this one is another, or something has changed since the last."""
         if len(frame) < self._size_min:
             return False
@@ -150,7 +150,7 @@ class LoneBatches:
         return _HEAD.pack(len(body) + 4, correlation) + body
 
 
-class LoneRequest(Request):
+class LoneRequest(KafkaRequest):
     """One of them, which waits itself until it is durable."""
 
     __slots__ = ("_alike", "_index", "append_time")
@@ -158,7 +158,7 @@ class LoneRequest(Request):
     def __init__(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         correlation: int,
         size: int,
         alike: LoneBatches,

@@ -6,21 +6,21 @@ import struct
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.doors.kafka.api import Alike, Part
+from mainstem.doors.kafka.api import Part, RequestMatcher
 from mainstem.errors import invariant
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
-    from mainstem.doors.kafka.dispatch import Route
+    from mainstem.doors.kafka.dispatch import ApiRoute
 
 _HEAD = struct.Struct(">ii")  # length of what follows, correlation id
 _TAGGED_HEAD = struct.Struct(">iib")
 
 
-class Request:
+class KafkaRequest:
     """Made when a request starts; implements Reply."""
 
-    held_ms = 0  # for which the client is held back by a quota of time (metered.py)
+    held_ms = 0  # for which the client is held back by a quota of time (request_quota.py)
 
     __slots__ = (
         "alone",
@@ -36,7 +36,7 @@ class Request:
     )
 
     def __init__(
-        self, connection: KafkaConnection, route: Route, correlation: int, tagged: bool, size: int
+        self, connection: KafkaConnection, route: ApiRoute, correlation: int, tagged: bool, size: int
     ) -> None:
         self.connection = connection
         self.route = route
@@ -84,7 +84,7 @@ class Request:
     def mute(self, ms: int) -> None:
         self.connection.mute(ms)
 
-    def expect(self, alike: Alike) -> None:
+    def expect(self, alike: RequestMatcher) -> None:
         self.connection.expect(alike, self.route)
 
     def on_hurry(self, callback: Callable[[], None]) -> None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from mainstem import events, limits
 from mainstem.errors import Closed, LogDamaged, MainstemError, StalePlan
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repacked import (
+from mainstem.ledger.repacked_objects import (
     FIRST_NUMBER,
     REPACKED,
     ForgetRepacked,
     PublishRepack,
     Repacked,
     RepackedFile,
-    Round,
+    RepackRound,
 )
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import MarkLost
@@ -43,7 +43,7 @@ from mainstem.log.repack.plan import (
     plan_rounds,
     waiting,
 )
-from mainstem.log.repack.replaced import Replaced
+from mainstem.log.repack.replaced_objects import ReplacedObjects
 from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock
@@ -67,7 +67,7 @@ class RepackCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class RepackerIdentity:
     """Which life of which broker works: no two of them store files under the same name."""
 
     broker: int
@@ -84,7 +84,7 @@ class Repacker:
         clock: Clock,
         options: RepackOptions,
         propose: Propose,
-        life: Callable[[], Life],
+        life: Callable[[], RepackerIdentity],
         maintains: Callable[[], bool],
         hold_back: Callable[[float], None],
         collect: Callable[[], Awaitable[int]],
@@ -105,7 +105,7 @@ class Repacker:
         self._copies = copies
         self._written_bytes = written_bytes  # to the log, so far
         self._files = RepackedFiles(ledger.repacked, store)
-        self._replaced = Replaced(ledger, clock, options.grace_s)
+        self._replaced = ReplacedObjects(ledger, clock, options.grace_s)
         self._wake = asyncio.Event()
         self._stepping = asyncio.Lock()
         self._scanned = 0  # number of the log's object up to which rounds were scanned for what is dead
@@ -164,11 +164,11 @@ class Repacker:
             plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
             # A file that cannot be read stays where it is, for whoever restores it.
             plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
-            plan = plan or await self._plan_of_the_dead()
+            plan = plan or await self._plan_dead_round()
             if plan is None:
                 return False
             try:
-                await self._carry_out(plan)
+                await self._execute(plan)
             except FileNotFoundError:
                 if all(map(self._index.holds, plan.numbers)):
                     raise
@@ -207,7 +207,7 @@ class Repacker:
 
     # A step
 
-    async def _carry_out(self, plan: RepackPlan) -> None:
+    async def _execute(self, plan: RepackPlan) -> None:
         self._paced_from = self._clock.monotonic()
         indexes = [await self._read_index(number) for number in plan.numbers]
         live = await liveness(self._ledger, indexes)
@@ -293,7 +293,7 @@ class Repacker:
         """Wait until as much more may be read."""
         if not self._options.bytes_per_s:
             return
-        while self._gives_way():  # noqa: ASYNC110 - nobody tells when little is written
+        while self._should_yield():  # noqa: ASYNC110 - nobody tells when little is written
             await asyncio.sleep(limits.REPACK_GIVES_WAY_S)
         now = self._clock.monotonic()
         wait = self._paced_from - now
@@ -301,10 +301,10 @@ class Repacker:
         if wait > 0:
             await asyncio.sleep(wait)
 
-    def _gives_way(self) -> bool:
-        return self._much_is_written() and self.debt_objects < limits.REPACK_DEBT_OBJECTS_MAX // 2
+    def _should_yield(self) -> bool:
+        return self._writers_are_busy() and self.debt_objects < limits.REPACK_DEBT_OBJECTS_MAX // 2
 
-    def _much_is_written(self) -> bool:
+    def _writers_are_busy(self) -> bool:
         """Whether the log has had better things to do since this was last asked, a moment ago at least."""
         now, (looked_at, before) = self._clock.monotonic(), self._looked
         if now - looked_at >= limits.REPACK_GIVES_WAY_S:
@@ -315,7 +315,7 @@ class Repacker:
 
     # What is dead
 
-    async def _plan_of_the_dead(self) -> RepackPlan | None:
+    async def _plan_dead_round(self) -> RepackPlan | None:
         """A round of which much is not needed any more; a few rounds are looked at each time."""
         rounds, now = self._ledger.repacked.rounds, self._clock.monotonic()
         if self._scanned_at is not None and now - self._scanned_at < limits.REPACK_SCAN_EVERY_S:
@@ -334,7 +334,7 @@ class Repacker:
         self._scanned, self._scanned_at = 0, now
         return None
 
-    async def _dead_ratio(self, made: Round) -> float:
+    async def _dead_ratio(self, made: RepackRound) -> float:
         dead = total = 0
         for number in range(made.number, made.number + len(made.files)):
             some, all_of_it = await dead_bytes(self._ledger, await self._read_index(number))
