@@ -14,7 +14,8 @@ from mainstem.broker.plans import PlanRequest
 from mainstem.broker.record_locations import LogRange, RecordLocator
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.table_commands import CommitTables, CreateTable, PartChange, TableCommit
+from mainstem.ledger.table import PartChange
+from mainstem.ledger.tables import CommitTables, CreateTable, TableCommit
 from tests.support.lake import Worker
 from tests.support.machine import DIRECTORY, Machine
 

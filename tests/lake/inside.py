@@ -15,7 +15,7 @@ from mainstem.broker.plans import PlanRequest, TaskKind
 from mainstem.broker.table_work import TableCommitRequest, TableWorkPage
 from mainstem.lake.iceberg.outbox import Publisher, PublishReport
 from mainstem.lake.materialise import materialise
-from mainstem.ledger.commands import DeleteRecords
+from mainstem.ledger.streams import DeleteRecords
 from mainstem.ports.clock import ManualClock
 
 T = TypeVar("T")

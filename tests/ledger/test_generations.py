@@ -6,18 +6,12 @@ from typing import Any
 import pytest
 
 from mainstem.errors import InvalidInput, StalePlan, StreamNotFound
-from mainstem.ledger.commands import DeleteRecords, DeleteTopic, MarkLost, Trim
-from mainstem.ledger.lake_commands import (
-    ForgetObjects,
-    PartName,
-    ReleaseTask,
-    RetireParts,
-    SwapParts,
-    TakeTask,
-)
+from mainstem.ledger.generations import ForgetObjects, PartsSwapped, RetireParts, SwapParts
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.parts import DataFile, Part
-from mainstem.ledger.results import PartsSwapped
+from mainstem.ledger.parts import DataFile, Part, PartName
+from mainstem.ledger.streams import DeleteRecords, MarkLost, Trim
+from mainstem.ledger.tasks import ReleaseTask, TakeTask
+from mainstem.ledger.topics import DeleteTopic
 
 from .writer import Writer
 

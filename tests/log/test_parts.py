@@ -158,7 +158,7 @@ async def test_a_store_that_does_not_answer_is_no_loss(
 
 
 async def test_losses_on_record_are_met_where_they_are_and_nowhere_else(machine: Machine) -> None:
-    from mainstem.ledger.commands import MarkLost
+    from mainstem.ledger.streams import MarkLost
 
     broker = await machine.open()
     await broker.create_topic("t")

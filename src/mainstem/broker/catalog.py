@@ -28,19 +28,18 @@ from mainstem.errors import (
     TableNotFound,
     described,
 )
-from mainstem.ledger.table import Table
-from mainstem.ledger.table_commands import (
+from mainstem.ledger.table import PartChange, Table
+from mainstem.ledger.tables import (
     CommitTables,
     CreateNamespace,
     CreateTable,
     DropNamespace,
     DropTable,
-    PartChange,
     PutNamespaceProperties,
     RenameTable,
     TableCommit,
+    TableName,
 )
-from mainstem.ledger.tables import TableName
 from mainstem.log.log import Log
 from mainstem.ports.clock import Random
 from mainstem.ports.objectstore.port import ObjectStore

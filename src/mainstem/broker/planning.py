@@ -21,9 +21,8 @@ from mainstem.errors import (
     described,
 )
 from mainstem.ledger.generations import Generations, task_of
-from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
-from mainstem.ledger.part_checks import prefix_of
-from mainstem.ledger.parts import Part
+from mainstem.ledger.parts import Part, prefix_of
+from mainstem.ledger.tasks import ReleaseTask, TakeTask
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random

@@ -16,7 +16,7 @@ import msgspec
 
 from mainstem.broker.table_columns import Column
 from mainstem.errors import InvalidInput, TableChanged, Unavailable
-from mainstem.ledger.table_commands import TableKind
+from mainstem.ledger.table import TableKind
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

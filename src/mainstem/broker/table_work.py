@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from mainstem.ledger.parts import Part
-from mainstem.ledger.table_commands import PartChange, PartName, TableKind
+from mainstem.ledger.parts import Part, PartName
+from mainstem.ledger.table import PartChange, TableKind
 
 
 class PendingChange(msgspec.Struct, frozen=True):

@@ -27,8 +27,8 @@ from mainstem.errors import (
     TableNotFound,
     described,
 )
-from mainstem.ledger.table import Table
-from mainstem.ledger.table_commands import DeclareTable, TableKind
+from mainstem.ledger.table import Table, TableKind
+from mainstem.ledger.tables import DeclareTable
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:

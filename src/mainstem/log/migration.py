@@ -20,7 +20,6 @@ import numpy as np
 
 from mainstem.errors import InvalidInput, LogDamaged, NotFound
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.tiers import Tiers
 from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
 from mainstem.ports.commitlog.adoption import Adoption
@@ -112,7 +111,7 @@ def plan_migration(port: ObjectListing, ledger: Ledger) -> MigrationPlan:
     plan.files = _files(ledger)
     plan.retired = _retired(ledger)
     plan.tables = [f"{table.namespace}.{table.name}" for table in ledger.tables]
-    ledger.tiers = Tiers()  # the new log keeps all of it in one place
+    ledger.tiers.clear()  # the new log keeps all of it in one place
     return plan
 
 

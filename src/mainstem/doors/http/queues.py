@@ -14,7 +14,7 @@ from mainstem.doors.http.rendering import data_field, is_json, quoted
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import U64
-from mainstem.ledger.results import JobsChanged
+from mainstem.ledger.queues import JobsChanged
 from mainstem.records.reserved_headers import META, TRACE
 
 _LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")

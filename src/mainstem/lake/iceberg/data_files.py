@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import invariant
-from mainstem.ledger.table_commands import TableKind
+from mainstem.ledger.table import TableKind
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

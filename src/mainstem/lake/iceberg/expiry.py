@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from mainstem import limits
 from mainstem.lake.iceberg.store_io import StoreIO
-from mainstem.ledger.table_commands import TableKind
+from mainstem.ledger.table import TableKind
 
 
 def expired(metadata: TableMetadata, now_ms: int, *, coming: int = 0) -> list[int]:

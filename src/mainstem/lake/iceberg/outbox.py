@@ -30,7 +30,7 @@ from mainstem.lake.iceberg.expiry import expired, removal, sweep
 from mainstem.lake.iceberg.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.parts import DataFile
-from mainstem.ledger.table_commands import PartChange
+from mainstem.ledger.table import PartChange
 
 _log = logging.getLogger("mainstem.tables")
 

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 from mainstem import limits
 from mainstem.lake.iceberg.data_files import place
 from mainstem.lake.iceberg.store_io import StoreIO
-from mainstem.ledger.table_commands import TableKind
+from mainstem.ledger.table import TableKind
 
 Operation = Literal["append", "replace", "delete", "overwrite"]
 Updates = list[dict[str, Any]]
