@@ -586,6 +586,10 @@ class LogDamaged(StorageError):
     """Damage that copies and checksums cannot repair."""
 
 
+class OlderVersion(LogDamaged):
+    """Written by an older Mainstem, in a form that this one does not read."""
+
+
 class SliceDamaged(LogDamaged):
     """The stored bytes of the records at [start, end) do not match their checksum."""
 

@@ -10,7 +10,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.client_quotas import Meter
 from mainstem.errors import InvalidInput
-from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
+from mainstem.ledger.client_quotas import AlterClientQuota, QuotaEntity
 from mainstem.ports.clock import ManualClock
 
 _KEY = "producer_byte_rate"

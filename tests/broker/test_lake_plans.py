@@ -14,7 +14,7 @@ from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.record_locations import LogRange, RecordLocator
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.table_commands import CommitTables, CreateTable, TableCommit
+from mainstem.ledger.tables import CommitTables, CreateTable, TableCommit
 from tests.support.lake import Worker
 from tests.support.machine import DIRECTORY, Machine
 

@@ -9,8 +9,8 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import TopicExists, TopicFull, TopicNotFound
-from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import Durability, TopicConfig
+from mainstem.ledger.streams import DeleteRecords
 from tests.support.machine import Machine
 from tests.support.model import ModelTopic
 

@@ -6,7 +6,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.errors import RecordNotHeld
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.share_commands import Verdict
+from mainstem.ledger.shares import Verdict
 from mainstem.records.decoding import decode_records
 
 from .lives import Lives

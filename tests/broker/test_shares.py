@@ -13,7 +13,7 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.errors import InvalidConfig, RecordNotHeld, RecordsLost
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.share_commands import Verdict
+from mainstem.ledger.shares import Verdict
 from mainstem.log.chunks import ReadChunk
 from mainstem.ports.clock import ManualClock
 

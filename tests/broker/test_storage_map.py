@@ -8,8 +8,8 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.messages import MessageFilter, Messages
 from mainstem.broker.overview import Overview
 from mainstem.broker.storage_map import storage_map
-from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.streams import MarkLost
 from mainstem.log.repack.plan import RepackOptions
 from tests.support.lake import Worker
 from tests.support.machine import Machine

@@ -8,8 +8,8 @@ import pytest
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.share.shares import Acquired, AcquireLimits
-from mainstem.ledger.cluster_commands import ExpireBroker
-from mainstem.ledger.share_commands import Verdict
+from mainstem.ledger.brokers import ExpireBroker
+from mainstem.ledger.shares import Verdict
 
 _WANTED = AcquireLimits(3, 1 << 20, exact=True)
 

@@ -6,7 +6,7 @@ import time
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.ledger.cluster_commands import Heartbeat
+from mainstem.ledger.brokers import Heartbeat
 
 
 async def _beat(broker: Broker) -> None:

@@ -14,7 +14,7 @@ from mainstem.api.lake import PlanRequest, TableCommitRequest, TableWorkPage, Ta
 from mainstem.broker.broker import Broker
 from mainstem.lake.iceberg.outbox import Publisher, PublishReport
 from mainstem.lake.materialise import materialise
-from mainstem.ledger.commands import DeleteRecords
+from mainstem.ledger.streams import DeleteRecords
 from mainstem.ports.clock import ManualClock
 
 T = TypeVar("T")

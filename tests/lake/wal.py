@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from mainstem.api.lake import Sources, Task, WalExtents
-from mainstem.ledger.parts import Part
+from mainstem.api.lake import Part, Sources, Task, WalExtents
 from mainstem.log.extents import EXTENT
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import walk

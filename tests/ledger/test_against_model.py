@@ -9,23 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mainstem import limits
 from mainstem.errors import MainstemError
 from mainstem.ledger.appends import SLICE_TRACKED
-from mainstem.ledger.commands import (
-    AddPartitions,
-    AlterTopic,
-    CommitOffsets,
-    CreateTopic,
-    DeleteOffsets,
-    DeleteRecords,
-    DeleteTopic,
-    ExpireProducers,
-    MarkLost,
-    RaiseCeilings,
-    Take,
-    Trim,
-)
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.results import Taken
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets, Take, Taken
+from mainstem.ledger.producers import ExpireProducers
+from mainstem.ledger.streams import DeleteRecords, MarkLost, RaiseCeilings, Trim
+from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic
 
 from .model import DELETED, Model, ModelStream
 from .replaying import check_replays

@@ -5,11 +5,13 @@ import numpy as np
 from mainstem import limits
 from mainstem.errors import BrokerFenced, InvalidInput
 from mainstem.ledger.appends import AppendCode, AppendOutcome
-from mainstem.ledger.commands import AllocateProducer, Boot, CreateTopic, Halt, Take
+from mainstem.ledger.brokers import Boot, Booted, Halt, Halted
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.cursors import Take
 from mainstem.ledger.entry import Entry
-from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import AlreadyApplied, Booted, Halted, ProducerAllocated
+from mainstem.ledger.ledger import AlreadyApplied, Ledger
+from mainstem.ledger.producers import AllocateProducer, ProducerAllocated
+from mainstem.ledger.topics import CreateTopic
 
 from .writer import Writer, run, slice_row
 

@@ -7,17 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import LedgerDiverged, LogDamaged, NewerVersion
+from mainstem.ledger.brokers import Halt
 from mainstem.ledger.checkpoint import CHECKPOINT_VERSION, HEAD
-from mainstem.ledger.commands import (
-    AllocateProducer,
-    CommitOffsets,
-    DeleteRecords,
-    DeleteTopic,
-    Halt,
-    MarkLost,
-    RaiseCeilings,
-)
+from mainstem.ledger.cursors import CommitOffsets
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.producers import AllocateProducer
+from mainstem.ledger.streams import DeleteRecords, MarkLost, RaiseCeilings
+from mainstem.ledger.topics import DeleteTopic
 
 from .writer import Writer
 

@@ -7,9 +7,8 @@ from math import inf, nan
 import pytest
 
 from mainstem.errors import InvalidInput
-from mainstem.ledger.client_quotas import ClientQuota
+from mainstem.ledger.client_quotas import AlterClientQuota, ClientQuota, QuotaEntity
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
 
 from .writer import Writer
 

@@ -7,16 +7,16 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import GroupOvertaken, InvalidInput, StaleMemberEpoch, UnknownMember
-from mainstem.ledger.commands import CommitOffsets
-from mainstem.ledger.consumer_groups import ConsumerGroups
-from mainstem.ledger.group_commands import (
+from mainstem.ledger.consumer_groups import (
     Assignment,
     ChangeConsumerGroup,
+    ConsumerGroupKept,
+    ConsumerGroups,
     ConsumerMemberState,
     ForgetConsumerGroup,
 )
+from mainstem.ledger.cursors import CommitOffsets, OffsetsCommitted
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import ConsumerGroupKept, OffsetsCommitted
 
 from .writer import Writer
 
@@ -72,7 +72,7 @@ def test_a_group_without_members_leaves_no_trace_but_the_count_of_changes(writer
     assert groups.names() == []
     change(writer, 0, member("a"))
     assert writer.apply(ForgetConsumerGroup("g", groups.revision("g"))) == [ConsumerGroupKept(0)]
-    assert (groups.names(), groups._bytes, groups._groups_digest) == ([], 0, 0)
+    assert (groups.names(), groups._bytes, groups._groups.digest) == ([], 0, 0)
 
 
 def test_it_is_the_same_after_a_checkpoint(writer: Writer) -> None:

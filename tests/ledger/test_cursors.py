@@ -12,19 +12,19 @@ from mainstem.errors import (
     StreamNotFound,
     TooLarge,
 )
-from mainstem.ledger.commands import (
+from mainstem.ledger.cursors import (
     CommitOffsets,
+    Cursor,
     DeleteOffsets,
-    DeleteRecords,
-    DeleteTopic,
     ExpireOffsets,
-    MarkLost,
+    OffsetsCommitted,
+    OffsetsDeleted,
     Take,
-    Trim,
+    Taken,
 )
-from mainstem.ledger.cursors import Cursor
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import OffsetsCommitted, OffsetsDeleted, Taken
+from mainstem.ledger.streams import DeleteRecords, MarkLost, Trim
+from mainstem.ledger.topics import DeleteTopic
 
 from .writer import Writer
 

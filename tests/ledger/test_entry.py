@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 from mainstem.errors import LogDamaged, NewerVersion, StorageError
 from mainstem.ledger.appends import SLICE_TRACKED, AppendRun
-from mainstem.ledger.commands import Boot, Command, CreateTopic, Take, Trim
+from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.cursors import Take
 from mainstem.ledger.entry import ENTRY_VERSION, HEAD, OLD_DIGEST, PART, Entry
+from mainstem.ledger.registry import REGISTRY
+from mainstem.ledger.streams import Trim
+from mainstem.ledger.topics import CreateTopic
 
 from .writer import run, slice_row
 
@@ -23,7 +27,7 @@ GOLDEN_PLAIN = bytes.fromhex(
     "e803000000000000ffffffffffffffffffffffffffff00001400000001000000"
 )
 GOLDEN_COMMANDS = bytes.fromhex(
-    "0100040002000000e903000000000000070000000200000006000000000000000010000000000000"
+    "0100080002000000e903000000000000070000000200000006000000000000000010000000000000"
     "efcdab8967452301020000003f0000009601a162c410000102030405060708090a0b0c0d0e0f0382"
     "aa6475726162696c697479a66d656d6f7279ab6361705f7265636f72647309a764656661756c7402"
     "000000060000009420a1670105"
@@ -154,7 +158,7 @@ def test_flipped_bits_never_do_worse_than_an_error(entry: Entry, data: st.DataOb
 def test_every_command_has_its_own_lasting_tag() -> None:
     tags = {
         command.__name__: command.__struct_config__.tag  # type: ignore[attr-defined]
-        for command in Command.__args__  # type: ignore[attr-defined]
+        for command in REGISTRY.commands.values()
     }
     assert tags == {
         "CreateTopic": 1,

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from mainstem.api.lake import PartName
+from mainstem.api.lake import DataFile, Part, PartName
 from mainstem.errors import InvalidInput, StalePlan, StreamNotFound
-from mainstem.ledger.commands import DeleteRecords, DeleteTopic, MarkLost, Trim
-from mainstem.ledger.lake_commands import ForgetObjects, ReleaseTask, RetireParts, SwapParts, TakeTask
+from mainstem.ledger.generations import ForgetObjects, PartsSwapped, RetireParts, SwapParts
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.parts import DataFile, Part
-from mainstem.ledger.results import PartsSwapped
+from mainstem.ledger.streams import DeleteRecords, MarkLost, Trim
+from mainstem.ledger.tasks import ReleaseTask, TakeTask
+from mainstem.ledger.topics import DeleteTopic
 
 from .writer import Writer
 

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mainstem.api.lake import DataFile, Part
 from mainstem.errors import MainstemError
-from mainstem.ledger.commands import DeleteRecords, MarkLost, Trim
-from mainstem.ledger.lake_commands import ForgetObjects, ReleaseTask, RetireParts, SwapParts, TakeTask
-from mainstem.ledger.parts import DataFile, Part
-from mainstem.ledger.results import PartsSwapped
+from mainstem.ledger.generations import ForgetObjects, PartsSwapped, RetireParts, SwapParts
+from mainstem.ledger.streams import DeleteRecords, MarkLost, Trim
+from mainstem.ledger.tasks import ReleaseTask, TakeTask
 
 from .replaying import check_replays
 from .test_generations import PREFIX

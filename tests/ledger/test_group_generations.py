@@ -6,8 +6,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import InvalidInput
-from mainstem.ledger.commands import BumpGeneration
-from mainstem.ledger.group_generations import GroupGeneration
+from mainstem.ledger.group_generations import BumpGeneration, GroupGeneration
 from mainstem.ledger.ledger import Ledger
 
 from .writer import Writer

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from mainstem.errors import MainstemError
-from mainstem.ledger.commands import Command
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry, decode_command, encode_command
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.registry import REGISTRY
+from mainstem.ledger.section import Command
 
 _INTS = (
     0,
@@ -93,7 +94,9 @@ def _applied(ledger: Ledger, command: Command, number: int) -> Any:
 
 def _furnished() -> Ledger:
     """A ledger with something in it for commands to meet."""
-    from mainstem.ledger.commands import Boot, CreateTopic, InitProducer
+    from mainstem.ledger.brokers import Boot
+    from mainstem.ledger.topics import CreateTopic
+    from mainstem.ledger.transactions import InitProducer
 
     ledger = Ledger()
     ledger.apply(Entry(1, 0, 0, 1, [Boot(1, "boot", False)]))
@@ -105,10 +108,10 @@ def _furnished() -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize("kind", typing.get_args(Command), ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("kind", REGISTRY.commands.values(), ids=lambda kind: str(kind.__name__))
 def test_no_command_makes_the_ledger_raise(kind: type[msgspec.Struct]) -> None:
     chance = random.Random(kind.__name__)
-    others = typing.get_args(Command)
+    others = list(REGISTRY.commands.values())
     for _ in range(_ROUNDS):
         ledger = _furnished()
         for number in range(12):

@@ -6,12 +6,11 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import BrokerFenced, BrokerNumberTaken, InvalidInput, LimitReached
-from mainstem.ledger.cluster_commands import AdmitBroker, ExpireBroker, Heartbeat, JoinBroker, LeaveBroker
-from mainstem.ledger.commands import Boot, Command, Halt
+from mainstem.ledger.brokers import AdmitBroker, Boot, Booted, BrokerGone, ExpireBroker, Halt, Heartbeat
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.members import BrokerMember
-from mainstem.ledger.results import Booted, BrokerGone
+from mainstem.ledger.members import BrokerMember, JoinBroker, LeaveBroker
+from mainstem.ledger.section import Command
 
 _DOORS = (("http", "h:1"), ("kafka", "h:2"))
 

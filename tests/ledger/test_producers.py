@@ -4,9 +4,9 @@ import pytest
 
 from mainstem import limits
 from mainstem.ledger.appends import SLICE_RESUMES, AppendCode
-from mainstem.ledger.commands import AllocateProducer, DeleteTopic, ExpireProducers
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import ProducerAllocated, ProducersExpired
+from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated, ProducersExpired
+from mainstem.ledger.topics import DeleteTopic
 
 from .writer import Writer, run, slice_row
 

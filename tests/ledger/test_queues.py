@@ -11,25 +11,13 @@ from hypothesis import strategies as st
 from mainstem import limits
 from mainstem.errors import InvalidInput, NotAQueue, Rejected, StreamNotFound, TopicFull
 from mainstem.ledger.appends import AppendCode
-from mainstem.ledger.commands import (
-    Ack,
-    AlterTopic,
-    Bury,
-    Claim,
-    DeleteRecords,
-    DeleteTopic,
-    ExpireLeases,
-    Extend,
-    MarkLost,
-    Nack,
-    NoteCopies,
-    Trim,
-)
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import mix, mix_many
 from mainstem.ledger.leases import Leases, deal_round_robin, ranges_of
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import JobsClaimed
+from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, JobsClaimed, Nack, NoteCopies
+from mainstem.ledger.streams import DeleteRecords, MarkLost, Trim
+from mainstem.ledger.topics import AlterTopic, DeleteTopic
 
 from .writer import Writer, run, slice_row
 

@@ -9,19 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mainstem.ledger.commands import (
-    Ack,
-    AlterTopic,
-    Bury,
-    Claim,
-    DeleteRecords,
-    ExpireLeases,
-    Extend,
-    Nack,
-    NoteCopies,
-    Trim,
-)
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, Nack, NoteCopies
+from mainstem.ledger.streams import DeleteRecords, Trim
+from mainstem.ledger.topics import AlterTopic
 
 from .replaying import check_replays
 from .writer import Writer, run, slice_row

@@ -6,8 +6,7 @@ import pytest
 
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack, RepackedFile
-from mainstem.ledger.repacked_objects import FIRST_NUMBER
+from mainstem.ledger.repacked_objects import FIRST_NUMBER, ForgetRepacked, PublishRepack, RepackedFile
 from tests.ledger.writer import Writer
 
 

@@ -8,9 +8,10 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvariantBroken, LogDamaged
 from mainstem.ledger.appends import SLICE_TRACKED
-from mainstem.ledger.commands import AllocateProducer, Boot
+from mainstem.ledger.brokers import Boot
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducersExpired
 from mainstem.ledger.replay import PlainRun, apply_all, merge_plain
 
 from .writer import Writer, run, slice_row
@@ -140,7 +141,8 @@ def test_producers_are_timed_by_their_own_entry_however_joined() -> None:
     entries = [entry.encode() for entry in writer.log]
     ledger = joined(entries)
     assert ledger.encode() == writer.ledger.encode()
-    assert ledger.producers.expire(limits.PRODUCER_TIME_STEP_MS) == 1
+    expired = ledger.producers.expire(ExpireProducers(limits.PRODUCER_TIME_STEP_MS), ledger)
+    assert expired == ProducersExpired(1)
 
 
 def test_nothing_to_replay_is_nothing() -> None:

@@ -7,8 +7,7 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.report_commands import KeepReport
-from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, StoredReport
+from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, KeepReport, StoredReport
 
 from .writer import Writer
 

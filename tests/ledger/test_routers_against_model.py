@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mainstem import limits
-from mainstem.ledger.commands import AlterTopic, DeleteRecords, DeleteTopic, MarkLost, Trim, TrimReason
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.router_commands import DeleteRouter, Forward, PutRouter
+from mainstem.ledger.routers import DeleteRouter, Forward, PutRouter
+from mainstem.ledger.streams import DeleteRecords, MarkLost, Trim, TrimReason
+from mainstem.ledger.topics import AlterTopic, DeleteTopic
 
 from .replaying import check_replays
 from .writer import Writer

@@ -8,15 +8,9 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import CredentialNotFound, InvalidInput, LimitReached
+from mainstem.ledger.access_rules import AccessRule, AccessRulesChanged, DeleteAccessRules, PutAccessRules
+from mainstem.ledger.credentials import DeleteScramCredential, PutScramCredential
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import AccessRulesChanged
-from mainstem.ledger.security_commands import (
-    AccessRule,
-    DeleteAccessRules,
-    DeleteScramCredential,
-    PutAccessRules,
-    PutScramCredential,
-)
 
 from .writer import Writer
 

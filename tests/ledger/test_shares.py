@@ -18,19 +18,22 @@ from mainstem.errors import (
     ShareNotFound,
     StreamNotFound,
 )
-from mainstem.ledger.commands import Boot, CreateTopic, DeleteRecords, DeleteTopic, Trim
+from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry
+from mainstem.ledger.group_settings import AlterGroupSettings
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import ShareAcquired, ShareSettled
-from mainstem.ledger.share_commands import (
+from mainstem.ledger.shares import (
     AcquireShare,
-    AlterGroupSettings,
     DeleteShare,
     OpenShare,
     SettleShare,
+    ShareAcquired,
+    ShareSettled,
     Verdict,
 )
+from mainstem.ledger.streams import DeleteRecords, Trim
+from mainstem.ledger.topics import CreateTopic, DeleteTopic
 
 from .writer import run, slice_row
 

@@ -19,19 +19,19 @@ from mainstem.errors import (
     ProducerFenced,
 )
 from mainstem.ledger.appends import SLICE_TRANSACTIONAL, AppendCode
-from mainstem.ledger.commands import (
-    AbortSinkBatch,
-    AddStreamsToTransaction,
-    BeginSinkTask,
-    CommitSinkBatch,
-    DeleteTopic,
-    ExpireTransactions,
-    ExtendSinkRun,
-    ForgetSinks,
-)
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
-from mainstem.ledger.results import SinkBatchCommitted, SinkTaskBegun
+from mainstem.ledger.sinks import (
+    AbortSinkBatch,
+    BeginSinkTask,
+    CommitSinkBatch,
+    ExtendSinkRun,
+    ForgetSinks,
+    SinkBatchCommitted,
+    SinkTaskBegun,
+)
+from mainstem.ledger.topics import DeleteTopic
+from mainstem.ledger.transactions import AddStreamsToTransaction, ExpireTransactions
 
 from .writer import Writer
 

@@ -5,12 +5,20 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvalidInput, StreamNotFound
 from mainstem.ledger.appends import SLICE_TRACKED, AppendCode
-from mainstem.ledger.commands import AlterTopic, DeleteRecords, MarkLost, RaiseCeilings, Trim, TrimReason
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.intervals import SOURCE_TRIM
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import CeilingsRaised, RecordsRemoved
+from mainstem.ledger.streams import (
+    CeilingsRaised,
+    DeleteRecords,
+    MarkLost,
+    RaiseCeilings,
+    RecordsRemoved,
+    Trim,
+    TrimReason,
+)
+from mainstem.ledger.topics import AlterTopic
 
 from .writer import Writer, run, slice_row
 

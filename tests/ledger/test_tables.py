@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.api.lake import PartChange, PartName
+from mainstem.api.lake import Part, PartChange, PartName
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -20,12 +20,10 @@ from mainstem.errors import (
     TableNotFound,
     TopicNotFound,
 )
-from mainstem.ledger.commands import DeleteTopic
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.parts import Part
-from mainstem.ledger.published_parts import PublishedParts, part_name
-from mainstem.ledger.table_commands import (
+from mainstem.ledger.table import PublishedParts, part_name
+from mainstem.ledger.tables import (
     CommitTables,
     CreateNamespace,
     CreateTable,
@@ -35,11 +33,11 @@ from mainstem.ledger.table_commands import (
     PutNamespaceProperties,
     RenameTable,
     TableCommit,
+    Tables,
 )
-from mainstem.ledger.tables import Tables
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.topics import DeleteTopic, Topic
 
-from .writer import Writer
+from .writer import Writer, moment
 
 TOPIC = Topic(b"t" * 16, "default", "orders", (3, 4), TopicConfig(), 0)
 ID = b"i" * 16
@@ -51,16 +49,16 @@ class Lake:
     def __init__(self) -> None:
         self.serving: dict[int, list[Part]] = {3: [], 4: []}
         self.topic: Topic | None = TOPIC
-        self.tables = Tables(self, self.parts_of)
+        self.tables = Tables(self, self)
         self.position = 10
         self.location = "m0"
-        made = self.tables.create(CreateTable("default", "orders", ID, "m0", TOPIC.topic_id))
+        made = self.tables.create(CreateTable("default", "orders", ID, "m0", TOPIC.topic_id), moment())
         assert not isinstance(made, MainstemError), made
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self.topic if self.topic and topic_id == TOPIC.topic_id else None
 
-    def parts_of(self, stream: int) -> Sequence[Part]:
+    def parts(self, stream: int) -> Sequence[Part]:
         return self.serving[stream]
 
     def serve(self, *names: PartName, stream: int = 3) -> None:
@@ -80,7 +78,7 @@ class Lake:
         commit = TableCommit(
             "default", "orders", ID, self.location, after, changes, tuple(added), tuple(removed)
         )
-        outcome = self.tables.commit(CommitTables((commit,)), self.position)
+        outcome = self.tables.commit(CommitTables((commit,)), moment(position=self.position))
         if not isinstance(outcome, MainstemError):
             self.location = after
         self.position += 1
@@ -337,7 +335,9 @@ def test_what_a_table_shows_and_protects_agrees_with_a_plain_model(seed: int) ->
     while _publish(lake, rng, snapshot := snapshot + 1):
         pass
     assert lake.shown == [part_name(part) for part in lake.serving[3]]
-    assert Tables.decode(lake.tables.encode(), lake, lake.parts_of).digest == lake.tables.digest
+    again = Tables(lake, lake)
+    again.load(lake.tables.encode())
+    assert again.digest == lake.tables.digest
 
 
 def _publish(lake: Lake, rng: random.Random, snapshot: int) -> bool:

@@ -4,9 +4,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, StalePlan, TaskHeld
-from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, TakeTask
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import TaskLeased, TaskReleased
+from mainstem.ledger.tasks import ExtendTask, ReleaseTask, TakeTask, TaskLeased, TaskReleased
 
 from .writer import Writer
 

@@ -14,8 +14,8 @@ from mainstem.errors import (
     TopicNotFound,
 )
 from mainstem.ledger.appends import AppendCode
-from mainstem.ledger.commands import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 
 from .writer import Writer
 

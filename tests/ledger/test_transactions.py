@@ -15,21 +15,20 @@ from mainstem.errors import (
     StreamNotFound,
 )
 from mainstem.ledger.appends import SLICE_TRANSACTIONAL
-from mainstem.ledger.commands import (
+from mainstem.ledger.cursors import CommitOffsets, Take
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.markers import Marker
+from mainstem.ledger.streams import DeleteRecords, Trim
+from mainstem.ledger.topics import DeleteTopic
+from mainstem.ledger.transactions import (
+    EPOCH_MAX,
     AddStreamsToTransaction,
-    CommitOffsets,
-    DeleteRecords,
-    DeleteTopic,
     ExpireTransactions,
     ForgetTransactionalIds,
     InitProducer,
-    Take,
-    Trim,
+    TransactionEnded,
+    TransactionPhase,
 )
-from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.markers import Marker
-from mainstem.ledger.results import TransactionEnded
-from mainstem.ledger.transactions import EPOCH_MAX, TransactionPhase
 
 from .transactional import DUPLICATE, FENCED, INVALID, OK, Producer
 from .writer import Writer

@@ -13,11 +13,8 @@ from mainstem.errors import (
     ProducerFenced,
 )
 from mainstem.ledger.appends import SLICE_TRANSACTIONAL
-from mainstem.ledger.commands import (
-    DeleteRecords,
-    ExpireTransactions,
-    Trim,
-)
+from mainstem.ledger.streams import DeleteRecords, Trim
+from mainstem.ledger.transactions import ExpireTransactions
 
 from .replaying import check_replays
 from .transactional import FENCED, INVALID, JOINING, OK, Producer

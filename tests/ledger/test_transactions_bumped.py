@@ -7,12 +7,16 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvalidInput, InvalidTransaction, LimitReached, ProducerFenced, ProducerUnknown
 from mainstem.ledger.appends import SLICE_TRANSACTIONAL
-from mainstem.ledger.commands import ExpireTransactions, InitProducer
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
-from mainstem.ledger.results import TransactionEnded
-from mainstem.ledger.transactions import EPOCH_MAX, TransactionPhase
+from mainstem.ledger.transactions import (
+    EPOCH_MAX,
+    ExpireTransactions,
+    InitProducer,
+    TransactionEnded,
+    TransactionPhase,
+)
 
 from .transactional import DUPLICATE, FENCED, INVALID, JOINING, OK, Producer
 from .writer import Writer, run, slice_row

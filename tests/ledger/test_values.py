@@ -15,13 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import InvalidInput
-from mainstem.ledger.commands import AlterTopic, Boot, Command, CreateTopic, InitProducer, MarkLost
+from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry, canonical_command, encode_command
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.registry import REGISTRY
 from mainstem.ledger.replay import apply_all
+from mainstem.ledger.section import Command
+from mainstem.ledger.streams import MarkLost
+from mainstem.ledger.topics import AlterTopic, CreateTopic
+from mainstem.ledger.transactions import InitProducer
 
-_COMMANDS: tuple[type[Any], ...] = typing.get_args(Command)
+_COMMANDS: tuple[type[Any], ...] = tuple(REGISTRY.commands.values())
 _INTS = (0, 1, 2, 3, 100, -1, 2**31, 2**53, 2**63 - 1, -(2**63))
 _TEXTS = ("", "t", "u", "q", "g", "group", "default", "fsync", "CreateTime", "a" * 300, "é", "null")
 _BYTES = (b"", b"\1" * 16, b"\2" * 16, b"\xff")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from mainstem.ledger.appends import SLICE_JOINS, SLICE_TRANSACTIONAL, AppendCode
-from mainstem.ledger.commands import (
+from mainstem.ledger.transactions import (
     AddGroupToTransaction,
     AddStreamsToTransaction,
     EndTransaction,
     InitProducer,
+    ProducerInitialised,
+    TransactionEnded,
     TransactionOffsets,
 )
-from mainstem.ledger.results import ProducerInitialised, TransactionEnded
 
 from .writer import Writer
 

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 
 from mainstem.ledger.appends import RECORD, SLICE, SLICE_TRACKED, AppendOutcome, AppendRun
-from mainstem.ledger.commands import Boot, CreateTopic
+from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry, Part
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.section import Moment
+from mainstem.ledger.topics import CreateTopic, Topic
+
+
+def moment(time_ms: int = 0, position: int = 0) -> Moment:
+    """For a section that a test drives without a ledger."""
+    now = Moment()
+    now.time_ms, now.position = time_ms, position
+    return now
 
 
 def slice_row(

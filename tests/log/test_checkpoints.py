@@ -9,9 +9,9 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import StorageError
-from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.streams import DeleteRecords
 from mainstem.log.checkpoints import ChildCheckpointer
 from mainstem.log.recovery import recover
 from mainstem.ports.commitlog.local.log import LocalCommitLog

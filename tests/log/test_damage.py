@@ -11,7 +11,7 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import LogDamaged, ReadOnly, RecordsLost
-from mainstem.ledger.commands import DeleteRecords
+from mainstem.ledger.streams import DeleteRecords
 from mainstem.ports.commitlog.local import frames
 from mainstem.ports.commitlog.local.segments import HEADER_BYTES, INDEX_MAGIC
 from mainstem.ports.files import OsFiles

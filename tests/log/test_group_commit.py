@@ -11,8 +11,10 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.broker.broker import Appended, Broker
 from mainstem.errors import InvalidInput, NotFound, TooLarge
-from mainstem.ledger.commands import AllocateProducer, CommitOffsets, DeleteTopic
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.cursors import CommitOffsets
+from mainstem.ledger.producers import AllocateProducer
+from mainstem.ledger.topics import DeleteTopic
 from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.records.building import build_batch
 from tests.support.commitlogs import GatedCommitLog

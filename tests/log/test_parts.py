@@ -158,7 +158,7 @@ async def test_an_unreachable_store_is_not_a_loss(machine: Machine, monkeypatch:
 
 
 async def test_recorded_losses_are_reported_where_they_are_and_nowhere_else(machine: Machine) -> None:
-    from mainstem.ledger.commands import MarkLost
+    from mainstem.ledger.streams import MarkLost
 
     broker = await machine.open()
     await broker.create_topic("t")

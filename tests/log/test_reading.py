@@ -7,7 +7,7 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import NotFound, OffsetOutOfRange
-from mainstem.ledger.commands import DeleteRecords
+from mainstem.ledger.streams import DeleteRecords
 from mainstem.records.header import walk
 from tests.support.batches import TIME_MS, batches, records_of
 from tests.support.commitlogs import GatedCommitLog

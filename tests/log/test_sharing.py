@@ -11,9 +11,9 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import BrokerFenced, InvalidConfig, OffsetOutOfRange, StoreUnreachable, Unavailable
-from mainstem.ledger.cluster_commands import ExpireBroker, Heartbeat
-from mainstem.ledger.commands import CommitOffsets
+from mainstem.ledger.brokers import ExpireBroker, Heartbeat
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.cursors import CommitOffsets
 from mainstem.log.log import LogOptions
 from mainstem.log.maintenance import LogMaintenance
 from mainstem.log.sharing import Sharing

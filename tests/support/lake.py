@@ -10,10 +10,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from mainstem.api.lake import PlanRequest, Publication, Sources, Task, TaskKind
+from mainstem.api.lake import DataFile, Part, PlanRequest, Publication, Sources, Task, TaskKind
 from mainstem.broker.broker import Broker
 from mainstem.ledger.generations import name_of
-from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT
 from mainstem.ports.commitlog.port import CommitLog
 from mainstem.records.header import stamp

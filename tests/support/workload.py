@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from mainstem.broker.broker import Broker
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost
-from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import Durability, TopicConfig
+from mainstem.ledger.streams import DeleteRecords
 from tests.support.history import History, TopicHistory
 
 CLASSES: tuple[Durability, ...] = ("fsync", "disk", "memory", "ephemeral")

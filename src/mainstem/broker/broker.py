@@ -52,11 +52,8 @@ from mainstem.errors import (
     TopicNotFound,
 )
 from mainstem.ledger.appends import RECORD
-from mainstem.ledger.commands import (
-    CommitOffsets,
-    DeleteOffsets,
-)
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.repack.plan import RepackOptions

@@ -30,7 +30,7 @@ from mainstem.errors import (
     described,
 )
 from mainstem.ledger.table import Table
-from mainstem.ledger.table_commands import (
+from mainstem.ledger.tables import (
     CommitTables,
     CreateNamespace,
     CreateTable,
@@ -39,8 +39,8 @@ from mainstem.ledger.table_commands import (
     PutNamespaceProperties,
     RenameTable,
     TableCommit,
+    TableName,
 )
-from mainstem.ledger.tables import TableName
 from mainstem.log.log import Log
 from mainstem.ports.clock import Random
 from mainstem.ports.objectstore.port import ObjectStore

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mainstem import limits
-from mainstem.ledger.client_quotas import ClientQuota
-from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
+from mainstem.ledger.client_quotas import AlterClientQuota, ClientQuota, QuotaEntity
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 

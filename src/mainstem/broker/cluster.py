@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from mainstem import events, limits
 from mainstem.broker import placement
 from mainstem.errors import BrokerFenced, MainstemError, Stale
-from mainstem.ledger.cluster_commands import ExpireBroker, Heartbeat, JoinBroker
-from mainstem.ledger.members import BrokerMember
+from mainstem.ledger.brokers import ExpireBroker, Heartbeat
+from mainstem.ledger.members import BrokerMember, JoinBroker
 from mainstem.log.log import Log
 from mainstem.log.sharing import Sharing
 from mainstem.ports.clock import Clock

@@ -16,8 +16,8 @@ from mainstem import limits
 from mainstem.broker.jobs import JobReader
 from mainstem.errors import MainstemError, Rejected
 from mainstem.ledger.appends import RECORD
-from mainstem.ledger.commands import Bury, NoteCopies
 from mainstem.ledger.leases import ranges_of
+from mainstem.ledger.queues import Bury, NoteCopies
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock

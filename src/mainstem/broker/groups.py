@@ -41,10 +41,10 @@ from mainstem.errors import (
     UnstableOffsets,
     WrongGroupKind,
 )
-from mainstem.ledger.commands import BumpGeneration
+from mainstem.ledger.consumer_groups import ForgetConsumerGroup
 from mainstem.ledger.cursors import Cursor
-from mainstem.ledger.group_commands import ForgetConsumerGroup
-from mainstem.ledger.share_commands import DeleteShare
+from mainstem.ledger.group_generations import BumpGeneration
+from mainstem.ledger.shares import DeleteShare
 from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random, SystemRandom

@@ -22,10 +22,9 @@ from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.planning import LakePlanner
 from mainstem.broker.record_locations import RecordLocator
 from mainstem.errors import InvalidInput, StalePlan
-from mainstem.ledger.generations import task_of
-from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, SwapParts
-from mainstem.ledger.part_checks import prefix_of
-from mainstem.ledger.results import PartsSwapped, TaskLeased
+from mainstem.ledger.generations import PartsSwapped, SwapParts, task_of
+from mainstem.ledger.parts import prefix_of
+from mainstem.ledger.tasks import ExtendTask, ReleaseTask, TaskLeased
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random

@@ -10,7 +10,8 @@ import re
 
 from mainstem import events, limits
 from mainstem.errors import described
-from mainstem.ledger.lake_commands import ForgetObjects, ReleaseTask, RetireParts
+from mainstem.ledger.generations import ForgetObjects, RetireParts
+from mainstem.ledger.tasks import ReleaseTask
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.ports.objectstore.port import ObjectStore

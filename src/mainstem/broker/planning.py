@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mainstem import events, limits
-from mainstem.api.lake import Plan, PlanRequest, Sources, Task, TaskKind
+from mainstem.api.lake import Part, Plan, PlanRequest, Sources, Task, TaskKind
 from mainstem.broker.record_locations import RecordLocator
 from mainstem.errors import (
     BrokerFenced,
@@ -21,9 +21,8 @@ from mainstem.errors import (
     described,
 )
 from mainstem.ledger.generations import Generations, task_of
-from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
-from mainstem.ledger.part_checks import prefix_of
-from mainstem.ledger.parts import Part
+from mainstem.ledger.parts import prefix_of
+from mainstem.ledger.tasks import ReleaseTask, TakeTask
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random

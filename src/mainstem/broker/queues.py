@@ -25,9 +25,17 @@ from mainstem.errors import (
     TooLarge,
     TopicNotFound,
 )
-from mainstem.ledger.commands import Ack, Claim, ExpireLeases, Extend, Nack
 from mainstem.ledger.leases import ranges_of
-from mainstem.ledger.results import JobsChanged, JobsClaimed, JobsGranted
+from mainstem.ledger.queues import (
+    Ack,
+    Claim,
+    ExpireLeases,
+    Extend,
+    JobsChanged,
+    JobsClaimed,
+    JobsGranted,
+    Nack,
+)
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mainstem import limits
-from mainstem.api.lake import Sources, StoredPiece, WalExtents
+from mainstem.api.lake import Part, Sources, StoredPiece, WalExtents
 from mainstem.errors import OffsetOutOfRange
 from mainstem.ledger.aliases import AliasRun
 from mainstem.ledger.intervals import ABORTED, DELETED, is_loss
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.parts import Part
 from mainstem.log.log import Log
 from mainstem.ports.commitlog.port import Piece
 

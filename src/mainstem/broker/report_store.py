@@ -8,7 +8,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.errors import Unavailable
-from mainstem.ledger.report_commands import KeepReport
+from mainstem.ledger.reports import KeepReport
 from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:  # clients import the structs that are told, and need no log for that

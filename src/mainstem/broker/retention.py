@@ -11,8 +11,8 @@ from mainstem import events, limits
 from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import BrokerFenced, NotFound, Unavailable, described
-from mainstem.ledger.commands import TrimReason
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.streams import TrimReason
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 

@@ -26,8 +26,8 @@ from mainstem.broker.tag_matching import Match
 from mainstem.errors import OffsetOutOfRange, RecordsLost, Rejected, TopicFull
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.router import Router, RouterPartition
-from mainstem.ledger.router_commands import NoteForwarded, PassOver
 from mainstem.ledger.router_partitions import lost_below_start, lost_records
+from mainstem.ledger.routers import NoteForwarded, PassOver
 from mainstem.ledger.topics import Topic
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.records.decoding import Headers, StoredRecord

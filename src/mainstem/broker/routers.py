@@ -26,9 +26,8 @@ from mainstem.errors import (
     Throttled,
     TopicNotFound,
 )
-from mainstem.ledger.results import RouterDeleted, RouterPut
-from mainstem.ledger.router import Router
-from mainstem.ledger.router_commands import DeleteRouter, Forward, Guarantee, PutRouter
+from mainstem.ledger.router import Guarantee, Router
+from mainstem.ledger.routers import DeleteRouter, Forward, PutRouter, RouterDeleted, RouterPut
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
-from mainstem.ledger.commands import Take
+from mainstem.ledger.cursors import Take
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker, Record

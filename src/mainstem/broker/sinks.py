@@ -9,14 +9,15 @@ from mainstem import limits
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.transactions import ProducerStamp
 from mainstem.errors import InvalidTransaction
-from mainstem.ledger.commands import (
+from mainstem.ledger.sinks import (
     AbortSinkBatch,
     BeginSinkTask,
     CommitSinkBatch,
     ExtendSinkRun,
     ForgetSinks,
+    SinkBatchCommitted,
+    SinkTaskBegun,
 )
-from mainstem.ledger.results import SinkBatchCommitted, SinkTaskBegun
 from mainstem.ledger.topics import Topic
 from mainstem.records.header import BatchHeader, SliceFacts, walk
 

@@ -38,7 +38,7 @@ from mainstem.errors import (
     described,
 )
 from mainstem.ledger.table import Table
-from mainstem.ledger.table_commands import DeclareTable
+from mainstem.ledger.tables import DeclareTable
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:

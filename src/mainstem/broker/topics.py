@@ -13,10 +13,8 @@ import msgspec
 from mainstem import limits
 from mainstem.broker.names import valid_name
 from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
-from mainstem.ledger.commands import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.names import bad_name
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic, bad_name
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker

@@ -9,24 +9,21 @@ from dataclasses import dataclass
 from mainstem import limits
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import ProducerUnknown, TransactionNotFound
-from mainstem.ledger.commands import (
+from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated
+from mainstem.ledger.transactions import (
     AddGroupToTransaction,
     AddStreamsToTransaction,
-    AllocateProducer,
     EndTransaction,
-    ExpireProducers,
     ExpireTransactions,
     ForgetTransactionalIds,
     InitProducer,
-    TransactionOffsets,
-)
-from mainstem.ledger.results import (
-    ProducerAllocated,
     ProducerInitialised,
+    Transaction,
     TransactionEnded,
+    TransactionOffsets,
+    TransactionPhase,
     TransactionsExpired,
 )
-from mainstem.ledger.transactions import Transaction, TransactionPhase
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.header import SliceFacts

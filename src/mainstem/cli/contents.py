@@ -24,9 +24,9 @@ from crc32c import crc32c
 
 from mainstem.errors import InvalidInput, LedgerDiverged, LogDamaged
 from mainstem.ledger.appends import SLICE_KEYED, AppendRun
-from mainstem.ledger.commands import Command
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.section import Command
 from mainstem.log.extents import SealedExtents
 from mainstem.log.verification.problems import stream_name
 from mainstem.log.verification.scan import FoundFrame, FrameGap, scan_frames

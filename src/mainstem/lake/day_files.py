@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from mainstem import limits
+from mainstem.api.lake import DataFile
 from mainstem.lake.outputs import Outputs
-from mainstem.ledger.parts import DataFile
 from mainstem.records.parquet import RowFileWriter, stored_schema
 from mainstem.records.rows import days, only_day, times_ms
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.api.lake import Sources, StoredPiece, WalExtents
+from mainstem.api.lake import DataFile, Part, Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
 from mainstem.lake.object_readers import (
     Content,
@@ -22,7 +22,6 @@ from mainstem.lake.object_readers import (
     open_seekable,
     url_of,
 )
-from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT
 from mainstem.ports.objectstore.open import redacted_url
 from mainstem.records.header import stamp

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mainstem import limits
-from mainstem.api.lake import Task
+from mainstem.api.lake import Part, Task
 from mainstem.lake.day_files import DayFiles
 from mainstem.lake.outputs import Outputs
-from mainstem.ledger.parts import Part
 from mainstem.records.rows import days, only_day
 
 if TYPE_CHECKING:

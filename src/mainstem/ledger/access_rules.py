@@ -1,14 +1,16 @@
-"""Access rules: who may do what, as administrators said."""
+"""Access rules: who may do what. Administrators set them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached
-from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.results import AccessRulesChanged
-from mainstem.ledger.security_commands import AccessRule, DeleteAccessRules, PutAccessRules
+from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.section import Command, Moment, Section, applies
 
 _RESOURCE_TYPES = range(2, 7)
 _PATTERN_TYPES = (3, 4)
@@ -16,73 +18,95 @@ _OPERATIONS = range(2, 15)
 _PERMISSIONS = (2, 3)
 
 
-class AccessRules:
-    """A set: the order in which rules were made does not matter."""
+class AccessRule(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One rule, in Kafka's numbers; also the form in a checkpoint."""
+
+    resource_type: int  # 2 topic, 3 group, 4 cluster, 5 transactional id
+    resource_name: str
+    pattern_type: int  # 3 literal, 4 prefixed
+    principal: str  # "User:name", or "User:*" for everybody
+    host: str  # an address, or "*"
+    operation: int  # 2 all, 3 read, 4 write …
+    permission: int  # 2 deny, 3 allow
+
+
+class PutAccessRules(Command, frozen=True, tag=132):
+    """Add rules: all of them, or none. Existing rules stay."""
+
+    rules: tuple[AccessRule, ...]
+
+
+class DeleteAccessRules(Command, frozen=True, tag=133):
+    """Delete rules. The proposer resolves filters: the command names each rule."""
+
+    rules: tuple[AccessRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRulesChanged:
+    """The result of PutAccessRules and DeleteAccessRules."""
+
+    rules: tuple[AccessRule, ...]  # added, or deleted
+
+
+class AccessRules(Section[list[AccessRule]]):
+    """A set of rules. The digest changes when a rule is added or deleted."""
 
     def __init__(self) -> None:
-        self._rules: set[AccessRule] = set()
-        self.digest = 0  # also tells whether any rule came or went
+        self._rules: Keyed[AccessRule, AccessRule] = Keyed(fields_hash("access rule"))
 
     def __iter__(self) -> Iterator[AccessRule]:
-        """In one order wherever the same rules are held."""
-        return iter(sorted(self._rules))
+        """Sorted."""
+        return iter(self._rules)
 
     def __len__(self) -> int:
         return len(self._rules)
 
-    def put(self, command: PutAccessRules) -> AccessRulesChanged | InvalidInput | LimitReached:
+    @applies(PutAccessRules)
+    def put(self, command: PutAccessRules, now: Moment) -> AccessRulesChanged | InvalidInput | LimitReached:
         for rule in command.rules:
             wrong = fault(rule)
             if wrong is not None:
                 return InvalidInput(wrong)
-        added = set(command.rules) - self._rules
+        added = {rule for rule in command.rules if rule not in self._rules}
         if len(self._rules) + len(added) > limits.ACCESS_RULES_MAX:
-            return LimitReached(f"at most {limits.ACCESS_RULES_MAX} access rules are kept")
+            return LimitReached(f"there may be at most {limits.ACCESS_RULES_MAX} access rules")
         for rule in added:
-            self._add(rule)
+            self._rules.put(rule, rule)
         return AccessRulesChanged(tuple(sorted(added)))
 
-    def delete(self, command: DeleteAccessRules) -> AccessRulesChanged:
-        removed = self._rules.intersection(command.rules)
-        for rule in removed:
-            self._rules.discard(rule)
-            self.digest = (self.digest - _hash(rule)) & MASK
+    @applies(DeleteAccessRules)
+    def delete(self, command: DeleteAccessRules, now: Moment) -> AccessRulesChanged:
+        removed = {rule for rule in command.rules if self._rules.pop(rule) is not None}
         return AccessRulesChanged(tuple(sorted(removed)))
 
-    def _add(self, rule: AccessRule) -> None:
-        self._rules.add(rule)
-        self.digest = (self.digest + _hash(rule)) & MASK
+    @property
+    def digest(self) -> int:
+        return self._rules.digest
 
     def encode(self) -> list[AccessRule]:
-        return list(self)
+        return list(self._rules)
 
-    @classmethod
-    def decode(cls, states: list[AccessRule]) -> AccessRules:
-        rules = cls()
-        for state in states:
-            rules._add(state)
-        return rules
-
-
-def _hash(rule: AccessRule) -> int:
-    return hash_fields("access rule", rule)
+    def load(self, state: list[AccessRule]) -> None:
+        for rule in state:
+            self._rules.put(rule, rule)
 
 
 def fault(rule: AccessRule) -> str | None:
-    """What is wrong with a rule."""
+    """What is wrong with a rule, if anything."""
     if rule.resource_type not in _RESOURCE_TYPES:
-        return f"no kind of resource has the number {rule.resource_type}"
+        return f"unknown resource type {rule.resource_type}"
     if rule.pattern_type not in _PATTERN_TYPES:
-        return f"a rule's pattern is literal (3) or prefixed (4), not {rule.pattern_type}"
+        return f"the pattern type of a rule is literal (3) or prefixed (4), not {rule.pattern_type}"
     if rule.operation not in _OPERATIONS:
-        return f"no operation has the number {rule.operation}"
+        return f"unknown operation {rule.operation}"
     if rule.permission not in _PERMISSIONS:
-        return f"a rule denies (2) or allows (3), not {rule.permission}"
+        return f"the permission of a rule is deny (2) or allow (3), not {rule.permission}"
     if not rule.principal.startswith("User:") or rule.principal == "User:":
         return "a principal is User:name, or User:* for everybody"
     if not rule.host or not rule.resource_name:
-        return "a rule names a host and a resource; * stands for all"
+        return "a rule needs a host and a resource name; * means all"
     words = (rule.resource_name, rule.principal, rule.host)
     if any(len(word) > limits.ACCESS_RULE_CHARS_MAX for word in words):
-        return f"a rule's names have at most {limits.ACCESS_RULE_CHARS_MAX} characters each"
+        return f"the names in a rule have at most {limits.ACCESS_RULE_CHARS_MAX} characters each"
     return None

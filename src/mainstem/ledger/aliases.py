@@ -37,11 +37,11 @@ class AliasRun(NamedTuple):
 
 
 class AliasesState(msgspec.Struct, frozen=True, array_like=True):
-    next_feed: int = 1
-    digest: int = 0
-    feeds: list[FanOutState] = []
+    next_feed: int
+    digest: int
+    feeds: list[FanOutState]
     # stream, then its segments that are over: bases, counts, feeds, positions, each little-endian i8
-    segments: list[tuple[int, list[bytes]]] = []
+    segments: list[tuple[int, list[bytes]]]
 
 
 class AliasSegments:

@@ -1,4 +1,4 @@
-"""Brokers: who may write, under which epoch, and which of its commits were applied."""
+"""Brokers: which brokers may write, under which epoch, and which of their commits were applied."""
 
 from __future__ import annotations
 
@@ -6,16 +6,94 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 import msgspec
 
 from mainstem import limits
-from mainstem.errors import BrokerFenced
+from mainstem.errors import BrokerFenced, BrokerNumberTaken, InvalidInput
 from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.section import Command, Moment, Section, applies
+from mainstem.ledger.streams import Streams
+
+_BROKERS = 1 << 32  # broker numbers fit 32 bits
+
+
+class Boot(Command, frozen=True, tag=40):
+    """A broker starts: it gets a new epoch, and its older epochs are fenced.
+
+    `jump`: the machine stopped uncleanly, so relaxed streams continue at their ceiling."""
+
+    broker: int
+    boot_id: str
+    jump: bool
+    node: str = ""
+
+
+class Halt(Command, frozen=True, tag=41):
+    """A broker stops cleanly: everything it wrote is synced."""
+
+    broker: int
+
+
+class Heartbeat(Command, frozen=True, tag=121):
+    """A broker with nothing else to commit is alive. The commit itself says so."""
+
+    broker: int
+    epoch: int
+
+
+class ExpireBroker(Command, frozen=True, tag=123):
+    """A broker was silent for too long: end its epoch, unless it has committed since.
+
+    `last_commit_id` is the broker's last commit that the proposer saw."""
+
+    broker: int
+    epoch: int
+    last_commit_id: int
+
+
+class AdmitBroker(Command, frozen=True, tag=124):
+    """Boot a broker that has no number yet. Refused if the number was ever taken."""
+
+    broker: int
+    boot_id: str
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Booted:
+    broker_epoch: int
+    jumped: tuple[tuple[int, int, int], ...]  # (stream, first lost offset, new end)
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatApplied:
+    """The result of Heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGone:
+    """The result of LeaveBroker and ExpireBroker."""
+
+    broker: int
+    gone: bool  # False: it was gone before, or has committed since
+
+
+class BrokerEpochEnded(NamedTuple):
+    """An event: a broker halted, expired or booted again."""
+
+    broker: int
+    halted: bool  # cleanly: leases that the broker granted stay until it boots again
 
 
 class Admission(IntEnum):
-    """What is done with an entry."""
+    """How an entry is treated."""
 
     APPLY = 0
     FENCED = 1  # its broker epoch is over, or never began
@@ -23,7 +101,7 @@ class Admission(IntEnum):
 
 
 class BrokerState(msgspec.Struct, frozen=True, array_like=True):
-    """One broker as a checkpoint holds it."""
+    """One broker, in a checkpoint."""
 
     broker: int
     epoch: int
@@ -48,11 +126,14 @@ class Membership:
         return hash_fields("broker", self.broker, self.epoch, self.boot_id, self.node, self.halted)
 
 
-class Brokers:
+class Brokers(Section[list[BrokerState]]):
     """Every broker that ever booted. A halted one writes nothing until it boots again."""
 
-    def __init__(self) -> None:
-        self._members: dict[int, Membership] = {}
+    requires = (Streams,)
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._members: dict[int, Membership] = {}  # a plain dict: every entry looks its broker up
 
     def __iter__(self) -> Iterator[Membership]:
         """By number."""
@@ -75,6 +156,17 @@ class Brokers:
         member = self._members.get(broker)
         return member is not None and member.epoch == epoch and not member.halted
 
+    def unused(self) -> int:
+        """A number that no broker ever had."""
+        return max(self._members, default=0) + 1
+
+    def last_commit_id(self, broker: int) -> int:
+        """The last commit id of the broker's newest epoch; -1 if there is none."""
+        member = self._members.get(broker)
+        return -1 if member is None else member.last_commit_id
+
+    # Entries
+
     def admit(self, broker: int, epoch: int, first_id: int, last_id: int) -> Admission:
         """Judge entries with consecutive commit ids, and remember the ids if they apply."""
         member = self._members.get(broker)
@@ -91,47 +183,66 @@ class Brokers:
         member.last_commit_id = last_id
         return Admission.APPLY
 
-    def boot(self, broker: int, boot_id: str, node: str) -> int:
-        """Begin the broker's next epoch and end the one before. Returns it."""
-        epoch = self.epoch(broker) + 1
-        self._members[broker] = Membership(broker, epoch, boot_id, node)
-        return epoch
-
-    def unused(self) -> int:
-        """A number that no broker ever had."""
-        return max(self._members, default=0) + 1
-
-    def halt(self, broker: int) -> int | BrokerFenced:
-        """End the broker's epoch cleanly. Returns it."""
-        member = self._members.get(broker)
-        if member is None:
-            return BrokerFenced(f"broker {broker} never booted, so it cannot halt")
-        member.halted = True
-        return member.epoch
-
-    def last_commit_id(self, broker: int) -> int:
-        """Of the broker's newest epoch; -1 if there is none."""
-        member = self._members.get(broker)
-        return -1 if member is None else member.last_commit_id
-
     def refusal(self, broker: int, epoch: int) -> BrokerFenced:
         """Why an entry of that epoch is not applied."""
         return BrokerFenced(
             f"broker {broker} wrote under epoch {epoch}; its newest is {self.epoch(broker)}: boot again"
         )
 
+    # Commands
+
+    @applies(Boot)
+    def boot(self, command: Boot, now: Moment) -> Booted | InvalidInput:
+        """Begin the broker's next epoch and end the one before."""
+        broker = command.broker
+        if not 0 <= broker < _BROKERS:
+            return InvalidInput(f"invalid broker number {broker}")
+        epoch = self.epoch(broker) + 1
+        self._members[broker] = Membership(broker, epoch, command.boot_id, command.node)
+        now.publish(BrokerEpochEnded(broker, halted=False))
+        return Booted(epoch, tuple(self._streams.jump(command.jump)))
+
+    @applies(AdmitBroker)
+    def admit_new(self, command: AdmitBroker, now: Moment) -> Booted | InvalidInput | BrokerNumberTaken:
+        if command.broker in self._members:
+            return BrokerNumberTaken(command.broker)
+        return self.boot(Boot(command.broker, command.boot_id, jump=False, node=command.node), now)
+
+    @applies(Halt)
+    def halt(self, command: Halt, now: Moment) -> Halted | BrokerFenced:
+        now.publish(BrokerEpochEnded(command.broker, halted=True))
+        member = self._members.get(command.broker)
+        if member is None:
+            return BrokerFenced(f"broker {command.broker} never booted, so it cannot halt")
+        member.halted = True
+        return Halted(member.epoch)
+
+    @applies(Heartbeat)
+    def beat(self, command: Heartbeat, now: Moment) -> HeartbeatApplied:
+        return HeartbeatApplied()
+
+    @applies(ExpireBroker)
+    def expire(self, command: ExpireBroker, now: Moment) -> BrokerGone:
+        broker = command.broker
+        silent = self.last_commit_id(broker) == command.last_commit_id
+        if not silent or not self.live(broker, command.epoch):
+            return BrokerGone(broker, gone=False)
+        self._members[broker].halted = True
+        now.publish(BrokerEpochEnded(broker, halted=False))
+        return BrokerGone(broker, gone=True)
+
+    # State as a whole
+
+    @property
     def digest(self) -> int:
         return sum(member.digest for member in self._members.values()) & MASK
 
     def encode(self) -> list[BrokerState]:
         return [BrokerState(m.broker, m.epoch, m.boot_id, m.node, m.halted, list(m.commit_ids)) for m in self]
 
-    @classmethod
-    def decode(cls, states: list[BrokerState]) -> Brokers:
-        brokers = cls()
-        for state in states:
-            member = Membership(state.broker, state.epoch, state.boot_id, state.node, state.halted)
-            member.commit_ids.extend(state.commit_ids)
-            member.last_commit_id = state.commit_ids[-1] if state.commit_ids else -1
-            brokers._members[state.broker] = member
-        return brokers
+    def load(self, state: list[BrokerState]) -> None:
+        for one in state:
+            member = Membership(one.broker, one.epoch, one.boot_id, one.node, one.halted)
+            member.commit_ids.extend(one.commit_ids)
+            member.last_commit_id = one.commit_ids[-1] if one.commit_ids else -1
+            self._members[one.broker] = member

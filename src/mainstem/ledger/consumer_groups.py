@@ -7,20 +7,64 @@ to: of two brokers that both take themselves for the coordinator only one can de
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from operator import attrgetter
+
 import msgspec
 
 from mainstem import limits
 from mainstem.errors import GroupOvertaken, InvalidInput, MainstemError, StaleMemberEpoch, UnknownMember
-from mainstem.ledger.commands import CommitOffsets
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.group_commands import (
-    Assignment,
-    ChangeConsumerGroup,
-    ConsumerMemberState,
-    ForgetConsumerGroup,
-)
-from mainstem.ledger.results import ConsumerGroupKept
+from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.topics import TOPIC_ID_BYTES
+
+Assignment = tuple[tuple[bytes, tuple[int, ...]], ...]  # (topic id, its partitions)
+
+
+class ConsumerMemberState(msgspec.Struct, frozen=True, array_like=True):
+    """A member as its coordinator sees it; also as a checkpoint holds it."""
+
+    member_id: str
+    epoch: int  # -2 = a static member that left for now
+    previous_epoch: int
+    instance_id: str | None
+    rack: str | None
+    client_id: str
+    client_host: str
+    rebalance_ms: int
+    topics: tuple[str, ...]
+    pattern: str | None
+    assignor: str | None
+    assigned: Assignment  # what it may read
+    revoking: Assignment  # what it has yet to give up
+    target: Assignment  # what it shall read
+
+
+class ChangeConsumerGroup(Command, frozen=True, tag=152):
+    """A coordinator decided something. Refused unless nobody did since the revision it knows.
+
+    With no members and none gone it only takes the group over: nobody who knows an older revision can decide then."""
+
+    group: str
+    after: int  # the revision it knows; 0 = the ledger holds nothing of the group
+    epoch: int
+    target_epoch: int
+    members: tuple[ConsumerMemberState, ...]  # that are new, or others than they were
+    gone: tuple[str, ...] = ()
+
+
+class ForgetConsumerGroup(Command, frozen=True, tag=153):
+    """The group lives on in its coordinator's memory alone. Refused as above."""
+
+    group: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupKept:
+    revision: int  # that the next change is made to; 0 = nothing is held of the group
+
 
 _EPOCH_MAX = 2**31 - 1
 _EPOCH_MIN = -2
@@ -41,8 +85,8 @@ class ConsumerGroupState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConsumerGroupsState(msgspec.Struct, frozen=True, array_like=True):
-    changes: int = 0
-    groups: list[ConsumerGroupState] = []
+    changes: int
+    groups: list[ConsumerGroupState]
 
 
 class StoredGroup:
@@ -83,20 +127,19 @@ class StoredGroup:
         self._members_digest = (self._members_digest + sign * digest) & MASK
 
 
-class ConsumerGroups:
+class ConsumerGroups(Section[ConsumerGroupsState]):
     """By name, only of groups with members. One that takes too much room is not kept: its members are strangers to the
     next coordinator."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, StoredGroup] = {}
-        self._changes = 0  # so far: each gives a revision that never was before
+        self._groups: Keyed[str, StoredGroup] = Keyed(attrgetter("digest"))
+        self._changes = 0  # so far: each gives a new revision
         self._bytes = 0
-        self._groups_digest = 0
 
     @property
     def digest(self) -> int:
         counted = hash_fields("consumer group changes", self._changes) if self._changes else 0
-        return (self._groups_digest + counted) & MASK
+        return (self._groups.digest + counted) & MASK
 
     def get(self, group: str) -> StoredGroup | None:
         return self._groups.get(group)
@@ -107,10 +150,11 @@ class ConsumerGroups:
         return 0 if found is None else found.revision
 
     def names(self) -> list[str]:
-        """The groups, in no order."""
-        return list(self._groups)
+        """The groups, in no particular order."""
+        return [group.name for group in self._groups.unordered()]
 
-    def change(self, command: ChangeConsumerGroup) -> ConsumerGroupKept | MainstemError:
+    @applies(ChangeConsumerGroup)
+    def change(self, command: ChangeConsumerGroup, now: Moment) -> ConsumerGroupKept | MainstemError:
         fault = _fault(command)
         if fault is not None:
             return InvalidInput(fault)
@@ -132,24 +176,23 @@ class ConsumerGroups:
         self._put(group)
         return ConsumerGroupKept(group.revision)
 
-    def forget(self, command: ForgetConsumerGroup) -> ConsumerGroupKept | MainstemError:
+    @applies(ForgetConsumerGroup)
+    def forget(self, command: ForgetConsumerGroup, now: Moment) -> ConsumerGroupKept | MainstemError:
         if command.after != self.revision(command.group):
             return GroupOvertaken(command.group)
         self._take_out(command.group)
         return _FORGOTTEN
 
-    def refusal(self, command: CommitOffsets) -> MainstemError | None:
-        """Why a member may not commit offsets, if so: it was another coordinator that let it."""
-        group = self._groups.get(command.group)
-        if group is None or command.member_epoch < 0:
+    def bad_member(self, group: str, member_id: str, epoch: int) -> MainstemError | None:
+        """Why a member may not commit offsets, if so. Another coordinator may have accepted the commit."""
+        found = self._groups.get(group) if epoch >= 0 else None
+        if found is None:
             return None
-        member = group.members.get(command.member)
+        member = found.members.get(member_id)
         if member is None:
-            return UnknownMember(command.group, command.member)
-        if member.epoch != command.member_epoch:
-            return StaleMemberEpoch(
-                f"member {command.member!r} is at epoch {member.epoch}, not {command.member_epoch}"
-            )
+            return UnknownMember(group, member_id)
+        if member.epoch != epoch:
+            return StaleMemberEpoch(f"member {member_id!r} is at epoch {member.epoch}, not {epoch}")
         return None
 
     def encode(self) -> ConsumerGroupsState:
@@ -157,35 +200,30 @@ class ConsumerGroups:
             self._changes,
             [
                 ConsumerGroupState(
-                    name, group.revision, group.epoch, group.target_epoch, list(group.members.values())
+                    group.name, group.revision, group.epoch, group.target_epoch, list(group.members.values())
                 )
-                for name, group in sorted(self._groups.items())
+                for group in self._groups
             ],
         )
 
-    @classmethod
-    def decode(cls, state: ConsumerGroupsState) -> ConsumerGroups:
-        groups = cls()
-        groups._changes = state.changes
+    def load(self, state: ConsumerGroupsState) -> None:
+        self._changes = state.changes
         for one in state.groups:
             group = StoredGroup(one.group)
             group.revision, group.epoch, group.target_epoch = one.revision, one.epoch, one.target_epoch
             for member in one.members:
                 group.put(member)
-            groups._put(group)
-        return groups
+            self._put(group)
 
     def _put(self, group: StoredGroup) -> None:
-        self._groups[group.name] = group
+        self._groups.put(group.name, group)
         self._bytes += group.bytes
-        self._groups_digest = (self._groups_digest + group.digest) & MASK
 
     def _take_out(self, name: str) -> StoredGroup | None:
-        """To be changed: what it counted for is given back."""
-        group = self._groups.pop(name, None)
+        """Remove a group, to change it or forget it."""
+        group = self._groups.pop(name)
         if group is not None:
             self._bytes -= group.bytes
-            self._groups_digest = (self._groups_digest - group.digest) & MASK
         return group
 
 

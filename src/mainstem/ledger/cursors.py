@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -16,10 +17,64 @@ from mainstem.errors import (
     StreamNotFound,
     TooLarge,
 )
-from mainstem.ledger.commands import CommitOffsets, DeleteOffsets, ExpireOffsets, Take
+from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.results import OffsetsCommitted, OffsetsDeleted, Taken
+from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
+from mainstem.ledger.topics import TopicDeletion
+
+
+class CommitOffsets(Command, frozen=True, tag=30):
+    """A group's positions: (stream, next offset to read, metadata)."""
+
+    group: str
+    offsets: tuple[tuple[int, int, str], ...]
+    leader_epochs: tuple[
+        int, ...
+    ] = ()  # one an offset, of the record before it; -1 = unknown; none = all unknown
+    member: str = ""  # who commits, in a group whose partitions the broker assigns
+    member_epoch: int = -1  # his; -1 = nobody's, or of another group
+
+
+class DeleteOffsets(Command, frozen=True, tag=31):
+    """Forget positions of a group; no streams = all of them, and the group with it."""
+
+    group: str
+    streams: tuple[int, ...] = ()
+
+
+class Take(Command, frozen=True, tag=32):
+    """Move a group's cursor over the next records and own them: no two takers get the same offset."""
+
+    group: str
+    stream: int
+    limit: int
+
+
+class ExpireOffsets(Command, frozen=True, tag=33):
+    """Forget these positions of a group, as far as they were not changed at `before_ms` (a ledger time) or later."""
+
+    group: str
+    streams: tuple[int, ...]
+    before_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Offsets the taker owns now, as half-open ranges; empty at the end of the stream."""
+
+    ranges: tuple[tuple[int, int], ...]
+
 
 _EPOCH_MAX = (1 << 31) - 1
 
@@ -35,16 +90,19 @@ class CursorsState(msgspec.Struct, frozen=True, array_like=True):
     """Every cursor, by group name and stream, as a checkpoint holds it."""
 
     groups: list[tuple[str, list[tuple[int, int, str, int]]]]  # (stream, offset, metadata, time)
-    leader_epochs: list[tuple[str, int, int]] = []  # (group, stream, epoch), where one is known
+    leader_epochs: list[tuple[str, int, int]]  # (group, stream, epoch), where one is known
 
 
-class Cursors:
+class Cursors(Section[CursorsState]):
     """group → stream → cursor. Commands return a result, or the error that refuses them whole."""
 
-    def __init__(self, streams: Streams) -> None:
-        self.digest = 0  # sum of the cursors' hashes, times left out
+    requires = (Streams, ConsumerGroups)
+
+    def __init__(self, streams: Streams, consumer_groups: ConsumerGroups) -> None:
+        self._sum = 0  # of the cursors' hashes, times left out
         self.count = 0
         self._streams = streams
+        self._consumer_groups = consumer_groups
         self._groups: dict[str, dict[int, Cursor]] = {}
         self._readers: dict[int, dict[str, None]] = {}  # stream → groups, a dict for its fixed order
 
@@ -66,13 +124,16 @@ class Cursors:
         """A group's cursors by stream."""
         return dict(sorted(self._groups.get(group, {}).items()))
 
-    def commit(self, command: CommitOffsets, time_ms: int) -> OffsetsCommitted | MainstemError:
-        refusal = self.refusal(command)
+    @applies(CommitOffsets)
+    def commit(self, command: CommitOffsets, now: Moment) -> OffsetsCommitted | MainstemError:
+        refusal = self._consumer_groups.bad_member(
+            command.group, command.member, command.member_epoch
+        ) or self.refusal(command)
         if refusal:
             return refusal
         epochs = command.leader_epochs or (-1,) * len(command.offsets)
         for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
-            self._put(command.group, stream, Cursor(offset, metadata, time_ms, epoch))
+            self._put(command.group, stream, Cursor(offset, metadata, now.time_ms, epoch))
         return OffsetsCommitted(len(command.offsets))
 
     def refusal(self, command: CommitOffsets) -> MainstemError | None:
@@ -99,7 +160,8 @@ class Cursors:
         if self._streams.exists(stream):
             self._put(group, stream, cursor)
 
-    def delete(self, command: DeleteOffsets) -> OffsetsDeleted | GroupNotFound:
+    @applies(DeleteOffsets)
+    def delete(self, command: DeleteOffsets, now: Moment) -> OffsetsDeleted | GroupNotFound:
         cursors = self._groups.get(command.group)
         if cursors is None:
             return GroupNotFound(command.group)
@@ -110,7 +172,8 @@ class Cursors:
             self._drop(command.group, stream)
         return OffsetsDeleted(len(streams))
 
-    def expire(self, command: ExpireOffsets) -> OffsetsDeleted:
+    @applies(ExpireOffsets)
+    def expire(self, command: ExpireOffsets, now: Moment) -> OffsetsDeleted:
         """What was committed again since it was named stays."""
         cursors = self._groups.get(command.group, {})
         old = [
@@ -122,7 +185,8 @@ class Cursors:
             self._drop(command.group, stream)
         return OffsetsDeleted(len(old))
 
-    def take(self, command: Take, time_ms: int) -> Taken | MainstemError:
+    @applies(Take)
+    def take(self, command: Take, now: Moment) -> Taken | MainstemError:
         refusal = _bad_group(command.group)
         if refusal:
             return refusal
@@ -137,7 +201,7 @@ class Cursors:
         ranges = self._next_live(command.stream, max(start, cursor.offset if cursor else 0), command.limit)
         if ranges:
             metadata = cursor.metadata if cursor else ""
-            self._put(command.group, command.stream, Cursor(ranges[-1][1], metadata, time_ms))
+            self._put(command.group, command.stream, Cursor(ranges[-1][1], metadata, now.time_ms))
         return Taken(tuple(ranges))
 
     def _next_live(self, stream: int, start: int, limit: int) -> list[tuple[int, int]]:
@@ -151,9 +215,9 @@ class Cursors:
                 break
         return ranges
 
-    def forget_streams(self, streams: tuple[int, ...]) -> None:
-        """The streams' topic is deleted."""
-        for stream in streams:
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+        for stream in event.topic.streams:
             for group in list(self._readers.get(stream, ())):
                 self._drop(group, stream)
 
@@ -164,19 +228,23 @@ class Cursors:
             self.count += 1
             self._readers.setdefault(stream, {})[group] = None
         else:
-            self.digest -= _hash(group, stream, old)
-        self.digest = (self.digest + _hash(group, stream, cursor)) & MASK
+            self._sum -= _hash(group, stream, old)
+        self._sum = (self._sum + _hash(group, stream, cursor)) & MASK
         cursors[stream] = cursor
 
     def _drop(self, group: str, stream: int) -> None:
         cursors, readers = self._groups[group], self._readers[stream]
-        self.digest = (self.digest - _hash(group, stream, cursors.pop(stream))) & MASK
+        self._sum = (self._sum - _hash(group, stream, cursors.pop(stream))) & MASK
         self.count -= 1
         del readers[group]
         if not cursors:
             del self._groups[group]
         if not readers:
             del self._readers[stream]
+
+    @property
+    def digest(self) -> int:
+        return self._sum
 
     def encode(self) -> CursorsState:
         return CursorsState(
@@ -192,21 +260,16 @@ class Cursors:
             ],
         )
 
-    @classmethod
-    def decode(cls, state: CursorsState, streams: Streams) -> Cursors:
-        cursors = cls(streams)
+    def load(self, state: CursorsState) -> None:
         epochs = {(group, stream): epoch for group, stream, epoch in state.leader_epochs}
         for group, rows in state.groups:
             for stream, offset, metadata, time_ms in rows:
                 epoch = epochs.get((group, stream), -1)
-                cursors._put(group, stream, Cursor(offset, metadata, time_ms, epoch))
-        return cursors
+                self._put(group, stream, Cursor(offset, metadata, time_ms, epoch))
 
 
 def _hash(group: str, stream: int, cursor: Cursor) -> int:
-    # An unknown epoch is left out: that is how cursors were hashed before they had one.
-    epoch = (cursor.leader_epoch,) if cursor.leader_epoch >= 0 else ()
-    return hash_fields("cursor", group, stream, cursor.offset, cursor.metadata, *epoch)
+    return hash_fields("cursor", group, stream, cursor.offset, cursor.metadata, cursor.leader_epoch)
 
 
 def _bad_group(group: str) -> InvalidName | None:

@@ -1,18 +1,23 @@
 """The digest of the state: 64 bits that every broker must agree on after the same commands.
 
-Stream columns are hashed as arrays. Maps and interval sets keep a running sum of one hash an element, modulo
-2^64: the sum does not depend on the order of changes and costs nothing to read.
+Each section has a digest of its own (see section.py); the digest of the ledger is a hash of theirs, in the order of
+the registry. So a mismatch can name the sections that differ.
+
+Stream columns are hashed as arrays. Maps and interval sets keep a sum of one hash per element, modulo 2^64: the sum
+does not depend on the order of changes, and only elements that changed are hashed again.
 
 The digest is a function of values: never of object identity, nor of whether a value was given or is a default.
-Development builds before this rule recorded digests that broke it. Those are marked (OLD_DIGEST in entry.py, version 0
-in checkpoint.py) and not compared.
 
 Left out on purpose, so that the digest does not depend on how commands were split into entries: the position,
-ledger time and every time derived from it (their effects are seen when something expires), and commit ids.
+ledger time and every time derived from it (their effects show when something expires), and commit ids.
+
+Digests of an older definition, which only development builds recorded, are recognised (OLD_DIGEST in entry.py, the
+version in checkpoint.py) and not compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import msgspec
@@ -27,7 +32,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def hash_fields(*fields: object) -> int:
-    """64 bits of one element of a map: its fields, msgpack-encoded so that none can run into the next."""
+    """64 bits of the fields of one element, msgpack-encoded so that fields cannot run into each other."""
     return int.from_bytes(blake2b(_encode(fields), digest_size=8).digest(), "little")
 
 
@@ -68,12 +73,6 @@ def mix_many(first: int, second: Words, third: Words, fourth: Words) -> int:
     return int(scramble(words).sum(dtype=np.uint64))
 
 
-def combine(arrays: list[npt.NDArray[np.generic]], sums: tuple[int, ...]) -> int:
-    """The digest of the whole: array contents in a fixed order, then the sums."""
-    hasher = blake2b(digest_size=8)
-    for array in arrays:
-        hasher.update(len(array).to_bytes(8, "little"))
-        hasher.update(np.ascontiguousarray(array).data)
-    for value in sums:
-        hasher.update((value & MASK).to_bytes(8, "little"))
-    return int.from_bytes(hasher.digest(), "little")
+def combine(digests: Mapping[str, int]) -> int:
+    """The digest of the whole, from those of its sections by name, in their order."""
+    return hash_fields(*digests.items())

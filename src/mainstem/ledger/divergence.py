@@ -16,23 +16,27 @@ _ABSENT = "(absent)"
 
 
 class Difference(NamedTuple):
-    section: str  # a field of checkpoint.State
+    section: str  # its name in the registry, or a field of the checkpoint
     key: str  # path inside the section
     stored: str
     replayed: str
 
 
-def differences(stored: LedgerState, replayed: LedgerState, limit: int) -> list[Difference]:
+def differences(stored: LedgerState[Any], replayed: LedgerState[Any], limit: int) -> list[Difference]:
     """The first `limit` differences, in the order of the sections."""
     return list(islice(_sections(stored, replayed), limit))
 
 
-def _sections(stored: LedgerState, replayed: LedgerState) -> Iterator[Difference]:
-    for name in LedgerState.__struct_fields__:
-        # A digest that was recorded is no state of its own.
-        if name != "last_digest":
-            for key, one, other in _walk("", getattr(stored, name), getattr(replayed, name)):
-                yield Difference(name, key or "(whole)", _shown(one), _shown(other))
+def _sections(stored: LedgerState[Any], replayed: LedgerState[Any]) -> Iterator[Difference]:
+    one, other = _by_section(stored), _by_section(replayed)
+    for name in dict.fromkeys((*one, *other)):
+        for key, first, second in _walk("", one.get(name, _ABSENT), other.get(name, _ABSENT)):
+            yield Difference(name, key or "(whole)", _shown(first), _shown(second))
+
+
+def _by_section(state: LedgerState[Any]) -> dict[str, Any]:
+    """The sections, after the fields of the ledger itself. Digests follow from the state, so they are left out."""
+    return {"position": state.position, "time_ms": state.time_ms, **state.sections}
 
 
 def _walk(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:

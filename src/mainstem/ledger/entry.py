@@ -5,8 +5,8 @@ Head, 48 bytes, little-endian (`HEAD`):
 | field           | type | meaning                                                              |
 |-----------------|------|----------------------------------------------------------------------|
 | version         | u2   | of the entry and of the rules that apply it; now 1                   |
-| flags           | u2   | bit 0 PLAIN: just one append run, not a timed one; bit 2 DIGEST;     |
-|                 |      | bit 1 OLD_DIGEST: not comparable, see digest.py                      |
+| flags           | u2   | bit 0 PLAIN: just one append run, not a timed one; bit 3 DIGEST;     |
+|                 |      | bits 1 and 2 OLD_DIGEST: not comparable, see digest.py               |
 | parts           | u4   | how many parts follow                                                |
 | time_ms         | i8   | the proposer's clock                                                 |
 | broker          | u4   | who proposed it                                                      |
@@ -33,14 +33,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mainstem.errors import InvalidInput, LogDamaged, NewerVersion, invariant
+from mainstem.ledger import registry
 from mainstem.ledger.appends import AppendRun
-from mainstem.ledger.commands import Command
+from mainstem.ledger.section import Buffer, Command
 
 ENTRY_VERSION = 1
 
 PLAIN = 1
-OLD_DIGEST = 2
-DIGEST = 4
+OLD_DIGEST = 6
+DIGEST = 8
 
 KIND_APPENDS = 1
 KIND_COMMAND = 2
@@ -48,11 +49,9 @@ KIND_COMMAND = 2
 HEAD = struct.Struct("<HHIqIIQQQ")
 PART = struct.Struct("<II")
 
-Buffer = bytes | bytearray | memoryview
 Part = AppendRun | Command
 
 _encode = msgspec.msgpack.Encoder().encode
-_commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 
 
 @dataclass(slots=True)
@@ -141,9 +140,9 @@ def _decode_parts(view: memoryview, count: int) -> list[Part]:
 
 
 def encode_command(command: Command) -> bytes:
-    """As plain values: of a struct msgspec writes a header that grows with the fields it might have.
+    """Encode a command as plain values. msgspec would encode a struct with a header that grows with its fields.
 
-    Raises InvalidInput if some value does not fit."""
+    Raises InvalidInput if a value does not fit."""
     try:
         return _encode(msgspec.to_builtins(command, builtin_types=(bytes,)))
     except (OverflowError, UnicodeEncodeError, TypeError) as error:
@@ -157,13 +156,13 @@ def canonical_command(body: bytes) -> Command:
 
     Raises InvalidInput if a value has another type than its field, which no replay could read."""
     try:
-        return _commands.decode(body)
+        return registry.REGISTRY.decode_command(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"a command holds a value of the wrong type: {error}") from error
 
 
 def decode_command(body: Buffer) -> Command:
     try:
-        return _commands.decode(body)
+        return registry.REGISTRY.decode_command(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LogDamaged(f"a command in the log cannot be read: {error}") from error

@@ -10,28 +10,52 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from mainstem.api.lake import PartName
+from mainstem.api.lake import Part, PartName
 from mainstem.errors import InvalidInput, MainstemError, StalePlan, StreamNotFound, invariant
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.lake_commands import ForgetObjects, RetireParts, SwapParts
-from mainstem.ledger.part_checks import bad_parts, prefix_of
-from mainstem.ledger.parts import Part
-from mainstem.ledger.results import ObjectsForgotten, PartsRetired, PartsSwapped
-from mainstem.ledger.streams import Streams
+from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.parts import ObjectsForgotten, bad_parts, prefix_of
+from mainstem.ledger.section import Command, Moment, Section, applies, reacts
+from mainstem.ledger.streams import RecordsDeleted, Streams
 from mainstem.ledger.tasks import Lease, Tasks
-from mainstem.ledger.topics import Topic
-
-Range = tuple[int, int]
+from mainstem.ledger.topics import TopicDeletion, Topics
 
 
-class StreamOwners(Protocol):
-    def of_stream(self, stream: int) -> Topic | None:
-        """Who owns a stream, if its topic still exists."""
-        ...
+class SwapParts(Command, frozen=True, tag=93):
+    """Serve a range of a stream from these parts, in place of the parts named, or of the log."""
+
+    stream: int
+    token: int  # that holds `parts/<stream>`
+    sources: tuple[PartName, ...]  # none: the range was served by the log
+    parts: tuple[Part, ...]
+
+
+class RetireParts(Command, frozen=True, tag=94):
+    """Give up the parts of these streams that lie below the start."""
+
+    streams: tuple[int, ...]
+
+
+class ForgetObjects(Command, frozen=True, tag=95):
+    """These files, which no part names any more, are deleted."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartsSwapped:
+    stream: int
+    frontier: int
+    repeated: bool  # the same parts were published before
+
+
+@dataclass(frozen=True, slots=True)
+class PartsRetired:
+    parts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +76,21 @@ class Garbage(NamedTuple):
     position: int  # of the commit that retired it
 
 
+class DeletedRange(NamedTuple):
+    """What was deleted from a stream while the holder of a token made new parts of it."""
+
+    stream: int
+    token: int
+    first: int
+    end: int
+
+
 class GenerationsState(msgspec.Struct, frozen=True, array_like=True):
     """All parts and garbage, as a checkpoint holds them."""
 
-    parts: list[
-        tuple[int, list[tuple[Part, bool, int, bool]]]
-    ] = []  # stream, then the fields of `ServedPart`
-    garbage: list[tuple[str, bytes, int]] = []
-    deleted: list[tuple[int, int, int, int]] = []  # stream, token, first, end: see Generations._deleted
+    parts: list[tuple[int, list[tuple[Part, bool, int, bool]]]]  # stream, then the fields of `ServedPart`
+    garbage: list[Garbage]
+    deleted: list[DeletedRange]
 
 
 def task_of(stream: int) -> str:
@@ -71,19 +102,21 @@ def name_of(part: Part) -> PartName:
     return part.base, part.end, part.generation
 
 
-class Generations:
+class Generations(Section[GenerationsState]):
     """The parts of every stream that has any, and the garbage."""
 
-    def __init__(self, streams: Streams, topics: StreamOwners, tasks: Tasks) -> None:
-        self.digest = 0
+    requires = (Streams, Topics, Tasks)
+
+    def __init__(self, streams: Streams, topics: Topics, tasks: Tasks) -> None:
         self._streams = streams
         self._topics = topics
-        self.tasks = tasks
+        self._tasks = tasks
+        self._parts_sum = 0  # of the parts' hashes
         self._served: dict[int, list[ServedPart]] = {}
         self._keys: set[str] = set()  # of the files that parts name
-        self._garbage: dict[str, Garbage] = {}
-        # Stream → (token, first, end): what was deleted while the token's holder made new parts of it.
-        self._deleted: dict[int, tuple[int, int, int]] = {}
+        self._garbage: Keyed[str, Garbage] = Keyed(_garbage_hash)
+        self._deleted: Keyed[int, DeletedRange] = Keyed(_deleted_hash)  # by stream
+        streams.count_absent(self.take_absent)
 
     # Reads
 
@@ -125,7 +158,7 @@ class Generations:
 
     def garbage(self) -> list[Garbage]:
         """By key."""
-        return [one for _, one in sorted(self._garbage.items())]
+        return list(self._garbage)
 
     def knows(self, key: str) -> bool:
         """Whether a part names this file, or did and it is garbage."""
@@ -147,7 +180,7 @@ class Generations:
 
     def _below_start(self, stream: int) -> int:
         """How many of the first parts lie below the start; none while somebody makes new parts of them."""
-        if self.tasks.get(task_of(stream)) is not None:
+        if self._tasks.get(task_of(stream)) is not None:
             return 0
         return bisect_right(
             self._served.get(stream, ()), self._streams.start(stream), key=lambda one: one.part.end
@@ -155,75 +188,80 @@ class Generations:
 
     # Commands
 
-    def swap(self, command: SwapParts, position: int) -> PartsSwapped | MainstemError:
+    @applies(SwapParts)
+    def swap(self, command: SwapParts, now: Moment) -> PartsSwapped | MainstemError:
         stream = command.stream
         owner = self._topics.of_stream(stream)
         if owner is None:
             return StreamNotFound(stream)
         if self._published(command):
             return PartsSwapped(stream, self.frontier(stream), repeated=True)
-        lease = self.tasks.get(task_of(stream))
+        lease = self._tasks.get(task_of(stream))
         if lease is None or lease.token != command.token:
             return StalePlan(f"the lease of {task_of(stream)!r} is over, or somebody else's")
-        refusal = bad_parts(command, prefix_of(owner, stream)) or self._bad_range(command)
+        refusal = bad_parts(command.parts, prefix_of(owner, stream)) or self._bad_range(command)
         if refusal is not None:
             return refusal
         replaced = self._overlapping(stream, command.parts[0].base, command.parts[-1].end)
         refusal = self._bad_keys(command, replaced) or self._bad_counts(command, replaced, lease)
         if refusal is not None:
             return refusal
-        self._swap(command, replaced, lease, owner.topic_id, position)
+        self._swap(command, replaced, lease, owner.topic_id, now.position)
         if lease.reach and command.parts[-1].end >= lease.reach:
-            self.tasks.drop(task_of(stream))
-            self._forget_deleted(stream)
+            self._tasks.drop(task_of(stream))
+            self._deleted.pop(stream)
         return PartsSwapped(stream, self.frontier(stream), repeated=False)
 
-    def retire(self, command: RetireParts, position: int) -> PartsRetired:
+    @applies(RetireParts)
+    def retire(self, command: RetireParts, now: Moment) -> PartsRetired:
         retired = 0
         for stream in command.streams:
             owner = self._topics.of_stream(stream)
             gone = 0 if owner is None else self._below_start(stream)
             if owner is not None and gone:
-                self._discard(self._replace(stream, 0, gone, []), owner.topic_id, position)
+                self._discard(self._replace(stream, 0, gone, []), owner.topic_id, now.position)
                 retired += gone
         return PartsRetired(retired)
 
-    def forget_objects(self, command: ForgetObjects) -> ObjectsForgotten:
-        gone = [self._garbage.pop(key) for key in command.keys if key in self._garbage]
-        self.digest = (self.digest - sum(map(_garbage_digest, gone))) & MASK
-        return ObjectsForgotten(len(gone))
+    @applies(ForgetObjects)
+    def forget_objects(self, command: ForgetObjects, now: Moment) -> ObjectsForgotten:
+        return ObjectsForgotten(sum(self._garbage.pop(key) is not None for key in command.keys))
 
-    def forget_topic(self, topic: Topic, position: int) -> None:
-        """The topic is deleted, so its files are garbage."""
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+        """The files of the topic are garbage."""
+        topic = event.topic
         for stream in topic.streams:
-            self.tasks.drop(task_of(stream))
-            self._forget_deleted(stream)
+            self._tasks.drop(task_of(stream))
+            self._deleted.pop(stream)
             if stream in self._served:
                 dropped = self._replace(stream, 0, len(self._served[stream]), [])
-                self._discard(dropped, topic.topic_id, position)
+                self._discard(dropped, topic.topic_id, now.position)
 
     # What happens to the records
 
-    def deleted(self, stream: int, ranges: Iterable[Range]) -> None:
-        """Records of these ranges were deleted on request: files that hold them are to be written anew."""
-        served = self._served.get(stream)
-        lease = self.tasks.get(task_of(stream))
-        if served is None and lease is None:
+    @reacts(RecordsDeleted)
+    def on_records_deleted(self, event: RecordsDeleted, now: Moment) -> None:
+        """Files that hold the deleted records must be rewritten."""
+        stream = event.stream
+        lease = self._tasks.get(task_of(stream))
+        if lease is None and stream not in self._served:
             return
-        for first, end in ranges:
+        for first, end in event.ranges:
             if lease is not None:
-                token, low, high = self._deleted.get(stream, (lease.token, first, end))
-                if token != lease.token:
-                    low, high = first, end
-                self._note_deleted(stream, lease.token, min(first, low), max(end, high))
+                noted = self._deleted.get(stream)
+                low, high = first, end
+                if noted is not None and noted.token == lease.token:
+                    low, high = min(first, noted.first), max(end, noted.end)
+                self._deleted.put(stream, DeletedRange(stream, lease.token, low, high))
             self._mark_stale(stream, first, end)
 
     def outdate(self, stream: int) -> None:
-        """Its files lack columns that are declared now: all are to be written anew.
+        """The files lack columns that are declared now: all must be rewritten.
 
-        Whoever makes some at this moment does not know either, and loses the lease."""
-        self.tasks.drop(task_of(stream))
-        self._forget_deleted(stream)
+        A worker that writes files at this moment does not know the columns either, and loses its lease."""
+        self._tasks.drop(task_of(stream))
+        self._deleted.pop(stream)
         self._mark_stale(stream, 0, self.frontier(stream))
 
     def take_absent(self, stream: int, start: int, floor: int) -> int:
@@ -244,16 +282,6 @@ class Generations:
         for one in self._overlapping(stream, first, end):
             if one.part.records and one.part.end > start and not one.stale:
                 self._change(stream, one, replace(one, stale=True))
-
-    def _note_deleted(self, stream: int, token: int, first: int, end: int) -> None:
-        self._forget_deleted(stream)
-        self._deleted[stream] = (token, first, end)
-        self.digest = (self.digest + hash_fields("deleted", stream, token, first, end)) & MASK
-
-    def _forget_deleted(self, stream: int) -> None:
-        noted = self._deleted.pop(stream, None)
-        if noted is not None:
-            self.digest = (self.digest - hash_fields("deleted", stream, *noted)) & MASK
 
     # Swapping
 
@@ -339,8 +367,10 @@ class Generations:
 
     def _holds_deleted(self, stream: int, part: Part, token: int, sparse: bool) -> bool:
         """Whether records of the part may have been deleted while the token's holder made it."""
-        noted, first, end = self._deleted.get(stream, (0, 0, 0))
-        touched = noted == token and part.base < end and part.end > first
+        noted = self._deleted.get(stream)
+        touched = (
+            noted is not None and noted.token == token and part.base < noted.end and part.end > noted.first
+        )
         # A part that lacks none of the live ones and has no more records than those holds no others.
         return touched and part.records > (0 if sparse else self._live(stream, part))
 
@@ -362,9 +392,8 @@ class Generations:
         after = {file.key for one in fresh for file in one.part.files}
         self._keys -= before
         self._keys |= after
-        self.digest += sum(_served_digest(stream, one) for one in fresh)
-        self.digest -= sum(_served_digest(stream, one) for one in old)
-        self.digest &= MASK
+        self._parts_sum += sum(_served_digest(stream, one) for one in fresh)
+        self._parts_sum -= sum(_served_digest(stream, one) for one in old)
         return sorted(before - after)
 
     def _change(self, stream: int, old: ServedPart, new: ServedPart) -> None:
@@ -372,14 +401,17 @@ class Generations:
         at = bisect_right(served, old.part.base, key=lambda one: one.part.base) - 1
         invariant(served[at] is old, "a part is changed where it stands")
         served[at] = new
-        self.digest = (self.digest + _served_digest(stream, new) - _served_digest(stream, old)) & MASK
+        self._parts_sum += _served_digest(stream, new) - _served_digest(stream, old)
 
     def _discard(self, keys: Iterable[str], topic_id: bytes, position: int) -> None:
         for key in keys:
-            garbage = self._garbage[key] = Garbage(key, topic_id, position)
-            self.digest = (self.digest + _garbage_digest(garbage)) & MASK
+            self._garbage.put(key, Garbage(key, topic_id, position))
 
     # State as a whole
+
+    @property
+    def digest(self) -> int:
+        return (self._parts_sum + self._garbage.digest + self._deleted.digest) & MASK
 
     def encode(self) -> GenerationsState:
         return GenerationsState(
@@ -387,23 +419,18 @@ class Generations:
                 (stream, [(one.part, one.stale, one.absent, one.compacted) for one in self._served[stream]])
                 for stream in self.streams()
             ],
-            [(one.key, one.topic_id, one.position) for one in self.garbage()],
-            [(stream, *noted) for stream, noted in sorted(self._deleted.items())],
+            list(self._garbage),
+            list(self._deleted),
         )
 
-    @classmethod
-    def decode(
-        cls, state: GenerationsState, streams: Streams, topics: StreamOwners, tasks: Tasks
-    ) -> Generations:
-        generations = cls(streams, topics, tasks)
+    def load(self, state: GenerationsState) -> None:
         for stream, parts in state.parts:
-            generations._served[stream] = []
-            generations._replace(stream, 0, 0, [ServedPart(*one) for one in parts])
-        for key, topic_id, position in state.garbage:
-            generations._discard([key], topic_id, position)
-        for stream, token, first, end in state.deleted:
-            generations._note_deleted(stream, token, first, end)
-        return generations
+            self._served[stream] = []
+            self._replace(stream, 0, 0, [ServedPart(*one) for one in parts])
+        for garbage in state.garbage:
+            self._garbage.put(garbage.key, garbage)
+        for deleted in state.deleted:
+            self._deleted.put(deleted.stream, deleted)
 
 
 def _served_digest(stream: int, one: ServedPart) -> int:
@@ -413,5 +440,9 @@ def _served_digest(stream: int, one: ServedPart) -> int:
     )
 
 
-def _garbage_digest(garbage: Garbage) -> int:
+def _garbage_hash(garbage: Garbage) -> int:
     return hash_fields("garbage", garbage.key, garbage.topic_id)
+
+
+def _deleted_hash(deleted: DeletedRange) -> int:
+    return hash_fields("deleted", *deleted)

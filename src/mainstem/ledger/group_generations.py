@@ -1,7 +1,7 @@
-"""Generations of groups: who was in a group last, so that the broker that looks after it next knows its members.
+"""Generations of groups: the last known members of each group.
 
-A group lives in the memory of one broker. What is here lets another one, or the same after a start, take its members
-for what they are: they are asked to join again, and what they have read until then they may still commit.
+A group lives in the memory of one broker. After a restart, or when another broker becomes the coordinator, the broker
+recognises the members listed here: it asks them to join again and still accepts their commits of what they have read.
 """
 
 from __future__ import annotations
@@ -10,62 +10,63 @@ import msgspec
 
 from mainstem import limits
 from mainstem.errors import InvalidInput
-from mainstem.ledger.commands import BumpGeneration
-from mainstem.ledger.digest import hash_fields
-from mainstem.ledger.latest_by_key import LatestByKey
+from mainstem.ledger.keyed import LatestByKey, fields_hash
+from mainstem.ledger.section import Command, Moment, Section, applies
 
 
-class GroupGeneration(msgspec.Struct, frozen=True, array_like=True):
-    """Of one group; also as a checkpoint holds it."""
+class BumpGeneration(Command, frozen=True, tag=151):
+    """A rebalance gave a group these members. With no members, the group is forgotten."""
 
     group: str
     generation: int
     members: tuple[str, ...]
 
-    @property
-    def digest(self) -> int:
-        return hash_fields("group generation", self.group, self.generation, self.members)
+
+class GroupGeneration(msgspec.Struct, frozen=True, array_like=True):
+    """The generation of one group; also the form in a checkpoint."""
+
+    group: str
+    generation: int
+    members: tuple[str, ...]
 
 
-class GroupGenerations:
-    """By group, only of groups with members. Of too many the one that changed longest ago is forgotten: its members
-    are then strangers to the next broker, as they are to one of another system."""
+class GroupGenerations(Section[list[GroupGeneration]]):
+    """By group, only of groups with members. Beyond the limit, the group that changed longest ago is forgotten; the
+    next coordinator then does not recognise its members."""
 
     def __init__(self) -> None:
-        self._kept: LatestByKey[GroupGeneration] = LatestByKey()
-
-    @property
-    def digest(self) -> int:
-        return self._kept.digest
+        self._generations: LatestByKey[str, GroupGeneration] = LatestByKey(fields_hash("group generation"))
 
     def get(self, group: str) -> GroupGeneration | None:
-        return self._kept.get(group)
+        return self._generations.get(group)
 
-    def bump(self, command: BumpGeneration) -> GroupGeneration | InvalidInput:
+    @applies(BumpGeneration)
+    def bump(self, command: BumpGeneration, now: Moment) -> GroupGeneration | InvalidInput:
         fault = _fault(command)
         if fault is not None:
             return InvalidInput(fault)
-        before = self._kept.get(command.group)
+        before = self._generations.get(command.group)
         if before is not None and command.generation < before.generation:
-            return before  # a broker that did not know yet that it looks after the group no more
-        now = GroupGeneration(command.group, command.generation, command.members)
-        if now.members:
-            self._kept.put(now.group, now)
-            self._kept.keep(limits.GROUP_GENERATIONS_MAX)
+            return before  # from a broker that does not know yet that it is no longer the coordinator
+        after = GroupGeneration(command.group, command.generation, command.members)
+        if after.members:
+            self._generations.put(after.group, after)
+            self._generations.evict(limits.GROUP_GENERATIONS_MAX)
         else:
-            self._kept.forget(now.group)
-        return now
+            self._generations.pop(after.group)
+        return after
+
+    @property
+    def digest(self) -> int:
+        return self._generations.digest
 
     def encode(self) -> list[GroupGeneration]:
-        """In the order in which they changed, which decides who is forgotten."""
-        return list(self._kept)
+        """In the order of their changes, which decides what is evicted."""
+        return list(self._generations)
 
-    @classmethod
-    def decode(cls, states: list[GroupGeneration]) -> GroupGenerations:
-        generations = cls()
-        for state in states:
-            generations._kept.put(state.group, state)
-        return generations
+    def load(self, state: list[GroupGeneration]) -> None:
+        for one in state:
+            self._generations.put(one.group, one)
 
 
 def _fault(command: BumpGeneration) -> str | None:
@@ -75,5 +76,5 @@ def _fault(command: BumpGeneration) -> str | None:
     if not 0 <= command.generation <= limits.GROUP_GENERATION_MAX:
         return f"a generation is a number from 0 to {limits.GROUP_GENERATION_MAX}"
     if len(command.members) > limits.GROUP_GENERATION_MEMBERS_MAX:
-        return f"of a generation at most {limits.GROUP_GENERATION_MEMBERS_MAX} members are kept"
+        return f"a generation has at most {limits.GROUP_GENERATION_MEMBERS_MAX} members"
     return None

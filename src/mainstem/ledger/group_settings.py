@@ -1,4 +1,4 @@
-"""Settings of groups, by name. What they mean, and which there are, is the broker's business."""
+"""Settings of groups, by name. The broker knows which settings exist and what they mean."""
 
 from __future__ import annotations
 
@@ -8,71 +8,74 @@ import msgspec
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached
-from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.share_commands import AlterGroupSettings
+from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.section import Command, Moment, Section, applies
+
+
+class AlterGroupSettings(Command, frozen=True, tag=135):
+    """Set some settings of a group and remove others; the rest stay."""
+
+    group: str
+    put: tuple[tuple[str, str], ...]  # (name, value)
+    removed: tuple[str, ...] = ()
 
 
 class GroupSettingsState(msgspec.Struct, frozen=True, array_like=True):
-    """Of one group; also as a checkpoint holds it."""
+    """The settings of one group; also the form in a checkpoint."""
 
     group: str
-    values: tuple[tuple[str, str], ...]  # by name
-
-    @property
-    def digest(self) -> int:
-        return hash_fields("group settings", self.group, self.values)
+    values: tuple[tuple[str, str], ...]  # sorted by name
 
 
-class GroupSettings:
-    """By group. A group without settings is not held."""
+class GroupSettings(Section[list[GroupSettingsState]]):
+    """By group, only of groups with settings."""
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[str, str]] = {}
-        self.digest = 0
+        self._settings: Keyed[str, GroupSettingsState] = Keyed(fields_hash("group settings"))
 
     def get(self, group: str) -> Mapping[str, str]:
-        return self._held.get(group, {})
+        found = self._settings.get(group)
+        return {} if found is None else dict(found.values)
 
     def groups(self) -> list[str]:
-        return sorted(self._held)
+        return self._settings.keys()
 
-    def alter(self, command: AlterGroupSettings) -> GroupSettingsState | InvalidInput | LimitReached:
+    @applies(AlterGroupSettings)
+    def alter(
+        self, command: AlterGroupSettings, now: Moment
+    ) -> GroupSettingsState | InvalidInput | LimitReached:
         group = command.group
         words = (group, *(word for row in command.put for word in row))
         if not group or any(len(word) > limits.NAME_CHARS_MAX for word in words):
             return InvalidInput(
                 f"a group and its settings have at most {limits.NAME_CHARS_MAX} characters each"
             )
-        held = {**self._held.get(group, {}), **dict(command.put)}
+        values = {**self.get(group), **dict(command.put)}
         for name in command.removed:
-            held.pop(name, None)
-        if len(held) > limits.GROUP_SETTINGS_MAX:
+            values.pop(name, None)
+        if len(values) > limits.GROUP_SETTINGS_MAX:
             return LimitReached(f"a group has at most {limits.GROUP_SETTINGS_MAX} settings")
-        if held and group not in self._held and len(self._held) >= limits.GROUPS_WITH_SETTINGS_MAX:
-            return LimitReached(
-                f"at most {limits.GROUPS_WITH_SETTINGS_MAX} groups have settings of their own"
-            )
-        self._replace(group, held)
-        return _state(group, held)
+        full = (
+            self._settings.refusal(group, limits.GROUPS_WITH_SETTINGS_MAX, "groups with settings")
+            if values
+            else None
+        )
+        if full is not None:
+            return full
+        state = GroupSettingsState(group, tuple(sorted(values.items())))
+        if values:
+            self._settings.put(group, state)
+        else:
+            self._settings.pop(group)
+        return state
 
-    def _replace(self, group: str, held: dict[str, str]) -> None:
-        before = self._held.pop(group, None)
-        if before:
-            self.digest = (self.digest - _state(group, before).digest) & MASK
-        if held:
-            self._held[group] = held
-            self.digest = (self.digest + _state(group, held).digest) & MASK
+    @property
+    def digest(self) -> int:
+        return self._settings.digest
 
     def encode(self) -> list[GroupSettingsState]:
-        return [_state(group, held) for group, held in sorted(self._held.items())]
+        return list(self._settings)
 
-    @classmethod
-    def decode(cls, states: list[GroupSettingsState]) -> GroupSettings:
-        settings = cls()
-        for state in states:
-            settings._replace(state.group, dict(state.values))
-        return settings
-
-
-def _state(group: str, held: Mapping[str, str]) -> GroupSettingsState:
-    return GroupSettingsState(group, tuple(sorted(held.items())))
+    def load(self, state: list[GroupSettingsState]) -> None:
+        for one in state:
+            self._settings.put(one.group, one)

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from mainstem import limits
 from mainstem.errors import invariant
 from mainstem.ledger.digest import MASK, hash_columns
+from mainstem.ledger.section import Moment, Section, reacts
+from mainstem.ledger.topics import TopicDeletion
 
 KEY_BITS = 112
 
@@ -27,12 +29,12 @@ _COLUMNS = ("high", "low", "stream", "base", "count", "time")
 class IdempotencyState(msgspec.Struct, frozen=True, array_like=True):
     """Every key, oldest first, as a checkpoint holds it; arrays little-endian."""
 
-    high: bytes = b""  # i8 a key: bits 48 to 111 of it
-    low: bytes = b""  # i8: bits 0 to 47
-    stream: bytes = b""  # i8
-    base: bytes = b""  # i8: first offset of the write
-    count: bytes = b""  # i8: its records
-    time: bytes = b""  # i8: ledger time, ms
+    high: bytes  # i8 a key: bits 48 to 111 of it
+    low: bytes  # i8: bits 0 to 47
+    stream: bytes  # i8
+    base: bytes  # i8: first offset of the write
+    count: bytes  # i8: its records
+    time: bytes  # i8: ledger time, ms
 
 
 def slice_fields(key: bytes) -> tuple[int, int, int]:
@@ -50,7 +52,7 @@ def key_number(producer: int, base_sequence: int, producer_epoch: int) -> int:
     return (producer & MASK) << 48 | (base_sequence & 0xFFFF_FFFF) << 16 | (producer_epoch & 0xFFFF)
 
 
-class IdempotencyKeys:
+class IdempotencyKeys(Section[IdempotencyState]):
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}  # stream << 112 | key → row, counted from the first ever
         self._origin = 0  # number of the first row in the arrays
@@ -147,14 +149,18 @@ class IdempotencyKeys:
         self._hashed = max(0, self._hashed - self._head)
         self._head, self._tail = 0, kept
 
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+        self.forget_streams(event.topic.streams)
+
     def forget_streams(self, streams: tuple[int, ...]) -> None:
-        """The streams' topic is deleted."""
         rows = np.arange(self._head, self._tail)
         found = rows[self.live[rows] & np.isin(self.stream[rows], np.array(streams, np.int64))]
         for row in found.tolist():
             del self._rows[self._name(row)]
             self._forget(row)
 
+    @property
     def digest(self) -> int:
         """The sum of the keys' hashes, without times; only rows that are new since the last call are hashed."""
         first = max(self._hashed, self._head)
@@ -173,18 +179,15 @@ class IdempotencyKeys:
         live = self.live[rows]
         return IdempotencyState(*(getattr(self, name)[rows][live].tobytes() for name in _COLUMNS))
 
-    @classmethod
-    def decode(cls, state: IdempotencyState) -> IdempotencyKeys:
-        keys = cls()
+    def load(self, state: IdempotencyState) -> None:
         count = len(state.high) // 8
-        keys._allocate(max(_FIRST_ROWS, count))
+        self._allocate(max(_FIRST_ROWS, count))
         for name in _COLUMNS:
-            getattr(keys, name)[:count] = np.frombuffer(getattr(state, name), np.int64, count)
-        keys.live[:count] = True
-        keys._tail = count
-        keys._rows = {keys._name(row): row for row in range(count)}
-        invariant(len(keys._rows) == count, "a key stands once for each stream")
-        return keys
+            getattr(self, name)[:count] = np.frombuffer(getattr(state, name), np.int64, count)
+        self.live[:count] = True
+        self._tail = count
+        self._rows = {self._name(row): row for row in range(count)}
+        invariant(len(self._rows) == count, "a key occurs once in each stream")
 
 
 def _signed(word: int) -> int:

@@ -479,7 +479,7 @@ class LeasesState(msgspec.Struct, frozen=True, array_like=True):
     exhausted: bytes
     delayed: tuple[bytes, bytes]  # offsets, due times
     deliveries: tuple[bytes, bytes]  # offsets, counts other than 1
-    copies: list[tuple[int, int, int]] = []  # offset, stream and offset of its copy
+    copies: list[tuple[int, int, int]]  # offset, stream and offset of its copy
 
 
 def deal_round_robin(count: int, limits: Sequence[int]) -> list[list[int]]:

@@ -184,8 +184,8 @@ class StreamTransactionsState(msgspec.Struct, frozen=True, array_like=True):
     """Of every stream that has any: open writes in the order they began, and markers."""
 
     # stream, then (producer, bytes, starts as i8, ends as i8, little-endian)
-    open: list[tuple[int, list[tuple[int, int, bytes, bytes]]]] = []
-    markers: list[tuple[int, list[bytes]]] = []  # stream, then the columns of `Markers`
+    open: list[tuple[int, list[tuple[int, int, bytes, bytes]]]]
+    markers: list[tuple[int, list[bytes]]]  # stream, then the columns of `Markers`
 
 
 class StreamTransactions:

@@ -1,4 +1,4 @@
-"""Members: the brokers that serve, and where each is reached."""
+"""Members: the brokers that serve clients, and their addresses."""
 
 from __future__ import annotations
 
@@ -8,12 +8,30 @@ import msgspec
 
 from mainstem import limits
 from mainstem.errors import BrokerFenced, InvalidInput, LimitReached
-from mainstem.ledger.cluster_commands import JoinBroker
-from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.brokers import BrokerEpochEnded, BrokerGone, Brokers
+from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.section import Command, Moment, Section, applies, reacts
+
+
+class JoinBroker(Command, frozen=True, tag=120):
+    """A booted broker is ready to serve, until its epoch ends."""
+
+    broker: int
+    epoch: int
+    addresses: tuple[tuple[str, str], ...]  # door, host:port as clients see it
+    zone: str = ""
+    node: str = ""
+
+
+class LeaveBroker(Command, frozen=True, tag=122):
+    """A broker stops serving clients. It may continue to write."""
+
+    broker: int
+    epoch: int
 
 
 class BrokerMember(msgspec.Struct, frozen=True, array_like=True):
-    """One broker that serves; also as a checkpoint holds it."""
+    """A broker that serves; also the form in a checkpoint."""
 
     broker: int
     epoch: int
@@ -21,25 +39,23 @@ class BrokerMember(msgspec.Struct, frozen=True, array_like=True):
     zone: str
     node: str
 
-    @property
-    def digest(self) -> int:
-        return hash_fields("member", self.broker, self.epoch, self.addresses, self.zone, self.node)
-
     def address(self, door: str) -> str | None:
         """Where clients of a door reach the broker."""
         return dict(self.addresses).get(door)
 
 
-class Members:
-    """A member stays until its broker boots again, halts, leaves or is expired."""
+class Members(Section[list[BrokerMember]]):
+    """A member stays until its broker leaves or its epoch ends. The digest changes when a broker joins or leaves."""
 
-    def __init__(self) -> None:
-        self._members: dict[int, BrokerMember] = {}
-        self.digest = 0  # also tells whether anybody came or went
+    requires = (Brokers,)
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._members: Keyed[int, BrokerMember] = Keyed(fields_hash("member"))
 
     def __iter__(self) -> Iterator[BrokerMember]:
         """By number."""
-        return iter([member for _, member in sorted(self._members.items())])
+        return iter(self._members)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -47,10 +63,11 @@ class Members:
     def get(self, broker: int) -> BrokerMember | None:
         return self._members.get(broker)
 
+    @applies(JoinBroker)
     def join(
-        self, command: JoinBroker, *, live: bool
+        self, command: JoinBroker, now: Moment
     ) -> BrokerMember | BrokerFenced | InvalidInput | LimitReached:
-        if not live:
+        if not self._brokers.live(command.broker, command.epoch):
             return BrokerFenced(
                 f"broker {command.broker} cannot join under epoch {command.epoch}: boot again"
             )
@@ -59,30 +76,30 @@ class Members:
             len(word) > limits.NAME_CHARS_MAX for word in words
         ):
             return InvalidInput("a broker's zone, name and addresses are over their limits")
-        if command.broker not in self._members and len(self._members) >= limits.MEMBERS_MAX:
-            return LimitReached(f"{limits.MEMBERS_MAX} brokers share this log, the most there may be")
-        self.forget(command.broker)
+        full = self._members.refusal(command.broker, limits.MEMBERS_MAX, "brokers")
+        if full is not None:
+            return full
         member = BrokerMember(command.broker, command.epoch, command.addresses, command.zone, command.node)
-        self._put(member)
+        self._members.put(member.broker, member)
         return member
 
-    def forget(self, broker: int) -> bool:
-        """Whether it was there."""
-        member = self._members.pop(broker, None)
-        if member is not None:
-            self.digest = (self.digest - member.digest) & MASK
-        return member is not None
+    @applies(LeaveBroker)
+    def leave(self, command: LeaveBroker, now: Moment) -> BrokerGone:
+        member = self._members.get(command.broker)
+        same = member is not None and member.epoch == command.epoch
+        return BrokerGone(command.broker, same and self._members.pop(command.broker) is not None)
 
-    def _put(self, member: BrokerMember) -> None:
-        self._members[member.broker] = member
-        self.digest = (self.digest + member.digest) & MASK
+    @reacts(BrokerEpochEnded)
+    def on_broker_epoch_ended(self, event: BrokerEpochEnded, now: Moment) -> None:
+        self._members.pop(event.broker)
+
+    @property
+    def digest(self) -> int:
+        return self._members.digest
 
     def encode(self) -> list[BrokerMember]:
-        return list(self)
+        return list(self._members)
 
-    @classmethod
-    def decode(cls, states: list[BrokerMember]) -> Members:
-        members = cls()
-        for state in states:
-            members._put(state)
-        return members
+    def load(self, state: list[BrokerMember]) -> None:
+        for member in state:
+            self._members.put(member.broker, member)

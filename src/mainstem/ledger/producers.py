@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -16,7 +17,30 @@ import numpy.typing as npt
 from mainstem import limits
 from mainstem.errors import invariant
 from mainstem.ledger.appends import AppendCode
-from mainstem.ledger.digest import MASK, Words, hash_columns
+from mainstem.ledger.digest import MASK, Words, hash_columns, hash_fields
+from mainstem.ledger.section import Command, Moment, Section, applies, reacts
+from mainstem.ledger.topics import TopicDeletion
+
+
+class AllocateProducer(Command, frozen=True, tag=20):
+    """A new idempotent producer id; the ledger counts them."""
+
+
+class ExpireProducers(Command, frozen=True, tag=21):
+    """Forget producers that were idle past `before_ms` (a ledger time)."""
+
+    before_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerAllocated:
+    producer: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducersExpired:
+    forgotten: int
+
 
 SEQUENCES = 1 << 31  # Kafka's sequence numbers wrap to 0 past 2^31 - 1
 
@@ -44,7 +68,7 @@ class ProducersState(msgspec.Struct, frozen=True, array_like=True):
     base: bytes  # i8, likewise
 
 
-class Producers:
+class Producers(Section[ProducersState]):
     """The slots, in the order they were last heard of. All time is in steps of PRODUCER_TIME_STEP_MS."""
 
     def __init__(self) -> None:
@@ -172,13 +196,17 @@ class Producers:
         self.stream[slot] = limits.STREAMS_MAX  # never a stream's number, so no free slot is found by it
         self._free.append(slot)
 
-    def expire(self, before_ms: int) -> int:
-        """Forget pairs last heard of before `before_ms`. Returns how many."""
+    @applies(AllocateProducer)
+    def allocate_one(self, command: AllocateProducer, now: Moment) -> ProducerAllocated:
+        return ProducerAllocated(self.allocate())
+
+    @applies(ExpireProducers)
+    def expire(self, command: ExpireProducers, now: Moment) -> ProducersExpired:
         forgotten = 0
-        while self.any_idle_since(before_ms):
+        while self.any_idle_since(command.before_ms):
             self._forget(next(iter(self._slots)))
             forgotten += 1
-        return forgotten
+        return ProducersExpired(forgotten)
 
     def any_idle_since(self, before_ms: int) -> bool:
         """Whether `expire` would forget any."""
@@ -192,9 +220,10 @@ class Producers:
             if producer << 32 | stream in self._slots:
                 self._forget(producer << 32 | stream)
 
-    def forget_streams(self, streams: tuple[int, ...]) -> None:
-        """The streams' topic is deleted."""
-        found = np.flatnonzero(np.isin(self.stream[: self._used], np.array(streams, np.uint32)))
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+        streams = np.array(event.topic.streams, np.uint32)
+        found = np.flatnonzero(np.isin(self.stream[: self._used], streams))
         for slot in found.tolist():
             self._forget(int(self.producer[slot]) << 32 | int(self.stream[slot]))
 
@@ -211,15 +240,16 @@ class Producers:
             for slot in slots
         )
 
+    @property
     def digest(self) -> int:
-        """The sum of the slots' hashes; only those that changed since the last call are hashed again."""
+        """The hash of the next id, and of each slot; only slots that changed since the last call are hashed again."""
         slots = np.flatnonzero(self.dirty[: self._used])
         if len(slots):
             old = int(self.hash[slots].sum())
             self.hash[slots] = new = self._hash(slots)
             self.dirty[slots] = 0
             self._sum = (self._sum - old + int(new.sum())) & MASK
-        return self._sum
+        return (self._sum + hash_fields("next producer", self.next_producer)) & MASK
 
     def _hash(self, slots: npt.NDArray[np.intp]) -> Words:
         total = np.zeros(len(slots), np.uint64)
@@ -255,24 +285,19 @@ class Producers:
             np.where(kept, self.base[rows], 0).astype(np.int64).tobytes(),
         )
 
-    @classmethod
-    def decode(cls, state: ProducersState) -> Producers:
-        producers = cls()
-        producers.next_producer = state.next_producer
+    def load(self, state: ProducersState) -> None:
+        self.next_producer = state.next_producer
         slots = len(state.filled)
-        producers._allocate(max(slots, _FIRST_SLOTS))
+        self._allocate(max(slots, _FIRST_SLOTS))
         for name in ("producer", "stream", "epoch", "heard", "filled"):
-            column = getattr(producers, name)
+            column = getattr(self, name)
             column[:slots] = np.frombuffer(getattr(state, name), column.dtype, slots)
-        for name in cls._PER_BATCH:
-            column = getattr(producers, name)
+        for name in self._PER_BATCH:
+            column = getattr(self, name)
             column[: slots * _KEPT] = np.frombuffer(getattr(state, name), column.dtype, slots * _KEPT)
-        producers.next[:slots] = producers.filled[:slots] % _KEPT
-        producers.dirty[:slots] = 1
-        producers._used = slots
-        keys = zip(producers.producer[:slots].tolist(), producers.stream[:slots].tolist(), strict=True)
-        producers._slots.update(
-            (producer << 32 | stream, slot) for slot, (producer, stream) in enumerate(keys)
-        )
-        invariant(len(producers._slots) == slots, "a producer has one slot a stream")
-        return producers
+        self.next[:slots] = self.filled[:slots] % _KEPT
+        self.dirty[:slots] = 1
+        self._used = slots
+        keys = zip(self.producer[:slots].tolist(), self.stream[:slots].tolist(), strict=True)
+        self._slots.update((producer << 32 | stream, slot) for slot, (producer, stream) in enumerate(keys))
+        invariant(len(self._slots) == slots, "a producer has one slot a stream")

@@ -7,39 +7,151 @@ who holds a job is decided at apply, and the same everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, MainstemError, NotAQueue, Rejected, StreamNotFound, TopicFull
 from mainstem.ledger.appends import AppendCode, AppendOutcome
-from mainstem.ledger.commands import Ack, Bury, Claim, ExpireLeases, Extend, Nack, NoteCopies
+from mainstem.ledger.brokers import BrokerEpochEnded
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.intervals import DELETED, is_loss
 from mainstem.ledger.leases import Leases, LeasesState, deal_round_robin, ranges_of
-from mainstem.ledger.results import (
-    CopiesNoted,
-    JobsBuried,
-    JobsChanged,
-    JobsClaimed,
-    JobsGranted,
-    LeasesExpired,
-    Outcome,
-)
+from mainstem.ledger.section import Command, Moment, Section, admits_append, applies, reacts
 from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.topics import Topic, TopicDeletion, Topics
+
+
+class Claim(Command, frozen=True, tag=70):
+    """Lease the next jobs of a queue: (node, most jobs, lease ms, token), served one job each in turn."""
+
+    stream: int
+    claimers: tuple[tuple[str, int, int, int], ...]  # a token is 64 random bits
+    broker: int = 0  # that gives them out: its restart ends leases that are not durable
+
+
+class Ack(Command, frozen=True, tag=71):
+    """A node has done these jobs: they are deleted. Those it does not hold are left alone."""
+
+    stream: int
+    node: str
+    offsets: tuple[int, ...]
+    tokens: tuple[int, ...] = ()  # one an offset, or none: then the node is enough
+
+
+class Nack(Command, frozen=True, tag=72):
+    """A node gives these jobs back, to be had again after a delay."""
+
+    stream: int
+    node: str
+    offsets: tuple[int, ...]
+    tokens: tuple[int, ...] = ()
+    delay_ms: int = 0
+
+
+class Extend(Command, frozen=True, tag=73):
+    """A node keeps these jobs for `lease_ms` from now on."""
+
+    stream: int
+    node: str
+    offsets: tuple[int, ...]
+    lease_ms: int
+    tokens: tuple[int, ...] = ()
+
+
+class ExpireLeases(Command, frozen=True, tag=74):
+    """Take note of the leases of a queue that are over by now, and of the delays."""
+
+    stream: int
+
+
+class Bury(Command, frozen=True, tag=75):
+    """Delete jobs that were handed out too often.
+
+    `noted`: only those whose copies were noted, and are not lost since. The others are to be copied again."""
+
+    stream: int
+    offsets: tuple[int, ...]
+    noted: bool = True
+
+
+class NoteCopies(Command, frozen=True, tag=76):
+    """The slice right before this command holds copies of these jobs, in this order, in another stream.
+
+    Apart from `Bury`: a crash may leave this entry whole and damage its slice, so the jobs go when both are synced."""
+
+    stream: int
+    offsets: tuple[int, ...]
+    destination: int
+    # The append run before it, all of it, is refused if one of the jobs has a copy or is gone: another broker may have
+    # been quicker. Logs from before this was so have none.
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobsGranted:
+    """What one claimer got."""
+
+    token: int
+    deadline_ms: int
+    offsets: list[int]
+    deliveries: list[int]  # how often each was handed out, this time included
+
+
+@dataclass(frozen=True, slots=True)
+class JobsClaimed:
+    grants: tuple[JobsGranted, ...]  # one a claimer
+    exhausted: tuple[tuple[int, int], ...]  # (offset, deliveries) of all jobs that are to be moved away
+    ready: int
+    in_flight: int
+    relaxed: bool  # may be answered before it is synced
+    reach: int  # one past the highest offset given out, which must be visible before it is answered
+
+
+@dataclass(frozen=True, slots=True)
+class JobsChanged:
+    """Of Ack, Nack and Extend: the offsets that the node held, and those that it did not."""
+
+    offsets: list[int]
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    relaxed: bool
+    deadline_ms: int = 0  # of those extended
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesExpired:
+    ready: int
+    in_flight: int
+    relaxed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesNoted:
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsBuried:
+    jobs: int  # that were still there
+    ready: int
+
 
 _TOKENS = 1 << 64
 
 
 class QueueOwners(Protocol):
     def of_stream(self, stream: int) -> Topic | None:
-        """Who owns a stream, if its topic still exists."""
+        """The topic of a stream, if it still exists."""
         ...
 
 
-class Queues:
+class Queues(Section[list[LeasesState]]):
     """The leases of every queue that was ever claimed from, by stream."""
+
+    requires = (Streams, Topics)
 
     def __init__(self, streams: Streams, topics: QueueOwners) -> None:
         self._streams = streams
@@ -67,7 +179,9 @@ class Queues:
 
     # Commands
 
-    def claim(self, command: Claim, now_ms: int) -> JobsClaimed | MainstemError:
+    @applies(Claim)
+    def claim(self, command: Claim, now: Moment) -> JobsClaimed | MainstemError:
+        now_ms = now.time_ms
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -75,8 +189,8 @@ class Queues:
             if not 1 <= limit <= limits.CLAIM_JOBS_MAX or not 0 <= token < _TOKENS:
                 return InvalidInput(f"a claim is for 1 to {limits.CLAIM_JOBS_MAX} jobs, not {limit}")
             if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
-                return InvalidInput(f"{lease_ms} ms is no lease")
-        leases = self._open(command.stream, now_ms)
+                return InvalidInput(f"invalid lease of {lease_ms} ms")
+        leases = self._opened(command.stream, now_ms)
         most = self._affordable(command.stream)
         wanted = [min(limit, most) for _, limit, _, _ in command.claimers]
         deliveries_max = config.max_deliveries if config.dead_letter else 0
@@ -98,51 +212,56 @@ class Queues:
             reach=offsets[-1] + 1 if offsets else 0,
         )
 
-    def ack(self, command: Ack, now_ms: int) -> JobsChanged | MainstemError:
+    @applies(Ack)
+    def ack(self, command: Ack, now: Moment) -> JobsChanged | MainstemError:
         """Done: the records are deleted for good."""
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
-        leases = self._open(command.stream, now_ms)
+        leases = self._opened(command.stream, now.time_ms)
         held, others = leases.held_by(command.node, command.offsets, command.tokens)
         if held:
             leases.finish(held)
             self._streams.punch(command.stream, tuple(ranges_of(held)), DELETED, 0)
         return self._changed(command.stream, held, others, relaxed=config.relaxed)
 
-    def nack(self, command: Nack, now_ms: int) -> JobsChanged | MainstemError:
+    @applies(Nack)
+    def nack(self, command: Nack, now: Moment) -> JobsChanged | MainstemError:
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
         if not 0 <= command.delay_ms <= limits.NACK_DELAY_MS_MAX:
-            return InvalidInput(f"{command.delay_ms} ms is no delay")
-        leases = self._open(command.stream, now_ms)
+            return InvalidInput(f"invalid delay of {command.delay_ms} ms")
+        leases = self._opened(command.stream, now.time_ms)
         held, others = leases.held_by(command.node, command.offsets, command.tokens)
-        leases.give_back(held, now_ms + command.delay_ms if command.delay_ms else None)
+        leases.give_back(held, now.time_ms + command.delay_ms if command.delay_ms else None)
         return self._changed(command.stream, held, others, relaxed=not config.leases_durable)
 
-    def extend(self, command: Extend, now_ms: int) -> JobsChanged | MainstemError:
+    @applies(Extend)
+    def extend(self, command: Extend, now: Moment) -> JobsChanged | MainstemError:
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
         if not limits.LEASE_MS_MIN <= command.lease_ms <= limits.LEASE_MS_MAX:
-            return InvalidInput(f"{command.lease_ms} ms is no lease")
-        leases = self._open(command.stream, now_ms)
+            return InvalidInput(f"invalid lease of {command.lease_ms} ms")
+        leases = self._opened(command.stream, now.time_ms)
         held, others = leases.held_by(command.node, command.offsets, command.tokens)
-        deadline_ms = now_ms + command.lease_ms
+        deadline_ms = now.time_ms + command.lease_ms
         leases.extend(held, deadline_ms)
         return self._changed(
             command.stream, held, others, relaxed=not config.leases_durable, deadline_ms=deadline_ms
         )
 
-    def expire(self, command: ExpireLeases, now_ms: int) -> LeasesExpired | MainstemError:
+    @applies(ExpireLeases)
+    def expire(self, command: ExpireLeases, now: Moment) -> LeasesExpired | MainstemError:
         """Nothing but what every command does first. Doing it twice is a no-op."""
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
-        leases = self._open(command.stream, now_ms)
+        leases = self._opened(command.stream, now.time_ms)
         return LeasesExpired(self.ready(command.stream), leases.leased, relaxed=not config.leases_durable)
 
+    @admits_append(NoteCopies)
     def takes(self, command: NoteCopies) -> bool:
         """Whether the copies that the command notes may be appended."""
         if not command.once:
@@ -152,10 +271,12 @@ class Queues:
             leases.is_exhausted(offset) and leases.copy_of(offset) is None for offset in command.offsets
         )
 
-    def note_copies(self, command: NoteCopies, before: Outcome | None) -> CopiesNoted | MainstemError:
-        """Remember where the copies went that the last slice of the append run right `before` holds.
+    @applies(NoteCopies)
+    def note_copies(self, command: NoteCopies, now: Moment) -> CopiesNoted | MainstemError:
+        """Remember the offsets of the copies in the last slice of the append run right before the command.
 
-        If it was refused the jobs stay as they are, to be copied at a later claim."""
+        If that run was refused, the jobs stay as they are, and a later claim copies them."""
+        before = now.before
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -174,7 +295,8 @@ class Queues:
         copies = {offset: (command.destination, base + at) for at, offset in enumerate(command.offsets)}
         return CopiesNoted(leases.note_copies(copies))
 
-    def bury(self, command: Bury) -> JobsBuried | MainstemError:
+    @applies(Bury)
+    def bury(self, command: Bury, now: Moment) -> JobsBuried | MainstemError:
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -198,15 +320,21 @@ class Queues:
             is_loss(reason) for _, _, reason in self._streams.holes(stream).overlapping(offset, offset + 1)
         )
 
-    def boot(self, broker: int) -> None:
-        """A broker starts: leases it gave out that are not durable are over. Delivery counts stay."""
+    @reacts(BrokerEpochEnded)
+    def on_broker_epoch_ended(self, event: BrokerEpochEnded, now: Moment) -> None:
+        """Leases that the broker granted and that are not durable end. Delivery counts stay."""
+        if event.halted:
+            return
         for stream, leases in self._leases.items():
             topic = self._topics.of_stream(stream)
             if topic is not None and not topic.config.leases_durable:
-                leases.end_leases(broker)
+                leases.end_leases(event.broker)
+
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+        self.forget_streams(event.topic.streams)
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:
-        """The streams' topic is deleted."""
         for stream in streams:
             self._leases.pop(stream, None)
 
@@ -220,7 +348,7 @@ class Queues:
             return InvalidInput(f"topic {topic.name!r} is ephemeral: its jobs are not in the log")
         return topic.config
 
-    def _open(self, stream: int, now_ms: int) -> Leases:
+    def _opened(self, stream: int, now_ms: int) -> Leases:
         leases = self._leases.get(stream)
         if leases is None:
             leases = Leases(stream)
@@ -257,9 +385,6 @@ class Queues:
     def encode(self) -> list[LeasesState]:
         return [leases.encode() for _, leases in sorted(self._leases.items())]
 
-    @classmethod
-    def decode(cls, state: list[LeasesState], streams: Streams, topics: QueueOwners) -> Queues:
-        queues = cls(streams, topics)
+    def load(self, state: list[LeasesState]) -> None:
         for leases in state:
-            queues._adopt(Leases.decode(leases))
-        return queues
+            self._adopt(Leases.decode(leases))

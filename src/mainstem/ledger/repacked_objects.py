@@ -17,8 +17,40 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack, RepackedFile
-from mainstem.ledger.results import ObjectsForgotten, Repacked
+from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.parts import ObjectsForgotten
+from mainstem.ledger.section import Command, Moment, Section, applies
+
+
+class RepackedFile(msgspec.Struct, frozen=True, array_like=True):
+    """One object of the store. It holds places from (stream, offset) up to where the next one of its round begins."""
+
+    key: str
+    bytes: int
+    stream: int
+    offset: int
+
+
+class PublishRepack(Command, frozen=True, tag=140):
+    """Serve what the log's objects [first, end) held from these files, in place of what serves it now."""
+
+    first: int  # numbers of the log's own objects
+    end: int
+    sources: tuple[str, ...]  # keys of the files that were read; none: the log's own objects
+    files: tuple[RepackedFile, ...]  # by place; none: nothing of it is needed any more
+
+
+class ForgetRepacked(Command, frozen=True, tag=141):
+    """These files, which no round names any more, are deleted."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repacked:
+    frontier: int  # the log's own objects serve from this number on
+    repeated: bool  # the same files were published before
+
 
 REPACKED = "repacked/"
 FIRST_NUMBER = 1 << 40  # of a repacked file; the log's own objects stay below
@@ -26,9 +58,8 @@ _OFFSETS = 1 << 62
 _STREAMS = 1 << 32
 
 
-@dataclass(frozen=True, slots=True)
-class RepackRound:
-    """What one repack made, and of which of the log's objects."""
+class RepackRound(msgspec.Struct, frozen=True, array_like=True):
+    """What one repack made of which of the log's objects; also the form in a checkpoint."""
 
     first: int
     end: int
@@ -50,11 +81,6 @@ class RepackRound:
         last = bisect_right(self.files, stream, key=lambda file: file.stream) - 1
         return range(self.number + max(first, 0), self.number + max(last, first, 0) + 1)
 
-    @property
-    def digest(self) -> int:
-        files = tuple((file.key, file.bytes, file.stream, file.offset) for file in self.files)
-        return hash_fields("repacked", self.first, self.end, self.level, self.number, files)
-
 
 def _place(file: RepackedFile) -> tuple[int, int]:
     return file.stream, file.offset
@@ -63,25 +89,29 @@ def _place(file: RepackedFile) -> tuple[int, int]:
 class RepackedState(msgspec.Struct, frozen=True, array_like=True):
     """All rounds and garbage, as a checkpoint holds them."""
 
-    frontier: int = 0
-    issued: int = 0
-    rounds: list[tuple[int, int, int, tuple[RepackedFile, ...], int]] = []  # the fields of `RepackRound`
-    garbage: list[str] = []
+    frontier: int
+    issued: int
+    rounds: list[RepackRound]
+    garbage: list[str]
 
 
-class RepackedObjects:
+class RepackedObjects(Section[RepackedState]):
     """The rounds there are, in the order of the log's objects, and the garbage."""
 
     def __init__(self) -> None:
-        self.digest = 0
         self.frontier = 0  # the log's own objects serve from this number on
-        self.rounds: list[RepackRound] = []
+        self._rounds: Keyed[int, RepackRound] = Keyed(_round_hash)  # by their first object
         self._issued = 0  # file numbers given out
         self._files: dict[int, RepackedFile] = {}  # by number
         self._keys: set[str] = set()
-        self._garbage: set[str] = set()
+        self._garbage: Keyed[str, str] = Keyed(_garbage_hash)
 
     # Reads
+
+    @property
+    def rounds(self) -> list[RepackRound]:
+        """In the order of the log's objects."""
+        return list(self._rounds)
 
     def file(self, number: int) -> RepackedFile | None:
         """The file of this number, if a round still names it."""
@@ -93,7 +123,7 @@ class RepackedObjects:
 
     def garbage(self) -> list[str]:
         """Keys of files that no round names any more."""
-        return sorted(self._garbage)
+        return list(self._garbage)
 
     def knows(self, key: str) -> bool:
         """Whether a round names this file, or did and it is garbage."""
@@ -105,7 +135,8 @@ class RepackedObjects:
 
     # Commands
 
-    def publish(self, command: PublishRepack) -> Repacked | InvalidInput | StalePlan:
+    @applies(PublishRepack)
+    def publish(self, command: PublishRepack, now: Moment) -> Repacked | InvalidInput | StalePlan:
         refusal = _bad_command(command)
         if refusal is not None:
             return refusal
@@ -127,11 +158,9 @@ class RepackedObjects:
         self._replace(command, replaced)
         return Repacked(self.frontier, repeated=False)
 
-    def forget(self, command: ForgetRepacked) -> ObjectsForgotten:
-        gone = self._garbage.intersection(command.keys)
-        self._garbage -= gone
-        self.digest = (self.digest - sum(map(_garbage_digest, gone))) & MASK
-        return ObjectsForgotten(len(gone))
+    @applies(ForgetRepacked)
+    def forget(self, command: ForgetRepacked, now: Moment) -> ObjectsForgotten:
+        return ObjectsForgotten(sum(self._garbage.pop(key) is not None for key in command.keys))
 
     def _replace(self, command: PublishRepack, replaced: list[RepackRound]) -> None:
         for one in replaced:
@@ -142,48 +171,37 @@ class RepackedObjects:
                 RepackRound(command.first, command.end, level, command.files, FIRST_NUMBER + self._issued),
             )
             self._issued += len(command.files)
-        self._move_frontier(max(self.frontier, command.end))
-
-    def _move_frontier(self, frontier: int) -> None:
-        self.digest += hash_fields("repack frontier", frontier) if frontier else 0
-        self.digest -= hash_fields("repack frontier", self.frontier) if self.frontier else 0
-        self.digest &= MASK
-        self.frontier = frontier
+        self.frontier = max(self.frontier, command.end)
 
     def _add(self, one: RepackRound) -> None:
-        self.rounds.insert(bisect_right(self.rounds, one.first, key=lambda other: other.first), one)
+        self._rounds.put(one.first, one)
         self._files.update(enumerate(one.files, one.number))
         self._keys.update(one.keys)
-        self.digest = (self.digest + one.digest) & MASK
 
     def _remove(self, one: RepackRound) -> None:
-        self.rounds.remove(one)
+        self._rounds.pop(one.first)
         for number in range(one.number, one.number + len(one.files)):
             del self._files[number]
         self._keys.difference_update(one.keys)
-        self.digest = (self.digest - one.digest) & MASK
-        self._discard(one.keys)
-
-    def _discard(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self._garbage.add(key)
-            self.digest = (self.digest + _garbage_digest(key)) & MASK
+        for key in one.keys:
+            self._garbage.put(key, key)
 
     # State as a whole
 
-    def encode(self) -> RepackedState:
-        rounds = [(one.first, one.end, one.level, one.files, one.number) for one in self.rounds]
-        return RepackedState(self.frontier, self._issued, rounds, self.garbage())
+    @property
+    def digest(self) -> int:
+        frontier = hash_fields("repack frontier", self.frontier)
+        return (self._rounds.digest + self._garbage.digest + frontier) & MASK
 
-    @classmethod
-    def decode(cls, state: RepackedState) -> RepackedObjects:
-        repacked = cls()
+    def encode(self) -> RepackedState:
+        return RepackedState(self.frontier, self._issued, self.rounds, self.garbage())
+
+    def load(self, state: RepackedState) -> None:
         for one in state.rounds:
-            repacked._add(RepackRound(*one))
-        repacked._discard(state.garbage)
-        repacked._move_frontier(state.frontier)
-        repacked._issued = state.issued
-        return repacked
+            self._add(one)
+        for key in state.garbage:
+            self._garbage.put(key, key)
+        self.frontier, self._issued = state.frontier, state.issued
 
 
 def _bad_command(command: PublishRepack) -> InvalidInput | None:
@@ -203,5 +221,9 @@ def _bad_command(command: PublishRepack) -> InvalidInput | None:
     return None
 
 
-def _garbage_digest(key: str) -> int:
+def _round_hash(one: RepackRound) -> int:
+    return hash_fields("repacked", one.first, one.end, one.level, one.number, one.files)
+
+
+def _garbage_hash(key: str) -> int:
     return hash_fields("repacked garbage", key)

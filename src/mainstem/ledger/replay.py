@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.ledger.appends import SLICE, Rows
-from mainstem.ledger.entry import ENTRY_VERSION, KIND_APPENDS, PLAIN, Buffer, Entry
+from mainstem.ledger.entry import ENTRY_VERSION, KIND_APPENDS, PLAIN, Entry
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.section import Buffer
 
 # An entry that is nothing but one append run begins with these 64 bytes: the entry's head (entry.py), the
 # head of its only part, the head of the run (appends.py). The slice rows follow.

@@ -2,13 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from mainstem.ledger.digest import hash_fields, mix
 from mainstem.ledger.fan_out import FanOut
-from mainstem.ledger.router_commands import Guarantee
+from mainstem.ledger.keyed import Keyed
+
+Guarantee = Literal["at_least_once", "exactly_once"]
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Of Forward, NoteForwarded and PassOver."""
+
+    copies: int
+    ends: dict[int, int]  # by stream, of those that grew
+
+
+HopState = tuple[int, list[tuple[int, int, int]]]  # stream, then (start, end, hop)
+
+
+class HopCounts:
+    """How often records of a stream were copied before, while they wait to be copied on.
+
+    Only streams that routers read from are here, and only copies: a record that a client wrote is at hop 0."""
+
+    def __init__(self) -> None:
+        self._of: Keyed[int, HopState] = Keyed(lambda state: hash_fields("hops", *state))  # by stream
+
+    def __contains__(self, stream: int) -> bool:
+        return stream in self._of
+
+    def note(self, stream: int, start: int, end: int, hop: int) -> None:
+        """Records at [start, end), past all noted before, are copies for the `hop`-th time."""
+        _, ranges = self._of.get(stream) or (stream, [])
+        if ranges and ranges[-1][1:] == (start, hop):
+            ranges[-1] = (ranges[-1][0], end, hop)
+        else:
+            ranges.append((start, end, hop))
+        self._of.put(stream, (stream, ranges))
+
+    def pieces(self, stream: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """[start, end) cut into (start, end, hop)."""
+        at = start
+        found = self._of.get(stream)
+        for first, last, hop in found[1] if found else ():
+            if last <= at or first >= end:
+                continue
+            if first > at:
+                yield at, first, 0
+                at = first
+            stop = min(last, end)
+            yield at, stop, hop
+            at = stop
+        if at < end:
+            yield at, end, 0
+
+    def cut(self, stream: int, floor: int) -> None:
+        """Every router has passed `floor`."""
+        _, ranges = self._of[stream]
+        left = [(max(start, floor), end, hop) for start, end, hop in ranges if end > floor]
+        if left:
+            self._of.put(stream, (stream, left))
+        else:
+            self._of.pop(stream)
+
+    def forget(self, stream: int) -> None:
+        self._of.pop(stream)
+
+    @property
+    def digest(self) -> int:
+        return self._of.digest
+
+    def encode(self) -> list[HopState]:
+        return [(stream, list(ranges)) for stream, ranges in self._of]
+
+    def load(self, state: list[HopState]) -> None:
+        for stream, ranges in state:
+            self._of.put(stream, (stream, ranges))
+
 
 _TAG = 1 << 44  # beside a number, so that legs hash like nothing else
 
@@ -21,7 +97,7 @@ class RouterPartitionState(msgspec.Struct, frozen=True, array_like=True):
     copies: int
     feed: int  # 0 = none
     mark: int
-    noted: tuple[int, int, int] | None = None
+    noted: tuple[int, int, int] | None
 
 
 class RouterState(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,7 @@ others append what they copy, and note it in the same entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from operator import attrgetter
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, MainstemError, Rejected, RouterNotFound, StreamNotFound, TopicFull
@@ -14,32 +14,35 @@ from mainstem.ledger.aliases import Aliases
 from mainstem.ledger.appends import AppendCode, AppendOutcome
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.fan_out import GAP, FanOut, Int64s
-from mainstem.ledger.hop_counts import HopCounts
+from mainstem.ledger.generations import Generations
 from mainstem.ledger.intervals import JUMPED, is_loss
-from mainstem.ledger.results import Forwarded
-from mainstem.ledger.router import RouterPartition
-from mainstem.ledger.router_commands import Forward, NoteForwarded, PassOver
+from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.router import Forwarded, HopCounts, HopState, RouterPartition
 from mainstem.ledger.streams import Streams
 
 
 class RouterPartitions:
     """Commands return what they did, or the error that refuses them."""
 
-    def __init__(self, streams: Streams, aliases: Aliases, hops: HopCounts) -> None:
+    def __init__(self, streams: Streams, generations: Generations) -> None:
         self._streams = streams
-        self.aliases = aliases
-        self.hops = hops
-        self._legs: dict[int, RouterPartition] = {}
+        self._generations = generations
+        self.aliases = Aliases()
+        self.hops = HopCounts()
+        self._legs: Keyed[int, RouterPartition] = Keyed(attrgetter("digest"))
         self._of_source: dict[int, list[RouterPartition]] = {}  # by stream
         self._of_dest: dict[int, list[RouterPartition]] = {}
         self._feeds: dict[int, list[FanOut]] = {}  # by source stream, those with members
         self._loose: dict[int, set[int]] = {}  # by source stream: legs that are in no feed
-        self._digest = 0
-        self.frontier: Callable[[int], int] = lambda stream: 0  # where the log's own bytes of a stream begin
+        streams.on_removed = self._removed
+
+    def load(self, aliases: Aliases, hops: list[HopState]) -> None:
+        """Take over the state of a checkpoint. The caller adds the legs."""
+        self.aliases = aliases
+        self.hops.load(hops)
         for _, feed in sorted(aliases.feeds.items()):
             if len(feed.dests):
                 self._feeds.setdefault(feed.source, []).append(feed)
-        streams.on_removed = self._removed
 
     # Reads
 
@@ -85,23 +88,21 @@ class RouterPartitions:
 
     def _behind(self, source: int, cursor: int) -> bool:
         """Whether parts of a table serve the offset, so that the log need not have its bytes any more."""
-        return self._streams.start(source) < self.frontier(source) > cursor
+        return self._streams.start(source) < self._generations.frontier(source) > cursor
 
     # Coming and going
 
     def add(self, leg: RouterPartition) -> None:
         """Take in a leg, new or from a checkpoint; in the order of their numbers."""
-        self._legs[leg.number] = leg
+        self._legs.put(leg.number, leg)
         self._of_source.setdefault(leg.source, []).append(leg)
         self._of_dest.setdefault(leg.dest, []).append(leg)
         if leg.feed is None:
             self._loose.setdefault(leg.source, set()).add(leg.number)
-        self._digest = (self._digest + leg.digest) & MASK
 
     def remove(self, leg: RouterPartition) -> None:
         self.part(leg)
-        self._digest = (self._digest - leg.digest) & MASK
-        del self._legs[leg.number]
+        self._legs.pop(leg.number)
         for legs, stream in ((self._of_source, leg.source), (self._of_dest, leg.dest)):
             legs[stream].remove(leg)
             if not legs[stream]:
@@ -120,11 +121,10 @@ class RouterPartitions:
         feed = leg.feed
         if feed is None:
             return
-        self._digest -= leg.digest
         leg.own_cursor, leg.own_copies = leg.cursor, leg.copies
         self.aliases.leave(feed, leg.number, leg.dest)
         leg.feed = None
-        self._digest = (self._digest + leg.digest) & MASK
+        self._legs.put(leg.number, leg)
         self._loose.setdefault(leg.source, set()).add(leg.number)
         if not len(feed.dests):
             self._feeds[leg.source].remove(feed)
@@ -132,10 +132,9 @@ class RouterPartitions:
                 del self._feeds[leg.source]
 
     def _join(self, leg: RouterPartition, feed: FanOut) -> None:
-        self._digest -= leg.digest
         leg.own_copies, leg.feed, leg.mark, leg.noted = leg.copies, feed, feed.copies, None
         self.aliases.join(feed, leg.number, leg.dest, int(self._streams.end[leg.dest]))
-        self._digest = (self._digest + leg.digest) & MASK
+        self._legs.put(leg.number, leg)
         self._loose[leg.source].discard(leg.number)
 
     def regroup(self, source: int) -> None:
@@ -178,19 +177,18 @@ class RouterPartitions:
 
     # Forwarding
 
-    def forward(self, command: Forward) -> Forwarded | MainstemError:
-        source = command.stream
+    def forward(self, source: int, until: int, time_ms: int) -> Forwarded | MainstemError:
         if not self._streams.exists(source):
             return StreamNotFound(source)
-        if self._streams.ephemeral(source) or not 0 <= command.end <= limits.OFFSET_MAX:
-            return InvalidInput(f"there is nothing to forward up to {command.end} from stream {source}")
+        if self._streams.ephemeral(source) or not 0 <= until <= limits.OFFSET_MAX:
+            return InvalidInput(f"stream {source} has nothing to forward up to {until}")
         self.regroup(source)
-        end = min(command.end, self._streams.stable_end(source))
+        end = min(until, self._streams.stable_end(source))
         ends: dict[int, int] = {}
         copies = 0
         for feed in list(self._feeds.get(source, ())):
             if feed.cursor < end:
-                copies += self._advance(feed, end, command.time_ms, ends)
+                copies += self._advance(feed, end, time_ms, ends)
         self._merge(source)
         self._cut_hops(source)
         return Forwarded(copies, ends)
@@ -292,17 +290,17 @@ class RouterPartitions:
 
     # Copying
 
-    def takes(self, command: NoteForwarded) -> bool:
-        """Whether the copies that the command notes may be appended."""
-        return not command.once or isinstance(
-            self._movable(command.leg, command.start, command.end), RouterPartition
-        )
+    def stands_at(self, number: int, start: int, end: int) -> bool:
+        """Whether a leg can move from `start` to `end`."""
+        return isinstance(self._movable(number, start, end), RouterPartition)
 
-    def note(self, command: NoteForwarded, before: object) -> Forwarded | MainstemError:
+    def note(
+        self, number: int, start: int, end: int, copies: int, before: object
+    ) -> Forwarded | MainstemError:
         """Move a leg past what the last slice of the append run right `before` holds copies of."""
         if not isinstance(before, AppendOutcome) or not len(before.code):
             return InvalidInput("copies are noted in the entry that appends them")
-        leg = self._movable(command.leg, command.start, command.end)
+        leg = self._movable(number, start, end)
         if isinstance(leg, MainstemError):
             return leg
         if before.code[-1] == AppendCode.FULL:
@@ -310,25 +308,25 @@ class RouterPartitions:
         if before.code[-1] != AppendCode.OK:
             return Rejected("the topic copied to did not take the records")
         base = int(before.base[-1])
-        self._note_hop(leg, command.start, command.end, base, command.copies)
-        noted = (command.start, base, command.copies)
-        return self._move(leg, command.end, command.copies, {leg.dest: base + command.copies}, noted)
+        self._note_hop(leg, start, end, base, copies)
+        return self._move(leg, end, copies, {leg.dest: base + copies}, (start, base, copies))
 
-    def pass_over(self, command: PassOver) -> Forwarded | MainstemError:
-        leg = self._movable(command.leg, command.start, command.end)
+    def pass_over(
+        self, number: int, start: int, end: int, lost: int, copies: int, base: int
+    ) -> Forwarded | MainstemError:
+        leg = self._movable(number, start, end)
         if isinstance(leg, MainstemError):
             return leg
-        if not 0 <= command.lost <= limits.OFFSET_MAX or command.copies < 0:
-            return InvalidInput(f"{command.lost} lost records and {command.copies} copies")
-        if command.copies and command.base >= 0:
-            self._note_hop(leg, command.start, command.end, command.base, command.copies)
+        if not 0 <= lost <= limits.OFFSET_MAX or copies < 0:
+            return InvalidInput(f"invalid numbers of lost records ({lost}) and copies ({copies})")
+        if copies and base >= 0:
+            self._note_hop(leg, start, end, base, copies)
         ends: dict[int, int] = {}
-        if command.lost and not self._streams.ephemeral(leg.dest):
-            base = int(self._streams.end[leg.dest])
-            self._streams.make_gap(leg.dest, base, base + command.lost)
-            ends[leg.dest] = base + command.lost
-        noted = leg.noted if not command.lost else None
-        return self._move(leg, command.end, command.copies, ends, noted)
+        if lost and not self._streams.ephemeral(leg.dest):
+            gap = int(self._streams.end[leg.dest])
+            self._streams.make_gap(leg.dest, gap, gap + lost)
+            ends[leg.dest] = gap + lost
+        return self._move(leg, end, copies, ends, None if lost else leg.noted)
 
     def lost(self, stream: int, start: int, end: int) -> None:
         """Records are damaged. Copies that a leg appended last are made again: a crash may leave the entry that
@@ -360,10 +358,9 @@ class RouterPartitions:
         noted: tuple[int, int, int] | None,
     ) -> Forwarded:
         self.part(leg)
-        self._digest -= leg.digest
         leg.own_cursor, leg.noted = end, noted
         leg.own_copies += copies
-        self._digest = (self._digest + leg.digest) & MASK
+        self._legs.put(leg.number, leg)
         self._cut_hops(leg.source)
         return Forwarded(copies, ends)
 
@@ -375,7 +372,7 @@ class RouterPartitions:
             for feeds in self._feeds.values()
             for feed in feeds
         )
-        return (self._digest + feeds + self.hops.digest() + self.aliases.digest) & MASK
+        return (self._legs.digest + feeds + self.hops.digest + self.aliases.digest) & MASK
 
 
 def lost_below_start(streams: Streams, source: int, cursor: int, end: int) -> int:

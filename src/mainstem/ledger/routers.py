@@ -2,43 +2,111 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from operator import attrgetter
 
 import msgspec
 
-from mainstem.errors import InvalidInput, MainstemError, RouterCycle, TopicIncompatible, TopicNotFound
+from mainstem.errors import (
+    InvalidInput,
+    MainstemError,
+    RouterCycle,
+    TopicIncompatible,
+    TopicNotFound,
+)
 from mainstem.ledger.aliases import Aliases, AliasesState
 from mainstem.ledger.digest import MASK
-from mainstem.ledger.hop_counts import HopCounts, HopState
-from mainstem.ledger.results import RouterDeleted, RouterPut
-from mainstem.ledger.router import Router, RouterPartition, RouterState
-from mainstem.ledger.router_commands import DeleteRouter, PutRouter
+from mainstem.ledger.generations import Generations
+from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.router import Forwarded, Guarantee, HopState, Router, RouterPartition, RouterState
 from mainstem.ledger.router_partitions import RouterPartitions
-from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.section import Command, Moment, Section, admits_append, applies, reacts
+from mainstem.ledger.streams import RecordsDamaged, Streams
+from mainstem.ledger.topics import PartitionsAdded, TopicDeletion, Topics
 
 
-class KnownTopics(Protocol):
-    def by_id(self, topic_id: bytes) -> Topic | None: ...
+class PutRouter(Command, frozen=True, tag=80):
+    """Copy what is written to one topic to another, from now on; or change how a router does it."""
+
+    name: str
+    source: bytes  # topic ids
+    dest: bytes
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    match: tuple[bytes, bool] | None = None  # (tag, whether it is only how the tag begins)
+    allow_cycle: bool = False
+    guarantee: Guarantee = "at_least_once"
+    starts: tuple[int, ...] = ()  # ends by partition of an ephemeral source, which the ledger does not know
+
+
+class DeleteRouter(Command, frozen=True, tag=81):
+    name: str
+
+
+class Forward(Command, frozen=True, tag=82):
+    """Let every router that copies a stream's records as they are go on up to `end`.
+
+    The ledger knows which routers these are, so the command is as short for a thousand as for one."""
+
+    stream: int
+    end: int  # what readers of the source can see; beyond it nothing is copied
+    time_ms: int  # of the copies
+
+
+class NoteForwarded(Command, frozen=True, tag=83):
+    """The slice right before this command holds copies of records in [start, end) for this leg."""
+
+    leg: int
+    start: int
+    end: int
+    copies: int
+    # The append run before it, all of it, is refused unless the leg stands at `start`: another broker may have made
+    # these copies. Logs from before this was so have none.
+    once: bool = False
+
+
+class PassOver(Command, frozen=True, tag=84):
+    """A leg has nothing (more) to append for [start, end).
+
+    `lost` records of it were gone before they could be copied: as many offsets of the destination stay empty."""
+
+    leg: int
+    start: int
+    end: int
+    lost: int = 0
+    copies: int = 0  # already handed to a destination that is in memory only …
+    base: int = -1  # … where they begin at this offset
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPut:
+    name: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RouterDeleted:
+    existed: bool
 
 
 class RoutersState(msgspec.Struct, frozen=True, array_like=True):
-    next_leg: int = 1
-    routers: list[RouterState] = []
-    hops: list[HopState] = []
-    aliases: AliasesState = AliasesState()
+    next_leg: int
+    routers: list[RouterState]
+    hops: list[HopState]
+    aliases: AliasesState
 
 
-class Routers:
+class Routers(Section[RoutersState]):
     """Commands return what they did, or the error that refuses them."""
 
-    def __init__(self, streams: Streams, topics: KnownTopics, legs: RouterPartitions | None = None) -> None:
+    requires = (Streams, Topics, Generations)
+
+    def __init__(self, streams: Streams, topics: Topics, generations: Generations) -> None:
         self._streams = streams
         self._topics = topics
-        self.legs = legs or RouterPartitions(streams, Aliases(), HopCounts())
-        self._by_name: dict[str, Router] = {}
+        self.legs = RouterPartitions(streams, generations)
+        self._by_name: Keyed[str, Router] = Keyed(attrgetter("digest"))
         self._next_leg = 1
-        self._digest = 0
 
     # Reads
 
@@ -50,17 +118,17 @@ class Routers:
 
     def names(self) -> list[str]:
         """By name bytes."""
-        return sorted(self._by_name, key=str.encode)
+        return sorted(self._by_name.keys(), key=str.encode)
 
     def of_topic(self, topic_id: bytes) -> list[Router]:
         """The routers from or to a topic."""
-        return [router for router in self._by_name.values() if topic_id in (router.source, router.dest)]
+        return [router for router in self._by_name.unordered() if topic_id in (router.source, router.dest)]
 
     def refusal(
         self, name: str, source: bytes | None, dest: bytes | None, *, allow_cycle: bool
     ) -> TopicIncompatible | RouterCycle | None:
         """Why there can be no such router. None for an id stands for a topic that does not exist yet."""
-        for other in self._by_name.values():
+        for other in self._by_name.unordered():
             if other.name != name and other.dest == dest and other.source != source:
                 topic = self._name(other.dest)
                 return TopicIncompatible(
@@ -84,10 +152,10 @@ class Routers:
     def _path(self, start: bytes, goal: bytes) -> list[bytes] | None:
         """Topics from `start` to `goal`, each fed by the one before it; a shortest way."""
         onward: dict[bytes, list[bytes]] = {}
-        if not any(router.dest == goal for router in self._by_name.values()):
+        if not any(router.dest == goal for router in self._by_name.unordered()):
             return None
-        for name in sorted(self._by_name):
-            onward.setdefault(self._by_name[name].source, []).append(self._by_name[name].dest)
+        for router in self._by_name:
+            onward.setdefault(router.source, []).append(router.dest)
         paths = [[start]]
         seen = {start}
         for path in paths:
@@ -105,7 +173,8 @@ class Routers:
 
     # Commands
 
-    def put(self, command: PutRouter) -> RouterPut | MainstemError:
+    @applies(PutRouter)
+    def put(self, command: PutRouter, now: Moment) -> RouterPut | MainstemError:
         source, dest = self._topics.by_id(command.source), self._topics.by_id(command.dest)
         if source is None or dest is None:
             return TopicNotFound((command.source if source is None else command.dest).hex())
@@ -117,18 +186,16 @@ class Routers:
         router = self._by_name.get(command.name)
         created = router is None
         if router is None:
-            router = self._by_name[command.name] = Router(command.name, command.source, command.dest)
-            self._digest += router.digest
+            router = Router(command.name, command.source, command.dest)
             for partition, stream in enumerate(source.streams):
                 cursor = int(self._streams.end[stream])
                 if self._streams.ephemeral(stream) and partition < len(command.starts):
                     cursor = command.starts[partition]
                 self._add_leg(router, stream, dest.streams[partition % len(dest.streams)], cursor)
-        self._digest -= router.digest
         router.preserve_node, router.preserve_tag = command.preserve_node, command.preserve_tag
         router.match, router.guarantee = command.match, command.guarantee
         router.allow_cycle = command.allow_cycle
-        self._digest = (self._digest + router.digest) & MASK
+        self._by_name.put(router.name, router)
         for leg in router.legs:
             if not router.verbatim:
                 self.legs.part(leg)
@@ -142,23 +209,51 @@ class Routers:
         router.legs.append(leg)
         self.legs.add(leg)
 
-    def grow(self, topic: Topic) -> None:
-        """A topic may have got more partitions: what is written there is copied from the first record on."""
-        for router in self._by_name.values():
+    @reacts(PartitionsAdded)
+    def on_partitions_added(self, event: PartitionsAdded, now: Moment) -> None:
+        """New partitions are copied from the first record on."""
+        topic = event.topic
+        for router in self._by_name.unordered():
             dest = self._topics.by_id(router.dest)
             if router.source == topic.topic_id and dest is not None:
                 for partition in range(len(router.legs), len(topic.streams)):
                     dest_stream = dest.streams[partition % len(dest.streams)]
                     self._add_leg(router, topic.streams[partition], dest_stream, 0)
 
-    def delete(self, command: DeleteRouter) -> RouterDeleted:
+    @applies(DeleteRouter)
+    def delete(self, command: DeleteRouter, now: Moment) -> RouterDeleted:
         router = self._by_name.get(command.name)
         if router is not None:
             self._remove(router)
         return RouterDeleted(router is not None)
 
-    def forget_topic(self, topic: Topic) -> None:
-        """The topic is deleted: so are its routers."""
+    @applies(Forward)
+    def forward(self, command: Forward, now: Moment) -> Forwarded | MainstemError:
+        return self.legs.forward(command.stream, command.end, command.time_ms)
+
+    @admits_append(NoteForwarded)
+    def takes(self, command: NoteForwarded) -> bool:
+        """Whether the copies that the command notes may be appended."""
+        return not command.once or self.legs.stands_at(command.leg, command.start, command.end)
+
+    @applies(NoteForwarded)
+    def note(self, command: NoteForwarded, now: Moment) -> Forwarded | MainstemError:
+        return self.legs.note(command.leg, command.start, command.end, command.copies, now.before)
+
+    @applies(PassOver)
+    def pass_over(self, command: PassOver, now: Moment) -> Forwarded | MainstemError:
+        return self.legs.pass_over(
+            command.leg, command.start, command.end, command.lost, command.copies, command.base
+        )
+
+    @reacts(RecordsDamaged)
+    def on_records_damaged(self, event: RecordsDamaged, now: Moment) -> None:
+        self.legs.lost(event.stream, event.start, event.end)
+
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+        """The routers of a topic go with it."""
+        topic = event.topic
         for router in self.of_topic(topic.topic_id):
             self._remove(router)
         self.legs.aliases.forget_streams(topic.streams)
@@ -168,13 +263,13 @@ class Routers:
     def _remove(self, router: Router) -> None:
         for leg in router.legs:
             self.legs.remove(leg)
-        self._digest = (self._digest - router.digest) & MASK
-        del self._by_name[router.name]
+        self._by_name.pop(router.name)
 
     # State as a whole
 
+    @property
     def digest(self) -> int:
-        return (self._digest + self.legs.digest()) & MASK
+        return (self._by_name.digest + self.legs.digest()) & MASK
 
     def encode(self) -> RoutersState:
         return RoutersState(
@@ -184,15 +279,11 @@ class Routers:
             self.legs.aliases.encode(self._streams.start),
         )
 
-    @classmethod
-    def decode(cls, state: RoutersState, streams: Streams, topics: KnownTopics) -> Routers:
-        aliases = Aliases.decode(state.aliases)
-        routers = cls(streams, topics, RouterPartitions(streams, aliases, HopCounts(state.hops)))
-        routers._next_leg = state.next_leg
+    def load(self, state: RoutersState) -> None:
+        self._next_leg = state.next_leg
+        self.legs.load(Aliases.decode(state.aliases), state.hops)
         for one in state.routers:
-            router = routers._by_name[one.name] = Router.decode(one, aliases.feeds)
-            routers._digest = (routers._digest + router.digest) & MASK
-        legs = [leg for router in routers._by_name.values() for leg in router.legs]
+            self._by_name.put(one.name, Router.decode(one, self.legs.aliases.feeds))
+        legs = [leg for router in self._by_name.unordered() for leg in router.legs]
         for leg in sorted(legs, key=lambda leg: leg.number):
-            routers.legs.add(leg)
-        return routers
+            self.legs.add(leg)

@@ -5,19 +5,324 @@ As with queues, each command first lets locks expire by ledger time, so that who
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import msgspec
+
 from mainstem import limits
-from mainstem.errors import InvalidInput, LimitReached, MainstemError, ShareNotFound, StreamNotFound
-from mainstem.ledger.digest import MASK
-from mainstem.ledger.results import ShareAcquired, SharesChanged, ShareSettled
-from mainstem.ledger.share import Share, ShareState
-from mainstem.ledger.share_commands import AcquireShare, DeleteShare, OpenShare, SettleShare, Verdict
+from mainstem.errors import (
+    InvalidInput,
+    LimitReached,
+    MainstemError,
+    RecordNotHeld,
+    ShareNotFound,
+    StreamNotFound,
+)
+from mainstem.ledger.brokers import BrokerEpochEnded
+from mainstem.ledger.digest import MASK, hash_fields, mix
+from mainstem.ledger.intervals import DELETED, Holes
+from mainstem.ledger.leases import Leases, LeasesState, ranges_of
+from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
+from mainstem.ledger.topics import TopicDeletion
+
+
+class Verdict(IntEnum):
+    """What became of a record that a member had; the first five are Kafka's numbers."""
+
+    GAP = 0  # there was no record
+    ACCEPT = 1  # it is dealt with
+    RELEASE = 2  # it is to be had again
+    REJECT = 3  # nobody shall have it again
+    RENEW = 4  # the member keeps it for longer
+    UNREAD = 5  # it is to be had again, and does not count as handed out
+
+
+class OpenShare(Command, frozen=True, tag=136):
+    """A share group begins to read streams at these offsets: (stream, offset).
+
+    `reset`: also those that it reads already, of which everything it knew is forgotten."""
+
+    group: str
+    starts: tuple[tuple[int, int], ...]
+    reset: bool = False
+
+
+class AcquireShare(Command, frozen=True, tag=137):
+    """A member gets the next records of a stream that lie in [first, end), for `lock_ms`.
+
+    They were read before: others, which may be had since then, it could not be told of."""
+
+    group: str
+    stream: int
+    member: str
+    broker: int  # that hands them out: its restart ends the lock
+    limit: int
+    first: int
+    end: int
+    lock_ms: int
+    deliveries_max: int  # a record that was handed out as often is archived
+    in_flight_max: int  # nothing new is handed out while as many records are not dealt with
+
+
+class SettleShare(Command, frozen=True, tag=138):
+    """What became of records that a member has: (first, end, verdict). All of it holds, or nothing.
+
+    Without any: locks that are over by now are noted."""
+
+    group: str
+    stream: int
+    member: str
+    ranges: tuple[tuple[int, int, int], ...]
+    lock_ms: int = 0  # of those that are renewed
+    deliveries_max: int = 0  # 0 = any number
+
+
+class DeleteShare(Command, frozen=True, tag=139):
+    """Forget what a share group knows of these streams; of all of them if none is named."""
+
+    group: str
+    streams: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharesChanged:
+    """Of OpenShare and DeleteShare."""
+
+    shares: int  # that came, or went
+
+
+@dataclass(frozen=True, slots=True)
+class ShareAcquired:
+    """Of AcquireShare."""
+
+    runs: tuple[tuple[int, int, int], ...]  # (first, end, how often handed out by now) of what the member has
+    deadline_ms: int
+    archived: int  # that turned out to have been handed out as often as they may be
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettled:
+    """Of SettleShare."""
+
+    counts: tuple[int, ...]  # of records, by the number of the verdict
+    archived: int  # given back as often as they may be handed out
+    relaxed: bool  # nothing of it has to outlive a crash of the machine
+
+
+_TOKEN = 1  # members are told apart by name, so that one token does for all
+_NAMED_MAX = 2 * limits.SHARE_IN_FLIGHT_MAX  # offsets in one settlement: those that were handed out, and gaps
+_START = 7  # tells the start apart from what the leases hash
+
+Ranges = tuple[tuple[int, int, int], ...]
+
+
+class Share:
+    """`live` says which offsets of a range hold a record of the stream."""
+
+    __slots__ = ("finished", "group", "leases", "number", "start", "stream")
+
+    def __init__(self, group: str, stream: int, start: int) -> None:
+        self.group = group
+        self.stream = stream
+        self.number = hash_fields("share", group, stream)  # under which its parts are hashed
+        self.start = start
+        self.finished = Holes(self.number)
+        self.leases = Leases(self.number)
+        self.leases.begin_at(start)
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were handed out and are not dealt with."""
+        return self.leases.leased + self.leases.waiting
+
+    @property
+    def archived(self) -> int:
+        """Records given up because they were handed out too often."""
+        return self.leases.buried
+
+    def left(self, start: int, end: int) -> int:
+        """Offsets of a stream that begins and ends there that are not dealt with."""
+        start = max(start, self.start)
+        return max(end - start - self.finished.covered(start, end), 0)
+
+    def next_offset(self, end: int, in_flight_max: int, live: Holes) -> int | None:
+        """The lowest offset below `end` that a member would get now."""
+        waiting = self.leases.lowest_waiting
+        if waiting is not None and waiting < end:
+            return waiting
+        if self.in_flight >= in_flight_max:
+            return None
+        return next((first for first, _ in live.live(self.leases.fresh, end)), None)
+
+    def cut(self, floor: int) -> None:
+        """Nothing is left below `floor`."""
+        if floor > self.start:
+            self.leases.forget(self.start, floor)
+            if self.leases.fresh < floor:
+                self.leases.begin_at(floor)
+            self.finished.cut(floor)
+            self.start = floor
+            self._advance()
+
+    def acquire(self, command: AcquireShare, now_ms: int, holes: Holes) -> tuple[Ranges, int]:
+        """Lock the next records for a member. Returns (first, end, deliveries) of each run, and until when."""
+        leases = self.leases
+        fresh_before = leases.fresh
+        room = max(command.in_flight_max - self.in_flight, 0)
+        if any(holes.live(fresh_before, command.first)):
+            room = 0  # records that were never handed out come before these: they are not passed over
+        offsets, deliveries = leases.take(
+            command.limit,
+            command.deliveries_max,
+            lambda at: _first(holes.live(at, command.end), room),
+            within=(command.first, command.end),
+        )
+        deadline_ms = now_ms + command.lock_ms
+        leases.lease(_TOKEN, command.member, command.broker, deadline_ms, offsets)
+        self._pass_over(offsets, fresh_before)
+        spent = [offset for offset, _ in leases.exhausted()]
+        if spent:
+            leases.bury(spent)
+            self._finished(spent)
+        gone = [offset for offset in offsets if offset < fresh_before and holes.covered(offset, offset + 1)]
+        if gone:  # deleted, or their transaction was given up, since they were handed out before
+            self._finish(gone)
+        self._advance()
+        lost = frozenset(gone)
+        rows = (row for row in zip(offsets, deliveries, strict=True) if row[0] not in lost)
+        return tuple(_runs(rows)), deadline_ms
+
+    def _pass_over(self, taken: list[int], fresh_before: int) -> None:
+        """What was never a record of the stream, between those that are handed out now, is finished."""
+        at = fresh_before
+        for first, last in ranges_of(offset for offset in taken if offset >= fresh_before):
+            if at < first:
+                self.finished.add(at, first, DELETED)
+            at = last
+
+    def settle(self, command: SettleShare, now_ms: int) -> list[int] | MainstemError:
+        """How many records got each verdict, by its number."""
+        verdicts = self._verdicts(command)
+        if isinstance(verdicts, MainstemError):
+            return verdicts
+        by_kind: dict[Verdict, list[int]] = {kind: [] for kind in Verdict}
+        for offset, kind in verdicts.items():
+            by_kind[kind].append(offset)
+        counts = [len(by_kind[kind]) for kind in Verdict]
+        released = by_kind[Verdict.RELEASE]
+        most = command.deliveries_max
+        spent = [offset for offset in released if most and self.leases.deliveries(offset) >= most]
+        if spent:
+            released = [offset for offset in released if self.leases.deliveries(offset) < most]
+            self.leases.exhaust(spent)
+            self.leases.bury(spent)
+            self._finished(spent)
+        self._finish([*by_kind[Verdict.GAP], *by_kind[Verdict.ACCEPT], *by_kind[Verdict.REJECT]])
+        self.leases.give_back(released, None)
+        self.leases.give_back_unread(by_kind[Verdict.UNREAD])
+        self.leases.extend(by_kind[Verdict.RENEW], now_ms + command.lock_ms)
+        self._advance()
+        return counts
+
+    def _verdicts(self, command: SettleShare) -> dict[int, Verdict] | MainstemError:
+        found: dict[int, Verdict] = {}
+        named = 0
+        for first, end, number in command.ranges:
+            try:
+                kind = Verdict(number)
+            except ValueError:
+                return InvalidInput(f"unknown verdict {number}")
+            named += end - first
+            if not 0 <= first < end or named > _NAMED_MAX:  # more than a member can have
+                return RecordNotHeld(self.group, first)
+            for offset in range(first, end):
+                grant = self.leases.holder(offset)
+                if grant is None and kind is Verdict.GAP:
+                    continue  # it was not handed out, since there is no record
+                if grant is None or grant.node != command.member or offset in found:
+                    return RecordNotHeld(self.group, offset)
+                found[offset] = kind
+        return found
+
+    def _finish(self, offsets: list[int]) -> None:
+        if offsets:
+            self.leases.finish(offsets)
+            self._finished(offsets)
+
+    def _finished(self, offsets: list[int]) -> None:
+        for first, last in ranges_of(offsets):
+            self.finished.add(first, last, DELETED)
+
+    def _advance(self) -> None:
+        reached = self.finished.deleted_prefix(self.start)
+        if reached > self.start:
+            self.finished.cut(reached)
+            self.start = reached
+
+    # State
+
+    @property
+    def digest(self) -> int:
+        start = mix(self.number, _START, self.start, 0)
+        return (self.leases.digest + self.finished.digest + start) & MASK
+
+    def encode(self) -> ShareState:
+        finished = [(first, last) for first, last, _ in self.finished]
+        return ShareState(self.group, self.stream, self.start, finished, self.leases.encode())
+
+    @classmethod
+    def decode(cls, state: ShareState) -> Share:
+        share = cls(state.group, state.stream, state.start)
+        for first, last in state.finished:
+            share.finished.add(first, last, DELETED)
+        share.leases = Leases.decode(state.leases)
+        return share
+
+
+class ShareState(msgspec.Struct, frozen=True, array_like=True):
+    """A share, as a checkpoint holds it."""
+
+    group: str
+    stream: int
+    start: int
+    finished: list[tuple[int, int]]
+    leases: LeasesState
+
+
+def _first(ranges: Iterator[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
+    """As many offsets of the ranges as that."""
+    for first, last in ranges:
+        if not count:
+            return
+        last = min(last, first + count)
+        count -= last - first
+        yield first, last
+
+
+def _runs(rows: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Consecutive offsets with the same number of deliveries as one."""
+    run: tuple[int, int, int] | None = None
+    for offset, deliveries in sorted(rows):
+        if run is not None and run[1] == offset and run[2] == deliveries:
+            run = run[0], offset + 1, deliveries
+            continue
+        if run is not None:
+            yield run
+        run = offset, offset + 1, deliveries
+    if run is not None:
+        yield run
+
 
 _LASTING = (Verdict.GAP, Verdict.ACCEPT, Verdict.REJECT)
 
 
-class Shares:
+class Shares(Section[list[ShareState]]):
     """By group and stream."""
+
+    requires = (Streams,)
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -44,7 +349,8 @@ class Shares:
 
     # Commands
 
-    def open(self, command: OpenShare) -> SharesChanged | MainstemError:
+    @applies(OpenShare)
+    def open(self, command: OpenShare, now: Moment) -> SharesChanged | MainstemError:
         group = command.group
         if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
             return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}")
@@ -56,7 +362,7 @@ class Shares:
                     "an ephemeral topic's records are not in the log: share groups cannot read it"
                 )
             if not 0 <= offset <= limits.OFFSET_MAX:
-                return InvalidInput(f"{offset} is no offset to begin at")
+                return InvalidInput(f"invalid start offset {offset}")
         known = self._shares.get(group, {})
         wanted = [row for row in dict(command.starts).items() if command.reset or row[0] not in known]
         added = sum(stream not in known for stream, _ in wanted)
@@ -66,8 +372,9 @@ class Shares:
             self._put(Share(group, stream, offset))
         return SharesChanged(len(wanted))
 
-    def acquire(self, command: AcquireShare, now_ms: int) -> ShareAcquired | MainstemError:
-        share = self._found(command.group, command.stream, now_ms)
+    @applies(AcquireShare)
+    def acquire(self, command: AcquireShare, now: Moment) -> ShareAcquired | MainstemError:
+        share = self._found(command.group, command.stream, now.time_ms)
         if isinstance(share, MainstemError):
             return share
         if not 1 <= command.limit <= limits.SHARE_IN_FLIGHT_MAX:
@@ -77,21 +384,22 @@ class Shares:
         if not 0 <= command.in_flight_max <= limits.SHARE_IN_FLIGHT_MAX or command.deliveries_max < 1:
             return InvalidInput("a share group hands out a bounded number of records, each once at least")
         if not limits.LEASE_MS_MIN <= command.lock_ms <= limits.LEASE_MS_MAX:
-            return InvalidInput(f"{command.lock_ms} ms is no lock")
+            return InvalidInput(f"invalid lock of {command.lock_ms} ms")
         if not 0 <= command.first <= command.end <= int(self._streams.end[command.stream]):
             return InvalidInput(f"there are no records from {command.first} up to {command.end}")
         before = share.archived
-        runs, deadline_ms = share.acquire(command, now_ms, self._streams.holes(command.stream))
+        runs, deadline_ms = share.acquire(command, now.time_ms, self._streams.holes(command.stream))
         return ShareAcquired(runs, deadline_ms, share.archived - before)
 
-    def settle(self, command: SettleShare, now_ms: int) -> ShareSettled | MainstemError:
-        share = self._found(command.group, command.stream, now_ms)
+    @applies(SettleShare)
+    def settle(self, command: SettleShare, now: Moment) -> ShareSettled | MainstemError:
+        share = self._found(command.group, command.stream, now.time_ms)
         if isinstance(share, MainstemError):
             return share
         if command.lock_ms and not limits.LEASE_MS_MIN <= command.lock_ms <= limits.LEASE_MS_MAX:
-            return InvalidInput(f"{command.lock_ms} ms is no lock")
+            return InvalidInput(f"invalid lock of {command.lock_ms} ms")
         before = share.archived
-        counts = share.settle(command, now_ms)
+        counts = share.settle(command, now.time_ms)
         if isinstance(counts, MainstemError):
             return counts
         # A lock that is lost with a crash is no worse than one that ran out.
@@ -102,20 +410,24 @@ class Shares:
             relaxed=not lasting or self._streams.relaxed(command.stream),
         )
 
-    def delete(self, command: DeleteShare) -> SharesChanged:
+    @applies(DeleteShare)
+    def delete(self, command: DeleteShare, now: Moment) -> SharesChanged:
         streams = command.streams or tuple(self._shares.get(command.group, ()))
         return SharesChanged(sum(self._remove(command.group, stream) for stream in streams))
 
-    def boot(self, broker: int) -> None:
-        """A broker starts: what it had handed out is to be had again. Delivery counts stay."""
+    @reacts(BrokerEpochEnded)
+    def on_broker_epoch_ended(self, event: BrokerEpochEnded, now: Moment) -> None:
+        """Locks that the broker granted end. Delivery counts stay."""
+        if event.halted:
+            return
         for shares in self._shares.values():
             for share in shares.values():
-                share.leases.end_leases(broker)
+                share.leases.end_leases(event.broker)
 
-    def forget_streams(self, streams: tuple[int, ...]) -> None:
-        """The streams' topic is deleted."""
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
         for group in list(self._shares):
-            for stream in streams:
+            for stream in event.topic.streams:
                 self._remove(group, stream)
 
     def _found(self, group: str, stream: int, now_ms: int) -> Share | MainstemError:
@@ -151,9 +463,6 @@ class Shares:
     def encode(self) -> list[ShareState]:
         return [share.encode() for group in self.groups() for share in self.of_group(group).values()]
 
-    @classmethod
-    def decode(cls, states: list[ShareState], streams: Streams) -> Shares:
-        shares = cls(streams)
-        for state in states:
-            shares._put(Share.decode(state))
-        return shares
+    def load(self, state: list[ShareState]) -> None:
+        for share in state:
+            self._put(Share.decode(share))

@@ -7,32 +7,93 @@ counts. The last batch of a query is remembered: to repeat it changes nothing.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, InvalidTransaction, LimitReached, MainstemError, ProducerFenced
-from mainstem.ledger.commands import (
-    AbortSinkBatch,
-    BeginSinkTask,
-    CommitSinkBatch,
-    ExtendSinkRun,
-    ForgetSinks,
-    InitProducer,
-)
-from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.results import (
-    Marked,
-    SinkBatchAborted,
-    SinkBatchCommitted,
-    SinkRunExtended,
-    SinksForgotten,
-    SinkTaskBegun,
-)
-from mainstem.ledger.transactions import Transactions
+from mainstem.ledger.digest import hash_fields
+from mainstem.ledger.keyed import LatestByKey
+from mainstem.ledger.section import Command, Moment, Section, applies
+from mainstem.ledger.transactions import InitProducer, Marked, Transactions
+
+
+class BeginSinkTask(Command, frozen=True, tag=110):
+    """Give an attempt at a task of a batch its transaction. What other runs of the query left open is aborted."""
+
+    query: str
+    run: str
+    batch: int
+    attempt: str
+    timeout_ms: int
+    lasting: bool = True  # False: the query writes this one batch
+
+
+class CommitSinkBatch(Command, frozen=True, tag=111):
+    """Commit what these attempts wrote, abort what others of the run wrote, and remember the batch."""
+
+    query: str
+    run: str
+    batch: int
+    attempts: tuple[tuple[str, int, int], ...]  # (attempt, producer, epoch)
+    lasting: bool = True
+
+
+class AbortSinkBatch(Command, frozen=True, tag=112):
+    """Abort all that a run has open."""
+
+    query: str
+    run: str
+    # Whatever task of the run begins afterwards is refused: Spark gives a run up while tasks of it still start, and a
+    # transaction that nobody ends holds readers up until its time is over. Logs from before this was so have none.
+    final: bool = False
+
+
+class ForgetSinks(Command, frozen=True, tag=113):
+    """Forget queries that were last used at these ledger times, and not since: (query, time)."""
+
+    sinks: tuple[tuple[str, int], ...]
+
+
+class ExtendSinkRun(Command, frozen=True, tag=114):
+    """A run is still at work: the time its transactions may take begins anew."""
+
+    query: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTaskBegun:
+    id: str  # the transactional id to write with
+    producer: int
+    epoch: int
+    committed: bool  # the batch was committed before: there is nothing to write
+    marked: tuple[Marked, ...]  # of transactions that runs before left open
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatchCommitted:
+    repeated: bool  # it was committed before; nothing was added now
+    marked: tuple[Marked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatchAborted:
+    marked: tuple[Marked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRunExtended:
+    attempts: int  # that are still open
+
+
+@dataclass(frozen=True, slots=True)
+class SinksForgotten:
+    sinks: int
+    marked: tuple[Marked, ...]
+
 
 NO_BATCH = -1
 
@@ -48,7 +109,6 @@ class Sink:
     attempts: dict[str, None] = field(default_factory=dict)  # of the run; a dict for its fixed order
     given_up: str = ""  # the run that was aborted last: no task of it may begin any more
     updated_ms: int = 0  # ledger time
-    hash: int = 0  # as counted in the digest
 
 
 class SinkState(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +120,7 @@ class SinkState(msgspec.Struct, frozen=True, array_like=True):
     run: str
     attempts: list[str]
     updated_ms: int
-    given_up: str = ""
+    given_up: str
 
 
 def transactional_id(query: str, run: str, attempt: str) -> str:
@@ -68,26 +128,28 @@ def transactional_id(query: str, run: str, attempt: str) -> str:
     return f"sink/{query}/{run}/{attempt}"
 
 
-class Sinks:
+class Sinks(Section[list[SinkState]]):
     """Queries, longest unused first. Commands return a result, or the error that refuses them."""
+
+    requires = (Transactions,)
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._by_query: OrderedDict[str, Sink] = OrderedDict()
-        self._sum = 0
+        self._by_query: LatestByKey[str, Sink] = LatestByKey(_hash)
 
     def __len__(self) -> int:
         return len(self._by_query)
 
     def __iter__(self) -> Iterator[Sink]:
-        return iter(self._by_query.values())
+        return iter(self._by_query)
 
     def get(self, query: str) -> Sink | None:
         return self._by_query.get(query)
 
     # Commands
 
-    def begin(self, command: BeginSinkTask, time_ms: int) -> SinkTaskBegun | MainstemError:
+    @applies(BeginSinkTask)
+    def begin(self, command: BeginSinkTask, now: Moment) -> SinkTaskBegun | MainstemError:
         """Give one attempt at one task a transaction. What other runs of the query left open is aborted."""
         refusal = _bad_names(command.query, command.run, command.attempt) or _bad_batch(command.batch)
         if refusal:
@@ -97,39 +159,38 @@ class Sinks:
             return SinkTaskBegun("", -1, -1, True, ())
         if known is not None and command.run == known.given_up:
             return _taken_over(command.query)
-        if known is None and len(self._by_query) >= limits.SINKS_MAX:
-            return LimitReached(
-                f"there are {limits.SINKS_MAX} queries that write here, the most there may be"
-            )
+        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
+        if full is not None:
+            return full
         other_run = known is not None and known.run != command.run
         attempts = known.attempts if known is not None and not other_run else {}
         if command.attempt not in attempts and len(attempts) >= limits.SINK_ATTEMPTS_MAX:
             return LimitReached(f"a batch is written by at most {limits.SINK_ATTEMPTS_MAX} task attempts")
         id = transactional_id(command.query, command.run, command.attempt)
-        started = self._transactions.initialise(InitProducer(id, command.timeout_ms), time_ms)
+        started = self._transactions.initialise(InitProducer(id, command.timeout_ms), now)
         if isinstance(started, MainstemError):
             return started
         sink = self._sink(command.query, command.lasting)
-        marked = self._abort_open(sink, time_ms) if other_run else []
+        marked = self._abort_open(sink, now.time_ms) if other_run else []
         sink.run = command.run
         sink.attempts[command.attempt] = None
-        self._changed(sink, time_ms)
+        self._changed(sink, now.time_ms)
         return SinkTaskBegun(id, started.producer, started.epoch, False, (*marked, *started.marked))
 
-    def commit(self, command: CommitSinkBatch, time_ms: int) -> SinkBatchCommitted | MainstemError:
+    @applies(CommitSinkBatch)
+    def commit(self, command: CommitSinkBatch, now: Moment) -> SinkBatchCommitted | MainstemError:
         """Make what these attempts wrote count, all of it at once, and nothing else of the batch."""
         refusal = _bad_names(command.query, command.run) or _bad_batch(command.batch)
         if refusal:
             return refusal
         known = self._by_query.get(command.query)
         if known is not None and command.batch <= known.last_batch:
-            marked = self._abort_open(known, time_ms) if known.run == command.run else []
-            self._changed(known, time_ms)
+            marked = self._abort_open(known, now.time_ms) if known.run == command.run else []
+            self._changed(known, now.time_ms)
             return SinkBatchCommitted(True, tuple(marked))
-        if known is None and len(self._by_query) >= limits.SINKS_MAX:
-            return LimitReached(
-                f"there are {limits.SINKS_MAX} queries that write here, the most there may be"
-            )
+        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
+        if full is not None:
+            return full
         broken = self._bad_commit(known, command)
         if broken:
             return broken
@@ -138,10 +199,10 @@ class Sinks:
         for attempt, _, _ in command.attempts:
             del sink.attempts[attempt]
             id = transactional_id(command.query, command.run, attempt)
-            marked += self._transactions.finish(id, True, time_ms)
-        marked += self._abort_open(sink, time_ms)
+            marked += self._transactions.finish(id, True, now.time_ms)
+        marked += self._abort_open(sink, now.time_ms)
         sink.last_batch, sink.run = command.batch, ""
-        self._changed(sink, time_ms)
+        self._changed(sink, now.time_ms)
         return SinkBatchCommitted(False, tuple(marked))
 
     def _bad_commit(self, sink: Sink | None, command: CommitSinkBatch) -> MainstemError | None:
@@ -160,50 +221,49 @@ class Sinks:
                 )
         return None
 
-    def abort(self, command: AbortSinkBatch, time_ms: int) -> SinkBatchAborted:
+    @applies(AbortSinkBatch)
+    def abort(self, command: AbortSinkBatch, now: Moment) -> SinkBatchAborted:
         """Nothing of this run counts. Doing it again, or after another run began, aborts nothing."""
         sink = self._by_query.get(command.query)
         if sink is None or (sink.run != command.run and not command.final):
             return SinkBatchAborted(())
         marked: list[Marked] = []
         if sink.run == command.run:
-            marked = self._abort_open(sink, time_ms)
+            marked = self._abort_open(sink, now.time_ms)
             sink.run = ""
         if command.final:
             sink.given_up = command.run
-        self._changed(sink, time_ms)
+        self._changed(sink, now.time_ms)
         return SinkBatchAborted(tuple(marked))
 
-    def extend(self, command: ExtendSinkRun, time_ms: int) -> SinkRunExtended | MainstemError:
+    @applies(ExtendSinkRun)
+    def extend(self, command: ExtendSinkRun, now: Moment) -> SinkRunExtended | MainstemError:
         """Give what a run has open more time."""
         sink = self._by_query.get(command.query)
         if sink is None or sink.run != command.run:
             return _taken_over(command.query)
         extended = sum(
-            self._transactions.extend(transactional_id(sink.query, sink.run, attempt), time_ms)
+            self._transactions.extend(transactional_id(sink.query, sink.run, attempt), now.time_ms)
             for attempt in sink.attempts
         )
-        self._changed(sink, time_ms)
+        self._changed(sink, now.time_ms)
         return SinkRunExtended(extended)
 
-    def forget(self, command: ForgetSinks, time_ms: int) -> SinksForgotten:
+    @applies(ForgetSinks)
+    def forget(self, command: ForgetSinks, now: Moment) -> SinksForgotten:
         """Forget the queries named, as far as they were not used since."""
         forgotten = 0
         marked: list[Marked] = []
         for query, updated_ms in command.sinks:
             sink = self._by_query.get(query)
             if sink is not None and sink.updated_ms == updated_ms:
-                marked += self._abort_open(sink, time_ms)
-                del self._by_query[query]
-                self._sum = (self._sum - sink.hash) & MASK
+                marked += self._abort_open(sink, now.time_ms)
+                self._by_query.pop(query)
                 forgotten += 1
         return SinksForgotten(forgotten, tuple(marked))
 
     def _sink(self, query: str, lasting: bool) -> Sink:
-        sink = self._by_query.get(query)
-        if sink is None:
-            sink = self._by_query[query] = Sink(query, lasting)
-        return sink
+        return self._by_query.get(query) or Sink(query, lasting)
 
     def _abort_open(self, sink: Sink, time_ms: int) -> list[Marked]:
         marked: list[Marked] = []
@@ -216,19 +276,13 @@ class Sinks:
 
     def _changed(self, sink: Sink, time_ms: int) -> None:
         sink.updated_ms = time_ms
-        self._by_query.move_to_end(sink.query)
-        given_up = [sink.given_up] if sink.given_up else []
-        fresh = hash_fields(
-            "sink", sink.query, sink.lasting, sink.last_batch, sink.run, list(sink.attempts), *given_up
-        )
-        self._sum = (self._sum + fresh - sink.hash) & MASK
-        sink.hash = fresh
+        self._by_query.put(sink.query, sink)
 
     # State as a whole
 
     @property
     def digest(self) -> int:
-        return self._sum
+        return self._by_query.digest
 
     def encode(self) -> list[SinkState]:
         return [
@@ -241,28 +295,24 @@ class Sinks:
                 sink.updated_ms,
                 sink.given_up,
             )
-            for sink in self._by_query.values()
+            for sink in self
         ]
 
-    @classmethod
-    def decode(cls, states: Iterable[SinkState], transactions: Transactions) -> Sinks:
-        sinks = cls(transactions)
-        for state in states:
-            sink = Sink(
-                state.query,
-                state.lasting,
-                state.last_batch,
-                state.run,
-                dict.fromkeys(state.attempts),
-                state.given_up,
-            )
-            sinks._by_query[sink.query] = sink
-            sinks._changed(sink, state.updated_ms)
-        return sinks
+    def load(self, state: list[SinkState]) -> None:
+        for one in state:
+            attempts = dict.fromkeys(one.attempts)
+            sink = Sink(one.query, one.lasting, one.last_batch, one.run, attempts, one.given_up)
+            self._changed(sink, one.updated_ms)
+
+
+def _hash(sink: Sink) -> int:
+    return hash_fields(
+        "sink", sink.query, sink.lasting, sink.last_batch, sink.run, list(sink.attempts), sink.given_up
+    )
 
 
 def _taken_over(query: str) -> ProducerFenced:
-    return ProducerFenced(f"another run of query {query!r} has taken over, or this one was aborted")
+    return ProducerFenced(f"another run of query {query!r} has taken over, or this run was aborted")
 
 
 def _bad_names(*names: str) -> InvalidInput | None:

@@ -3,94 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.errors import invariant
+from mainstem.errors import InvalidInput, MainstemError, StreamNotFound, invariant
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.intervals import ABORTED, DELETED, MARKER, SOURCE_TRIM, Holes, is_loss
 from mainstem.ledger.markers import StreamTransactions, StreamTransactionsState
 from mainstem.ledger.passed_losses import Loss, PassedLosses
+from mainstem.ledger.section import Command, Moment, Section, applies
+from mainstem.ledger.stream_columns import EPHEMERAL, FSYNC, StreamColumns
 from mainstem.ledger.tracked_records import TrackedRecords
 
-DURABILITY_CODES = {"ephemeral": 0, "memory": 1, "disk": 2, "fsync": 3}
-EPHEMERAL = DURABILITY_CODES["ephemeral"]
-FSYNC = DURABILITY_CODES["fsync"]
+TrimReason = Literal["delete", "cap", "ttl"]
+
+
+class Trim(Command, frozen=True, tag=10):
+    """Records below `offset` are gone: on request ("delete", silent) or by retention ("cap", "ttl": loss)."""
+
+    stream: int
+    offset: int
+    reason: TrimReason
+    bytes: int = 0  # logical bytes removed, where the ledger does not track records itself
+    # What was lost before is told of still, though a delete passes over it. Logs from before this was so have none.
+    keeps_losses: bool = False
+
+
+class DeleteRecords(Command, frozen=True, tag=11):
+    """Remove single records on request: half-open offset ranges, already resolved by the proposer."""
+
+    stream: int
+    ranges: tuple[tuple[int, int], ...]
+    bytes: int = 0
+
+
+class RaiseCeilings(Command, frozen=True, tag=12):
+    """Relaxed streams may publish offsets below these once this command is synced."""
+
+    ceilings: tuple[tuple[int, int], ...]  # (stream, ceiling)
+
+
+class MarkLost(Command, frozen=True, tag=13):
+    """Stored bytes of these offsets are damaged; the offsets stay taken."""
+
+    stream: int
+    start: int
+    end: int
+    reason: str = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRemoved:
+    """Of Trim, DeleteRecords and MarkLost: what was live before and is not now."""
+
+    start: int  # the stream's start afterwards
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsRaised:
+    streams: int  # how many moved; a stream that is gone or higher already does not
+
 
 FULL = -1  # what `append` answers instead of an offset
 
-_FIRST_STREAMS = 64
 _NO_HOLES = Holes(-1)  # stands in for streams without any; never written to
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# What a checkpoint and the digest hold, in this order. The rest follows from the topics' configs.
-STATE_COLUMNS = (
-    "end",
-    "delete_floor",
-    "evict_floor",
-    "expiry_floor",
-    "records",
-    "bytes",
-    "max_timestamp",
-    "ceiling",
-    "durability",
-    "alive",
-)
-_CONFIG_COLUMNS = ("cap_records", "cap_bytes", "key_window_ms", "rejects", "plain")
+
+class RecordsDeleted(NamedTuple):
+    """An event: records of these ranges were deleted on request."""
+
+    stream: int
+    ranges: tuple[tuple[int, int], ...]
 
 
-class Streams:
-    """Columns of every stream ever opened; only the first `count` rows mean anything.
+class RecordsDamaged(NamedTuple):
+    """An event: records of this range are damaged."""
+
+    stream: int
+    start: int
+    end: int
+
+
+class StreamsState(msgspec.Struct, frozen=True, array_like=True):
+    """Every stream, in a checkpoint."""
+
+    count: int
+    columns: list[bytes]  # STATE_COLUMNS, little-endian
+    holes: list[tuple[int, list[tuple[int, int, str]]]]  # by stream: (start, end, reason)
+    tracked: list[tuple[int, int, bytes, bytes, bytes]]  # stream, tracked since, offsets, sizes, times
+    transactions: StreamTransactionsState
+    passed: list[tuple[int, list[Loss]]]  # by stream: losses below its start that deletes passed over
+
+
+class Streams(StreamColumns, Section[StreamsState]):
+    """Where each stream starts and ends and what it holds.
 
     Records leave a stream by three floors, each raised for its own reason, and through holes above them."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.end: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # the next offset
-        self.delete_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # removed on request
-        self.evict_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # gave way to a cap
-        self.expiry_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # outlived their ttl
-        self.records: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # live ones
-        self.bytes: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # logical bytes of the live records
-        self.max_timestamp: Int64s = np.full(_FIRST_STREAMS, -1, np.int64)  # -1 = never written
-        self.ceiling: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # a relaxed stream publishes below it
-        self.durability: npt.NDArray[np.uint8] = np.zeros(_FIRST_STREAMS, np.uint8)  # DURABILITY_CODES
-        self.alive: Bools = np.zeros(_FIRST_STREAMS, np.bool_)
-        self.cap_records: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # 0 = off
-        self.cap_bytes: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # 0 = off
-        self.key_window_ms: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # of idempotency keys
-        self.rejects: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # a full stream takes no more
-        self.plain: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # alive, in the log, no cap, not tracked
+        super().__init__()
         self._holes: dict[int, Holes] = {}
         self.passed = PassedLosses()
         self._columns: dict[int, TrackedRecords] = {}
         self.transactions = StreamTransactions()
         self._watchers: dict[int, Callable[[int, int], None]] = {}
         self._absent: Callable[[int, int, int], int] = _none_absent
-        # Told of every range of records that leaves a stream: (stream, start, end, bytes).
+        # Called with every range of records that leaves a stream: (stream, start, end, bytes).
         self.on_removed: Callable[[int, int, int, int], None] | None = None
-        self._bind()
-
-    def _bind(self) -> None:
-        # One item through a memoryview costs a third of one through numpy; single appends live on that.
-        self._end = memoryview(self.end)  # type: ignore[arg-type]
-        self._records = memoryview(self.records)  # type: ignore[arg-type]
-        self._bytes = memoryview(self.bytes)  # type: ignore[arg-type]
-        self._max_timestamp = memoryview(self.max_timestamp)  # type: ignore[arg-type]
-        self.plain_view = memoryview(self.plain)  # type: ignore[arg-type]
-        floors = (self.delete_floor, self.evict_floor, self.expiry_floor)
-        self._floors: list[memoryview[int]] = [memoryview(floor) for floor in floors]  # type: ignore[arg-type]
 
     # Life
-
-    def room(self, streams: int) -> bool:
-        return self.count + streams <= limits.STREAMS_MAX
 
     def open(self, streams: int, config: TopicConfig) -> range:
         """The next stream numbers, empty and configured."""
@@ -102,17 +134,6 @@ class Streams:
             self.configure(stream, config)
         return numbers
 
-    def _grow(self, streams: int) -> None:
-        capacity = len(self.end)
-        if streams <= capacity:
-            return
-        more = max(streams, 2 * capacity) - capacity
-        for name in STATE_COLUMNS + _CONFIG_COLUMNS:
-            old = getattr(self, name)
-            fill = -1 if name == "max_timestamp" else 0
-            setattr(self, name, np.concatenate((old, np.full(more, fill, old.dtype))))
-        self._bind()
-
     def configure(self, stream: int, config: TopicConfig) -> None:
         """Take a config over. A tighter cap evicts at once, unless the topic rejects."""
         self.adopt(stream, config)
@@ -123,16 +144,6 @@ class Streams:
             self._columns.pop(stream, None)
         if not self.rejects[stream]:
             self._evict(stream)
-
-    def adopt(self, stream: int, config: TopicConfig) -> None:
-        """Derive the columns that follow from the config."""
-        self.durability[stream] = DURABILITY_CODES[config.durability]
-        self.cap_records[stream] = config.cap_records
-        self.cap_bytes[stream] = config.cap_bytes
-        self.key_window_ms[stream] = config.idempotency_window_ms
-        self.rejects[stream] = config.discard == "reject"
-        capped = config.cap_records or config.cap_bytes or config.tracked
-        self.plain[stream] = not capped and config.durability != "ephemeral"
 
     def close(self, stream: int) -> None:
         """The stream's topic is deleted: nothing is left but the numbers it used."""
@@ -197,9 +208,6 @@ class Streams:
         """Live records of a tracked stream older than `before_ms`, as half-open ranges."""
         columns = self._columns.get(stream)
         return columns.expired(before_ms) if columns else []
-
-    def holes_digest(self) -> int:
-        return (sum(holes.digest for holes in self._holes.values()) + self.passed.digest) & MASK
 
     # Appends
 
@@ -445,46 +453,88 @@ class Streams:
             jumped.append((stream, end, ceiling))
         return jumped
 
-    # Checkpoints
+    # Commands
+
+    @applies(Trim)
+    def apply_trim(self, command: Trim, now: Moment) -> RecordsRemoved | MainstemError:
+        stream = command.stream
+        if not self.exists(stream):
+            return StreamNotFound(stream)
+        if command.offset < 0 or command.bytes < 0:
+            return InvalidInput(f"invalid trim to offset {command.offset} that frees {command.bytes} bytes")
+        removed = self.trim(
+            stream, command.offset, command.reason, command.bytes, keeps_losses=command.keeps_losses
+        )
+        start = self.start(stream)
+        if removed[0] and command.reason == "delete":
+            # Only the part that the start cuts in two: parts below it are retired as a whole.
+            now.publish(RecordsDeleted(stream, ((start - 1, start),)))
+        return RecordsRemoved(start, *removed)
+
+    @applies(DeleteRecords)
+    def apply_delete(self, command: DeleteRecords, now: Moment) -> RecordsRemoved | MainstemError:
+        if command.bytes < 0:
+            return InvalidInput(f"invalid delete that frees {command.bytes} bytes")
+        outcome = self._apply_punch(command.stream, command.ranges, DELETED, command.bytes)
+        if isinstance(outcome, RecordsRemoved) and outcome.records:
+            now.publish(RecordsDeleted(command.stream, command.ranges))
+        return outcome
+
+    @applies(MarkLost)
+    def apply_loss(self, command: MarkLost, now: Moment) -> RecordsRemoved | MainstemError:
+        if not is_loss(command.reason):
+            return InvalidInput("a loss needs a reason")
+        outcome = self._apply_punch(command.stream, ((command.start, command.end),), command.reason, 0)
+        if isinstance(outcome, RecordsRemoved) and outcome.records:
+            now.publish(RecordsDamaged(command.stream, command.start, command.end))
+        return outcome
+
+    def _apply_punch(
+        self, stream: int, ranges: tuple[tuple[int, int], ...], reason: str, size: int
+    ) -> RecordsRemoved | MainstemError:
+        if not self.exists(stream):
+            return StreamNotFound(stream)
+        for start, end in ranges:
+            if not 0 <= start < end:
+                return InvalidInput(f"[{start}, {end}) is not a range of offsets")
+        removed = self.punch(stream, ranges, reason, size)
+        return RecordsRemoved(self.start(stream), *removed)
+
+    @applies(RaiseCeilings)
+    def apply_ceilings(self, command: RaiseCeilings, now: Moment) -> CeilingsRaised | InvalidInput:
+        for _, ceiling in command.ceilings:
+            if not 0 <= ceiling <= limits.OFFSET_MAX:
+                return InvalidInput(f"invalid ceiling {ceiling}")
+        # A topic may be deleted between the proposal and now: that must not refuse the others.
+        return CeilingsRaised(sum(self.raise_ceiling(*ceiling) for ceiling in command.ceilings))
+
+    # State as a whole
+
+    @property
+    def digest(self) -> int:
+        holes = sum(holes.digest for holes in self._holes.values())
+        return (self.columns_digest() + holes + self.passed.digest + self.transactions.digest()) & MASK
 
     def encode(self) -> StreamsState:
         return StreamsState(
             self.count,
-            [getattr(self, name)[: self.count].tobytes() for name in STATE_COLUMNS],
+            self.encode_columns(),
             sorted((stream, list(holes)) for stream, holes in self._holes.items()),
             sorted((stream, *columns.encode()) for stream, columns in self._columns.items()),
             self.transactions.encode(),
             self.passed.encode(),
         )
 
-    @classmethod
-    def decode(cls, state: StreamsState) -> Streams:
-        """The caller calls `adopt` for the streams of every topic afterwards."""
-        streams = cls()
-        streams._grow(state.count)
-        streams.count = state.count
-        for name, body in zip(STATE_COLUMNS, state.columns, strict=True):
-            column = getattr(streams, name)
-            column[: state.count] = np.frombuffer(body, column.dtype, state.count)
+    def load(self, state: StreamsState) -> None:
+        """`Topics.load` derives the columns that follow from the topics' configs."""
+        self.load_columns(state.count, state.columns)
         for stream, holes in state.holes:
             for start, end, reason in holes:
-                streams._make_hole(stream, start, end, reason)
+                self._make_hole(stream, start, end, reason)
         for stream, since, offsets, sizes, times in state.tracked:
-            streams._columns[stream] = TrackedRecords.decode(since, offsets, sizes, times)
-        streams.transactions = StreamTransactions.decode(state.transactions)
-        streams.passed = PassedLosses.decode(state.passed)
-        return streams
-
-
-class StreamsState(msgspec.Struct, frozen=True, array_like=True):
-    """Every stream, as a checkpoint holds it."""
-
-    count: int
-    columns: list[bytes]  # STATE_COLUMNS, little-endian
-    holes: list[tuple[int, list[tuple[int, int, str]]]]  # by stream: (start, end, reason)
-    tracked: list[tuple[int, int, bytes, bytes, bytes]]  # stream, tracked since, offsets, sizes, times
-    transactions: StreamTransactionsState = StreamTransactionsState()
-    passed: list[tuple[int, list[Loss]]] = []  # by stream: losses below its start that deletes passed over
+            self._columns[stream] = TrackedRecords.decode(since, offsets, sizes, times)
+        self.transactions = StreamTransactions.decode(state.transactions)
+        self.passed = PassedLosses.decode(state.passed)
 
 
 def _none_absent(stream: int, start: int, end: int) -> int:

@@ -8,12 +8,13 @@ snapshot names it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from operator import attrgetter
 
 import msgspec
 
 from mainstem import limits
-from mainstem.api.lake import TableKind
+from mainstem.api.lake import PartChange, TableKind
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -27,22 +28,107 @@ from mainstem.errors import (
     TableNotFound,
     TopicNotFound,
 )
-from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.published_parts import PartsOf, PublishedParts
-from mainstem.ledger.results import NamespaceChanged, TableDeclared, TablesCommitted, TableSettled
-from mainstem.ledger.table import Declaration, Table, TableState
-from mainstem.ledger.table_commands import (
-    CommitTables,
-    CreateNamespace,
-    CreateTable,
-    DeclareTable,
-    DropNamespace,
-    DropTable,
-    PutNamespaceProperties,
-    RenameTable,
-    TableCommit,
-)
-from mainstem.ledger.topics import Topic
+from mainstem.ledger.digest import MASK
+from mainstem.ledger.generations import Generations
+from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.section import Command, Moment, Section, applies, reacts
+from mainstem.ledger.table import Declaration, PublishedParts, Table, TableState
+from mainstem.ledger.topics import Topic, TopicDeletion, Topics
+
+
+class CreateNamespace(Command, frozen=True, tag=100):
+    """Levels are joined by U+001F, as Iceberg clients send them."""
+
+    namespace: str
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+class DropNamespace(Command, frozen=True, tag=101):
+    namespace: str
+
+
+class PutNamespaceProperties(Command, frozen=True, tag=102):
+    namespace: str
+    updates: tuple[tuple[str, str], ...] = ()
+    removals: tuple[str, ...] = ()
+
+
+class CreateTable(Command, frozen=True, tag=103):
+    namespace: str
+    name: str
+    table_id: bytes  # 16 random bytes, the table's UUID
+    location: str  # of its first metadata
+    topic_id: bytes = b""  # whose records it shows; none: a user's own table
+    kind: TableKind = "records"
+
+
+class TableCommit(msgspec.Struct, frozen=True, array_like=True):
+    """One table's step from one metadata to the next, if it still has the first."""
+
+    namespace: str
+    name: str
+    table_id: bytes
+    expected: str  # location of the metadata it starts from
+    location: str  # of the metadata it leads to; the same: only the changes are noted
+    changes: tuple[PartChange, ...] = ()
+    added_snapshots: tuple[int, ...] = ()
+    removed_snapshots: tuple[int, ...] = ()
+
+
+class CommitTables(Command, frozen=True, tag=104):
+    """All of these, or none."""
+
+    commits: tuple[TableCommit, ...]
+
+
+class DropTable(Command, frozen=True, tag=105):
+    namespace: str
+    name: str
+    table_id: bytes
+
+
+class RenameTable(Command, frozen=True, tag=106):
+    """Only a user's own table: a topic's table is called what its topic is."""
+
+    namespace: str
+    name: str
+    table_id: bytes
+    new_namespace: str
+    new_name: str
+
+
+class DeclareTable(Command, frozen=True, tag=107):
+    """What columns the tables of a topic have beside the raw ones, and where else they are delivered."""
+
+    topic_id: bytes
+    expected: int  # revision of the declaration this one is made from; 0 = there was none
+    columns: str = ""  # JSON, with the numbers the columns have for good; none: raw columns only
+    delta: str = ""  # URL of a Delta table that gets the records as well
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceChanged:
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettled:
+    """Of CreateTable, DropTable and RenameTable: the name that was given, or is free again."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablesCommitted:
+    tables: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableDeclared:
+    revision: int
+    columns_changed: bool
+
 
 DEFAULT_NAMESPACE = "default"  # where topics are, and so their tables: it is always there
 
@@ -50,38 +136,43 @@ Properties = tuple[tuple[str, str], ...]
 TableName = tuple[str, str]  # namespace and name
 
 
-class TopicsById(Protocol):
-    def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic, if it still exists."""
-        ...
+class Namespace(msgspec.Struct, frozen=True, array_like=True):
+    """One namespace; also the form in a checkpoint."""
+
+    name: str
+    properties: Properties
 
 
 class TablesState(msgspec.Struct, frozen=True, array_like=True):
-    namespaces: list[tuple[str, Properties]] = []
-    tables: list[TableState] = []
-    declarations: list[tuple[bytes, Declaration]] = []
+    namespaces: list[Namespace]
+    tables: list[TableState]
+    declarations: list[Declaration]
 
 
-class Tables:
-    """Every namespace and table. `parts_of` gives the parts that serve a stream now."""
+class Tables(Section[TablesState]):
+    """Every namespace, table and declaration of a topic's tables."""
 
-    def __init__(self, topics: TopicsById, parts_of: PartsOf) -> None:
+    requires = (Topics, Generations)
+
+    def __init__(self, topics: Topics, generations: Generations) -> None:
         self._topics = topics
-        self._parts_of = parts_of
-        self._namespaces: dict[str, Properties] = {}
-        self._tables: dict[TableName, Table] = {}
+        self._generations = generations
+        self._namespaces: Keyed[str, Namespace] = Keyed(fields_hash("namespace"))
+        self._tables: Keyed[TableName, Table] = Keyed(attrgetter("digest"))
         self._of_topics: dict[bytes, dict[TableKind, Table]] = {}
-        self._declarations: dict[bytes, Declaration] = {}
-        self._sum = 0  # of the tables' digests
+        self._declarations: Keyed[bytes, Declaration] = Keyed(fields_hash("declaration"))
 
     # Reads
 
     def namespaces(self) -> list[str]:
-        return sorted({DEFAULT_NAMESPACE, *self._namespaces})
+        return sorted({DEFAULT_NAMESPACE, *self._namespaces.keys()})
 
     def properties(self, namespace: str) -> Properties | None:
         """Of a namespace; None if it does not exist."""
-        return self._namespaces.get(namespace, () if namespace == DEFAULT_NAMESPACE else None)
+        found = self._namespaces.get(namespace)
+        if found is not None:
+            return found.properties
+        return () if namespace == DEFAULT_NAMESPACE else None
 
     def get(self, namespace: str, name: str) -> Table | None:
         return self._tables.get((namespace, name))
@@ -94,11 +185,11 @@ class Tables:
         return {table.stream(stream).to for table in self._of_topics.get(topic_id, {}).values()}
 
     def declaration(self, topic_id: bytes) -> Declaration:
-        return self._declarations.get(topic_id, Declaration(0, "", ""))
+        return self._declarations.get(topic_id) or Declaration(topic_id, 0, "", "")
 
     def __iter__(self) -> Iterator[Table]:
         """By namespace and name."""
-        return iter(table for _, table in sorted(self._tables.items()))
+        return iter(self._tables)
 
     def protects(self, topic_id: bytes, retired_position: int) -> bool:
         """A snapshot that is kept may name files which left the topic at that position of the ledger."""
@@ -107,30 +198,34 @@ class Tables:
 
     # Namespaces
 
-    def create_namespace(self, command: CreateNamespace) -> NamespaceChanged | MainstemError:
+    @applies(CreateNamespace)
+    def create_namespace(self, command: CreateNamespace, now: Moment) -> NamespaceChanged | MainstemError:
         refusal = _bad_namespace(command.namespace) or _bad_properties(dict(command.properties))
         if refusal:
             return refusal
         if self.properties(command.namespace) is not None:
             return NamespaceExists(command.namespace)
-        if len(self._namespaces) >= limits.NAMESPACES_MAX:
-            return LimitReached(
-                f"there are {limits.NAMESPACES_MAX} namespaces, the most there may be: drop some"
-            )
-        self._namespaces[command.namespace] = tuple(sorted(dict(command.properties).items()))
+        full = self._namespaces.refusal(command.namespace, limits.NAMESPACES_MAX, "namespaces")
+        if full is not None:
+            return full
+        self._put_namespace(command.namespace, dict(command.properties))
         return NamespaceChanged(command.namespace)
 
-    def drop_namespace(self, command: DropNamespace) -> NamespaceChanged | MainstemError:
+    @applies(DropNamespace)
+    def drop_namespace(self, command: DropNamespace, now: Moment) -> NamespaceChanged | MainstemError:
         if self.properties(command.namespace) is None:
             return NamespaceNotFound(command.namespace)
         if command.namespace == DEFAULT_NAMESPACE:
-            return InvalidInput("the default namespace is that of the topics, and stays")
-        if any(table.namespace == command.namespace for table in self._tables.values()):
+            return InvalidInput("the default namespace holds the topics and cannot be dropped")
+        if any(table.namespace == command.namespace for table in self._tables.unordered()):
             return NamespaceNotEmpty(command.namespace)
-        del self._namespaces[command.namespace]
+        self._namespaces.pop(command.namespace)
         return NamespaceChanged(command.namespace)
 
-    def put_properties(self, command: PutNamespaceProperties) -> NamespaceChanged | MainstemError:
+    @applies(PutNamespaceProperties)
+    def put_properties(
+        self, command: PutNamespaceProperties, now: Moment
+    ) -> NamespaceChanged | MainstemError:
         present = self.properties(command.namespace)
         if present is None:
             return NamespaceNotFound(command.namespace)
@@ -141,14 +236,18 @@ class Tables:
         if refusal:
             return refusal
         if changed or command.namespace != DEFAULT_NAMESPACE:
-            self._namespaces[command.namespace] = tuple(sorted(changed.items()))
+            self._put_namespace(command.namespace, changed)
         else:
-            self._namespaces.pop(command.namespace, None)
+            self._namespaces.pop(command.namespace)
         return NamespaceChanged(command.namespace)
+
+    def _put_namespace(self, name: str, properties: dict[str, str]) -> None:
+        self._namespaces.put(name, Namespace(name, tuple(sorted(properties.items()))))
 
     # Tables
 
-    def create(self, command: CreateTable) -> TableSettled | MainstemError:
+    @applies(CreateTable)
+    def create(self, command: CreateTable, now: Moment) -> TableSettled | MainstemError:
         refusal = (
             self._bad_new_name(command.namespace, command.name)
             or self._bad_owner(command)
@@ -157,27 +256,39 @@ class Tables:
         if refusal:
             return refusal
         if len(command.table_id) != 16 or any(
-            each.table_id == command.table_id for each in self._tables.values()
+            each.table_id == command.table_id for each in self._tables.unordered()
         ):
             return InvalidInput("a table needs 16 bytes of its own as its id")
-        if len(self._tables) >= limits.TABLES_MAX:
-            return LimitReached(f"there are {limits.TABLES_MAX} tables, the most there may be: drop some")
-        self._put(Table(command))
+        full = self._tables.refusal((command.namespace, command.name), limits.TABLES_MAX, "tables")
+        if full is not None:
+            return full
+        self._put(
+            Table(
+                command.namespace,
+                command.name,
+                command.table_id,
+                command.location,
+                command.topic_id,
+                command.kind,
+            )
+        )
         return TableSettled(command.namespace, command.name)
 
-    def drop(self, command: DropTable) -> TableSettled | MainstemError:
+    @applies(DropTable)
+    def drop(self, command: DropTable, now: Moment) -> TableSettled | MainstemError:
         table = self._found(command.namespace, command.name, command.table_id)
         if isinstance(table, MainstemError):
             return table
         self._remove(table)
         return TableSettled(command.namespace, command.name)
 
-    def rename(self, command: RenameTable) -> TableSettled | MainstemError:
+    @applies(RenameTable)
+    def rename(self, command: RenameTable, now: Moment) -> TableSettled | MainstemError:
         table = self._found(command.namespace, command.name, command.table_id)
         if isinstance(table, MainstemError):
             return table
         if table.topic_id:
-            return InvalidInput(f"table {command.name!r} is a topic's, and is called what its topic is")
+            return InvalidInput(f"table {command.name!r} belongs to a topic and has its name")
         refusal = self._bad_new_name(command.new_namespace, command.new_name)
         if refusal:
             return refusal
@@ -186,26 +297,34 @@ class Tables:
         self._put(table)
         return TableSettled(table.namespace, table.name)
 
-    def declare(self, command: DeclareTable) -> TableDeclared | MainstemError:
-        if self._topics.by_id(command.topic_id) is None:
+    @applies(DeclareTable)
+    def declare(self, command: DeclareTable, now: Moment) -> TableDeclared | MainstemError:
+        topic = self._topics.by_id(command.topic_id)
+        if topic is None:
             return TopicNotFound(command.topic_id.hex())
         present = self.declaration(command.topic_id)
         if command.expected != present.revision:
-            return TableChanged("the declaration of the table was changed by someone else: read it again")
-        declared = Declaration(present.revision + 1, command.columns, command.delta)
-        self._declarations[command.topic_id] = declared
-        return TableDeclared(declared.revision, declared.columns != present.columns)
+            return TableChanged("someone else changed the declaration of the table: read it again")
+        declared = Declaration(command.topic_id, present.revision + 1, command.columns, command.delta)
+        self._declarations.put(command.topic_id, declared)
+        columns_changed = declared.columns != present.columns
+        if columns_changed:
+            for stream in topic.streams:
+                self._generations.outdate(stream)
+        return TableDeclared(declared.revision, columns_changed)
 
-    def forget_topic(self, topic_id: bytes) -> None:
-        """The topic is deleted: its tables go with its records."""
+    @reacts(TopicDeletion)
+    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+        """The tables of a topic go with its records."""
+        topic_id = event.topic.topic_id
         for table in list(self._of_topics.get(topic_id, {}).values()):
             self._remove(table)
-        self._declarations.pop(topic_id, None)
+        self._declarations.pop(topic_id)
 
     # Commits
 
-    def commit(self, command: CommitTables, position: int) -> TablesCommitted | MainstemError:
-        """`position` is the ledger's, by which parts that are replaced are dated as well."""
+    @applies(CommitTables)
+    def commit(self, command: CommitTables, now: Moment) -> TablesCommitted | MainstemError:
         if len(command.commits) > limits.TABLES_PER_COMMIT_MAX:
             return InvalidInput(f"a transaction changes up to {limits.TABLES_PER_COMMIT_MAX} tables")
         found = []
@@ -219,7 +338,7 @@ class Tables:
             return InvalidInput("a transaction names a table twice")
         for table, each in zip(found, command.commits, strict=True):
             if isinstance(table, Table):
-                self._step(table, each, position)
+                self._step(table, each, now.position)
         return TablesCommitted(len(found))
 
     def _bad_commit(self, table: Table, commit: TableCommit) -> MainstemError | None:
@@ -230,7 +349,7 @@ class Tables:
             return refusal
         topic = self._topics.by_id(table.topic_id)
         if commit.changes and topic is None:
-            return InvalidInput(f"table {commit.name!r} is nobody's topic")
+            return InvalidInput(f"table {commit.name!r} does not belong to a topic")
         if len(table.snapshots) + len(commit.added_snapshots) > limits.TABLE_SNAPSHOTS_HELD_MAX:
             return LimitReached(f"table {commit.name!r} holds {len(table.snapshots)} snapshots: expire some")
         return self._bad_changes(table, commit, topic)
@@ -244,23 +363,22 @@ class Tables:
                 )
             shown = scratch.get(change.stream) or table.stream(change.stream).copy()
             scratch[change.stream] = shown
-            why = shown.refusal(change, self._parts_of(change.stream))
+            why = shown.refusal(change, self._generations.parts(change.stream))
             if why:
                 return TableChanged(f"table {commit.name!r}: {why}")
             shown.change(change)
         return None
 
     def _step(self, table: Table, commit: TableCommit, position: int) -> None:
-        self._sum -= table.digest
         table.location = commit.location
         if table.topic_id:
             self._show(table, commit, position)
-        self._sum += table.digest
+        self._tables.put((table.namespace, table.name), table)
 
     def _show(self, table: Table, commit: TableCommit, position: int) -> None:
         for change in commit.changes:
             table.published.setdefault(change.stream, PublishedParts(change.stream)).change(change)
-        if all(shown.current(self._parts_of(shown.stream)) for shown in table.published.values()):
+        if all(shown.current(self._generations.parts(shown.stream)) for shown in table.published.values()):
             table.reflected = position
         for snapshot in commit.added_snapshots:
             table.snapshots[snapshot] = table.reflected
@@ -292,14 +410,12 @@ class Tables:
         return None if taken is None else TableExists(taken.namespace, taken.name)
 
     def _put(self, table: Table) -> None:
-        self._tables[table.namespace, table.name] = table
-        self._sum += table.digest
+        self._tables.put((table.namespace, table.name), table)
         if table.topic_id:
             self._of_topics.setdefault(table.topic_id, {})[table.kind] = table
 
     def _remove(self, table: Table) -> None:
-        del self._tables[table.namespace, table.name]
-        self._sum -= table.digest
+        self._tables.pop((table.namespace, table.name))
         if table.topic_id:
             kinds = self._of_topics[table.topic_id]
             del kinds[table.kind]
@@ -310,32 +426,27 @@ class Tables:
 
     @property
     def digest(self) -> int:
-        namespaces = sum(hash_fields("namespace", *row) for row in self._namespaces.items())
-        return (self._sum + namespaces + self.declarations_digest) & MASK
+        return (self._tables.digest + self._namespaces.digest + self._declarations.digest) & MASK
 
     @property
     def declarations_digest(self) -> int:
-        """Equal as long as no table is declared anew."""
-        return sum(
-            hash_fields("declaration", topic_id, declared.revision, declared.columns, declared.delta)
-            for topic_id, declared in self._declarations.items()
-        )
+        """Changes with every declaration."""
+        return self._declarations.digest
 
     def encode(self) -> TablesState:
         return TablesState(
-            sorted(self._namespaces.items()),
+            list(self._namespaces),
             [table.encode() for table in self],
-            sorted(self._declarations.items()),
+            list(self._declarations),
         )
 
-    @classmethod
-    def decode(cls, state: TablesState, topics: TopicsById, parts_of: PartsOf) -> Tables:
-        tables = cls(topics, parts_of)
-        tables._namespaces = dict(state.namespaces)
-        tables._declarations = dict(state.declarations)
+    def load(self, state: TablesState) -> None:
+        for namespace in state.namespaces:
+            self._namespaces.put(namespace.name, namespace)
+        for declaration in state.declarations:
+            self._declarations.put(declaration.topic_id, declaration)
         for table in state.tables:
-            tables._put(Table.decode(table))
-        return tables
+            self._put(Table.decode(table))
 
 
 def _bad_namespace(namespace: str) -> MainstemError | None:
@@ -352,7 +463,7 @@ def _bad_level(name: str) -> InvalidName | None:
     if 1 <= len(name) <= limits.NAME_CHARS_MAX and name.isprintable() and "/" not in name:
         return None
     return InvalidName(
-        f"{name[:64]!r} is no name of a table or a namespace: use 1 to {limits.NAME_CHARS_MAX} printable "
+        f"invalid table or namespace name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} printable "
         "characters, and no slash"
     )
 

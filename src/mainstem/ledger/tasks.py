@@ -1,60 +1,86 @@
-"""Tasks: work that one holder at a time does, by name, under a lease that runs out.
+"""Tasks: named work that one holder at a time does, under a lease.
 
-A lease is over when it is released, or taken over after its time. Until then its holder may go on, late or not:
-what it made is of use, and nobody else has begun.
+A lease ends when its holder releases it, or when someone else takes the task after its deadline. Until then the holder
+may continue, late or not: its work is useful, and nobody else has begun.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached, StalePlan, TaskHeld
-from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, TakeTask
-from mainstem.ledger.results import TaskLeased, TaskReleased
+from mainstem.ledger.digest import hash_fields
+from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.section import Command, Moment, Section, applies
 
 _TOKENS = 1 << 63
 
 
+class TakeTask(Command, frozen=True, tag=90):
+    """Hold a task alone, for a while. Refused as long as someone else holds it."""
+
+    task: str  # such as `parts/<stream>`
+    holder: str  # for people
+    token: int  # 63 random bits that prove who holds it
+    lease_ms: int
+    reach: int = 0  # of `parts/<stream>`: a swap up to this offset ends the lease; 0 = only a release does
+    compacts_before_ms: int = (
+        0  # its swaps may leave out records that are older and have a newer one of their key
+    )
+
+
+class ReleaseTask(Command, frozen=True, tag=91):
+    """Release a task. Changes nothing unless the token holds it."""
+
+    task: str
+    token: int
+
+
+class ExtendTask(Command, frozen=True, tag=92):
+    """Hold the task for `lease_ms` from now on."""
+
+    task: str
+    token: int
+    lease_ms: int
+
+
 @dataclass(frozen=True, slots=True)
-class Lease:
+class TaskLeased:
+    task: str
+    token: int
+    deadline_ms: int  # ledger time
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReleased:
+    task: str
+    held: bool  # False: the token did not hold it
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True):
+    """The lease of one task; also the form in a checkpoint."""
+
     task: str
     holder: str
     token: int
-    deadline_ms: int  # ledger time; not part of the digest, as no time is
-    reach: int
-    compacts_before_ms: int
-
-    @property
-    def digest(self) -> int:
-        return hash_fields("task", self.task, self.holder, self.token, self.reach, self.compacts_before_ms)
-
-
-class LeaseState(msgspec.Struct, frozen=True, array_like=True):
-    """One lease, as a checkpoint holds it."""
-
-    task: str
-    holder: str
-    token: int
-    deadline_ms: int
+    deadline_ms: int  # ledger time; like all times, not part of the digest
     reach: int
     compacts_before_ms: int
 
 
-class Tasks:
-    """The leases there are, by task."""
+class Tasks(Section[list[Lease]]):
+    """The leases, by task."""
 
     def __init__(self) -> None:
-        self.digest = 0
-        self._leases: dict[str, Lease] = {}
+        self._leases: Keyed[str, Lease] = Keyed(_hash)
 
     def __iter__(self) -> Iterator[Lease]:
         """By name."""
-        return iter(lease for _, lease in sorted(self._leases.items()))
+        return iter(self._leases)
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -66,72 +92,73 @@ class Tasks:
         lease = self._leases.get(task)
         return lease is not None and lease.token == token
 
-    def take(self, command: TakeTask, time_ms: int) -> TaskLeased | InvalidInput | TaskHeld | LimitReached:
+    @applies(TakeTask)
+    def take(self, command: TakeTask, now: Moment) -> TaskLeased | InvalidInput | TaskHeld | LimitReached:
         refusal = _bad_lease(command.token, command.lease_ms)
         if refusal is not None:
             return refusal
         if not command.task or max(len(command.task), len(command.holder)) > limits.TASK_NAME_CHARS_MAX:
-            return InvalidInput(f"a task's name has 1 to {limits.TASK_NAME_CHARS_MAX} letters")
+            return InvalidInput(f"a task name has 1 to {limits.TASK_NAME_CHARS_MAX} characters")
         held = self._leases.get(command.task)
-        if held is not None and held.token != command.token and time_ms < held.deadline_ms:
+        if held is not None and held.token != command.token and now.time_ms < held.deadline_ms:
             return TaskHeld(command.task, held.holder, held.deadline_ms)
-        if held is None and len(self._leases) >= limits.TASKS_MAX:
-            return LimitReached(f"{limits.TASKS_MAX} tasks are held, the most there may be: release some")
-        deadline_ms = time_ms + command.lease_ms
-        self._put(
-            Lease(
-                command.task,
-                command.holder,
-                command.token,
-                deadline_ms,
-                command.reach,
-                command.compacts_before_ms,
-            )
+        full = self._leases.refusal(command.task, limits.TASKS_MAX, "tasks")
+        if full is not None:
+            return full
+        deadline_ms = now.time_ms + command.lease_ms
+        lease = Lease(
+            command.task,
+            command.holder,
+            command.token,
+            deadline_ms,
+            command.reach,
+            command.compacts_before_ms,
         )
+        self._leases.put(lease.task, lease)
         return TaskLeased(command.task, command.token, deadline_ms)
 
-    def extend(self, command: ExtendTask, time_ms: int) -> TaskLeased | InvalidInput | StalePlan:
+    @applies(ExtendTask)
+    def extend(self, command: ExtendTask, now: Moment) -> TaskLeased | InvalidInput | StalePlan:
         refusal = _bad_lease(command.token, command.lease_ms)
         if refusal is not None:
             return refusal
         held = self._leases.get(command.task)
         if held is None or held.token != command.token:
             return StalePlan(f"the lease of {command.task!r} is over")
-        deadline_ms = max(held.deadline_ms, time_ms + command.lease_ms)
-        self._put(replace(held, deadline_ms=deadline_ms))
+        deadline_ms = max(held.deadline_ms, now.time_ms + command.lease_ms)
+        self._leases.put(held.task, msgspec.structs.replace(held, deadline_ms=deadline_ms))
         return TaskLeased(command.task, command.token, deadline_ms)
 
-    def release(self, command: ReleaseTask) -> TaskReleased:
+    @applies(ReleaseTask)
+    def release(self, command: ReleaseTask, now: Moment) -> TaskReleased:
         held = self.holds(command.task, command.token)
         if held:
             self.drop(command.task)
         return TaskReleased(command.task, held)
 
     def drop(self, task: str) -> None:
-        """There is nothing left to do, or to do it with."""
-        lease = self._leases.pop(task, None)
-        if lease is not None:
-            self.digest = (self.digest - lease.digest) & MASK
+        """End a lease, if there is one: the task is done, or can no longer be done."""
+        self._leases.pop(task)
 
-    def _put(self, lease: Lease) -> None:
-        self.drop(lease.task)
-        self._leases[lease.task] = lease
-        self.digest = (self.digest + lease.digest) & MASK
+    @property
+    def digest(self) -> int:
+        return self._leases.digest
 
-    def encode(self) -> list[LeaseState]:
-        return [LeaseState(*astuple(lease)) for lease in self]
+    def encode(self) -> list[Lease]:
+        return list(self._leases)
 
-    @classmethod
-    def decode(cls, state: list[LeaseState]) -> Tasks:
-        tasks = cls()
-        for one in state:
-            tasks._put(Lease(*msgspec.structs.astuple(one)))
-        return tasks
+    def load(self, state: list[Lease]) -> None:
+        for lease in state:
+            self._leases.put(lease.task, lease)
+
+
+def _hash(lease: Lease) -> int:
+    return hash_fields("task", lease.task, lease.holder, lease.token, lease.reach, lease.compacts_before_ms)
 
 
 def _bad_lease(token: int, lease_ms: int) -> InvalidInput | None:
     if not 0 < token < _TOKENS:
-        return InvalidInput(f"{token} is no token: it has 63 bits and is not 0")
+        return InvalidInput(f"invalid token {token}: it has 63 bits and is not 0")
     if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
         return InvalidInput(
             f"a lease takes {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX} ms, not {lease_ms}"

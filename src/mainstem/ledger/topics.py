@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.errors import InvalidConfig, InvalidInput, InvalidName, LimitReached, TopicExists, TopicNotFound
-from mainstem.ledger.commands import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.names import bad_name
+from mainstem.ledger.digest import hash_fields
+from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
 
+
+class CreateTopic(Command, frozen=True, tag=1):
+    name: str
+    topic_id: bytes  # 16 random bytes, so a recreated topic is another topic
+    partitions: int
+    config: TopicConfig
+    namespace: str = "default"
+
+
+class DeleteTopic(Command, frozen=True, tag=2):
+    topic_id: bytes
+
+
+class AlterTopic(Command, frozen=True, tag=3):
+    """Replace the whole config. A tighter cap evicts at once."""
+
+    topic_id: bytes
+    config: TopicConfig
+
+
+class AddPartitions(Command, frozen=True, tag=4):
+    topic_id: bytes
+    total: int
+
+
 TOPIC_ID_BYTES = 16
+
+_NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.NAME_CHARS_MAX}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +58,27 @@ class Topic:
     def partitions(self) -> int:
         return len(self.streams)
 
-    @property
-    def digest(self) -> int:
-        return hash_fields(
-            "topic", self.topic_id, self.namespace, self.name, self.streams, self.config.changed
-        )
+
+class TopicDeletion(NamedTuple):
+    """An event: a topic and its streams are gone."""
+
+    topic: Topic
 
 
-class Topics:
+class PartitionsAdded(NamedTuple):
+    """An event: a topic may have more partitions than before."""
+
+    topic: Topic
+
+
+class Topics(Section[list[Topic]]):
     """The topics that exist. Commands return the topic, or the error that refuses them."""
 
-    __slots__ = ("_by_id", "_by_name", "_owner", "_streams", "digest")
+    requires = (Streams,)
 
     def __init__(self, streams: Streams) -> None:
-        self.digest = 0  # sum of the topics' hashes
         self._streams = streams
-        self._by_name: dict[tuple[str, str], Topic] = {}
+        self._by_name: Keyed[tuple[str, str], Topic] = Keyed(_hash)
         self._by_id: dict[bytes, Topic] = {}
         self._owner: dict[int, bytes] = {}
 
@@ -56,7 +90,7 @@ class Topics:
 
     def __iter__(self) -> Iterator[Topic]:
         """By namespace and name."""
-        return iter(topic for _, topic in sorted(self._by_name.items()))
+        return iter(self._by_name)
 
     def get(self, name: str, namespace: str = "default") -> Topic | None:
         return self._by_name.get((namespace, name))
@@ -65,7 +99,7 @@ class Topics:
         return self._by_id.get(topic_id)
 
     def of_stream(self, stream: int) -> Topic | None:
-        """Who owns a stream, if its topic still exists."""
+        """The topic of a stream, if it still exists."""
         owner = self._owner.get(stream)
         return None if owner is None else self._by_id[owner]
 
@@ -81,57 +115,78 @@ class Topics:
             case AddPartitions():
                 return self._bad_growth(command)
 
-    def create(self, command: CreateTopic, time_ms: int) -> Topic | InvalidInput | TopicExists | LimitReached:
+    @applies(CreateTopic)
+    def create(self, command: CreateTopic, now: Moment) -> Topic | InvalidInput | TopicExists | LimitReached:
         refusal = self._bad_creation(command)
         if refusal:
             return refusal
         numbers = self._streams.open(command.partitions, command.config)
         topic = Topic(
-            command.topic_id, command.namespace, command.name, tuple(numbers), command.config, time_ms
+            command.topic_id, command.namespace, command.name, tuple(numbers), command.config, now.time_ms
         )
         self.put(topic)
         return topic
 
-    def delete(self, command: DeleteTopic) -> Topic | TopicNotFound:
-        """The caller forgets what others hold for the streams (producers, cursors)."""
+    @applies(DeleteTopic)
+    def delete(self, command: DeleteTopic, now: Moment) -> Topic | TopicNotFound:
         topic = self._by_id.pop(command.topic_id, None)
         if topic is None:
             return TopicNotFound(command.topic_id.hex())
-        del self._by_name[topic.namespace, topic.name]
-        self.digest = (self.digest - topic.digest) & MASK
+        self._by_name.pop((topic.namespace, topic.name))
         for stream in topic.streams:
             del self._owner[stream]
             self._streams.close(stream)
+        now.publish(TopicDeletion(topic))
         return topic
 
-    def alter(self, command: AlterTopic) -> Topic | InvalidInput | TopicNotFound:
+    @applies(AlterTopic)
+    def alter(self, command: AlterTopic, now: Moment) -> Topic | InvalidInput | TopicNotFound:
         refusal = self._bad_alteration(command)
         if refusal:
             return refusal
         topic = self._by_id[command.topic_id]
         for stream in topic.streams:
             self._streams.configure(stream, command.config)
-        return self._replace(topic, replace(topic, config=command.config))
+        altered = replace(topic, config=command.config)
+        self.put(altered)
+        return altered
 
-    def add_partitions(self, command: AddPartitions) -> Topic | InvalidInput | TopicNotFound | LimitReached:
+    @applies(AddPartitions)
+    def add_partitions(
+        self, command: AddPartitions, now: Moment
+    ) -> Topic | InvalidInput | TopicNotFound | LimitReached:
         refusal = self._bad_growth(command)
         if refusal:
             return refusal
         topic = self._by_id[command.topic_id]
         numbers = self._streams.open(command.total - len(topic.streams), topic.config)
-        return self._replace(topic, replace(topic, streams=topic.streams + tuple(numbers)))
+        grown = replace(topic, streams=topic.streams + tuple(numbers))
+        self.put(grown)
+        now.publish(PartitionsAdded(grown))
+        return grown
 
     def put(self, topic: Topic) -> None:
-        """Take a topic in, new or from a checkpoint."""
-        self._by_name[topic.namespace, topic.name] = topic
+        """Add a topic, or replace it."""
+        self._by_name.put((topic.namespace, topic.name), topic)
         self._by_id[topic.topic_id] = topic
         self._owner.update((stream, topic.topic_id) for stream in topic.streams)
-        self.digest = (self.digest + topic.digest) & MASK
 
-    def _replace(self, old: Topic, new: Topic) -> Topic:
-        self.digest = (self.digest - old.digest) & MASK
-        self.put(new)
-        return new
+    # State as a whole
+
+    @property
+    def digest(self) -> int:
+        return self._by_name.digest
+
+    def encode(self) -> list[Topic]:
+        return list(self)
+
+    def load(self, state: list[Topic]) -> None:
+        for topic in state:
+            self.put(topic)
+            for stream in topic.streams:
+                self._streams.adopt(stream, topic.config)
+
+    # Checks
 
     def _bad_creation(self, command: CreateTopic) -> InvalidInput | TopicExists | LimitReached | None:
         refusal = _bad_name(command) or _bad_config(command.config) or _bad_partitions(command.partitions)
@@ -141,8 +196,9 @@ class Topics:
             return InvalidInput(f"a topic id has {TOPIC_ID_BYTES} bytes, not {len(command.topic_id)}")
         if (command.namespace, command.name) in self._by_name or command.topic_id in self._by_id:
             return TopicExists(command.name)
-        if len(self._by_id) >= limits.TOPICS_MAX:
-            return LimitReached(f"there are {limits.TOPICS_MAX} topics, the most there may be: delete some")
+        full = self._by_name.refusal((command.namespace, command.name), limits.TOPICS_MAX, "topics")
+        if full is not None:
+            return full
         return None if self._streams.room(command.partitions) else _out_of_numbers()
 
     def _bad_alteration(self, command: AlterTopic) -> InvalidInput | TopicNotFound | None:
@@ -164,6 +220,12 @@ class Topics:
                 f"topic {topic.name!r} has {len(topic.streams)} partitions and cannot have {command.total}"
             )
         return None if self._streams.room(more) else _out_of_numbers()
+
+
+def _hash(topic: Topic) -> int:
+    return hash_fields(
+        "topic", topic.topic_id, topic.namespace, topic.name, topic.streams, topic.config.changed
+    )
 
 
 def _bad_name(command: CreateTopic) -> InvalidName | None:
@@ -194,4 +256,14 @@ def _bad_change(old: TopicConfig, new: TopicConfig) -> InvalidConfig | None:
 
 
 def _out_of_numbers() -> LimitReached:
-    return LimitReached(f"{limits.STREAMS_MAX} stream numbers were handed out, and none is used twice")
+    return LimitReached(f"all {limits.STREAMS_MAX} stream numbers are used, and none is used twice")
+
+
+def bad_name(name: str) -> InvalidName | None:
+    """Why a topic cannot have this name, if so: names use Kafka's alphabet, and the colon."""
+    if _NAME.fullmatch(name) and name not in (".", ".."):
+        return None
+    return InvalidName(
+        f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits and . _ : - "
+        "and not just dots"
+    )

@@ -10,7 +10,6 @@ that has ended then meet an epoch that is over, and cannot begin another by mist
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -29,28 +28,114 @@ from mainstem.errors import (
     StreamNotFound,
 )
 from mainstem.ledger.appends import AppendCode
-from mainstem.ledger.commands import (
-    AddGroupToTransaction,
-    AddStreamsToTransaction,
-    CommitOffsets,
-    EndTransaction,
-    ExpireTransactions,
-    InitProducer,
-    TransactionOffsets,
-)
-from mainstem.ledger.cursors import Cursor, Cursors
-from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.cursors import CommitOffsets, Cursor, Cursors
+from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.intervals import ABORTED
+from mainstem.ledger.keyed import LatestByKey
 from mainstem.ledger.markers import Marker
 from mainstem.ledger.producers import Producers
-from mainstem.ledger.results import (
-    Marked,
-    ProducerInitialised,
-    TransactionEnded,
-    TransactionJoined,
-    TransactionsExpired,
-)
+from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
+
+
+class InitProducer(Command, frozen=True, tag=50):
+    """Give a transactional id its next epoch: older ones are fenced, and what they left open is aborted."""
+
+    id: str
+    timeout_ms: int
+    producer: int = -1  # that the caller believes it has; -1 = it starts anew
+    epoch: int = -1
+
+
+class AddStreamsToTransaction(Command, frozen=True, tag=51):
+    """Begin a transaction, or widen it, by streams about to be written to."""
+
+    id: str
+    producer: int
+    epoch: int
+    streams: tuple[int, ...]
+
+
+class AddGroupToTransaction(Command, frozen=True, tag=52):
+    """Begin a transaction, or widen it, by a group whose positions are about to be given."""
+
+    id: str
+    producer: int
+    epoch: int
+    group: str
+
+
+class TransactionOffsets(Command, frozen=True, tag=53):
+    """A group's positions that count once the transaction commits; as in CommitOffsets."""
+
+    id: str
+    producer: int
+    epoch: int
+    group: str
+    offsets: tuple[tuple[int, int, str], ...]
+    leader_epochs: tuple[int, ...] = ()
+    joins: bool = False  # the group need not have been added: this adds it
+
+
+class EndTransaction(Command, frozen=True, tag=54):
+    """Commit or abort all of a transaction at once. A marker takes one offset in each of its streams.
+
+    `bump`: the producer goes on with another epoch, so that nothing it sent before can come late into what
+    follows. Then an abort needs nothing open: what it is to abort may still be on its way."""
+
+    id: str
+    producer: int
+    epoch: int
+    commit: bool
+    bump: bool = False
+
+
+class ExpireTransactions(Command, frozen=True, tag=55):
+    """Abort transactions that took too long, and fence their producers: (id, producer, epoch)."""
+
+    transactions: tuple[tuple[str, int, int], ...]
+    resumable: bool = False  # a bumping abort lets the producer go on with the next epoch
+
+
+class ForgetTransactionalIds(Command, frozen=True, tag=56):
+    """Forget transactional ids that were not used since `before_ms` (a ledger time) and have nothing open."""
+
+    before_ms: int
+
+
+Marked = tuple[int, int, int]  # stream, the transaction's first offset in it (-1 = none), its marker's offset
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInitialised:
+    producer: int
+    epoch: int
+    marked: tuple[Marked, ...]  # of the transaction that an earlier epoch left open
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionJoined:
+    streams: int  # of the transaction, all told
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    committed: bool
+    marked: tuple[Marked, ...]  # empty if it had ended so before
+    producer: int = -1  # that the id goes on with, and its epoch; -1 = as before
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsExpired:
+    ids: tuple[str, ...]  # that were still open
+    marked: tuple[Marked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalIdsForgotten:
+    ids: int
+
 
 EPOCH_MAX = (1 << 15) - 1  # it only ever fences: a producer that would need it gets a new id instead
 
@@ -87,7 +172,6 @@ class Transaction:
     streams: dict[int, None] = field(default_factory=dict)  # a dict for its fixed order
     offsets: dict[str, dict[int, Position]] = field(default_factory=dict)  # group → stream → position
     ended_as: Identity | None = None  # whom the last end bumped, as a retry of it would say
-    hash: int = 0  # as counted in the digest
 
     @property
     def open(self) -> bool:
@@ -107,27 +191,27 @@ class TransactionState(msgspec.Struct, frozen=True, array_like=True):
     updated_ms: int
     streams: list[int]
     offsets: list[tuple[str, list[tuple[int, Position]]]]  # group, then by stream
-    ended_as: Identity | None = None
+    ended_as: Identity | None
 
 
-class Transactions:
+class Transactions(Section[list[TransactionState]]):
     """Transactional ids, longest unused first. Commands return a result, or the error that refuses them."""
+
+    requires = (Streams, Producers, Cursors)
 
     def __init__(self, streams: Streams, producers: Producers, cursors: Cursors) -> None:
         self._streams = streams
         self._producers = producers
         self._cursors = cursors
-        self._by_id: OrderedDict[str, Transaction] = OrderedDict()
+        self._by_id: LatestByKey[str, Transaction] = LatestByKey(_hash)
         self._by_producer: dict[int, Transaction] = {}
         self._open: dict[str, Transaction] = {}
-        self._changed: set[str] = set()  # since they were hashed
-        self._sum = 0
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def __iter__(self) -> Iterator[Transaction]:
-        return iter(self._by_id.values())
+        return iter(self._by_id)
 
     def get(self, id: str) -> Transaction | None:
         return self._by_id.get(id)
@@ -172,26 +256,27 @@ class Transactions:
 
     # Commands
 
-    def initialise(self, command: InitProducer, time_ms: int) -> ProducerInitialised | MainstemError:
+    @applies(InitProducer)
+    def initialise(self, command: InitProducer, now: Moment) -> ProducerInitialised | MainstemError:
         """Give a transactional id its next epoch, fencing whoever has the present one."""
         refusal = self._bad_initialisation(command)
         if refusal:
             return refusal
         one = self._by_id.get(command.id)
         if one is None:
-            one = self._by_id[command.id] = Transaction(command.id, -1, 0, command.timeout_ms)
+            one = Transaction(command.id, -1, 0, command.timeout_ms)
             self._give_new_producer(one)
             marked: tuple[Marked, ...] = ()
         elif command.epoch >= 0 and _bumped_before(one, command):
             marked = ()  # a retry: its bump is applied already
         else:
-            marked = self._end(one, False, one.epoch + 1, time_ms) if one.open else ()
+            marked = self._end(one, False, one.epoch + 1, now.time_ms) if one.open else ()
             self._bump(one)
         one.timeout_ms = command.timeout_ms
         one.phase = TransactionPhase.EMPTY
         one.started_ms = -1
         one.ended_as = None
-        self._touch(one, time_ms)
+        self._touch(one, now.time_ms)
         return ProducerInitialised(one.producer, one.epoch, marked)
 
     def _bad_initialisation(self, command: InitProducer) -> MainstemError | None:
@@ -207,12 +292,7 @@ class Transactions:
             )
         one = self._by_id.get(command.id)
         if one is None:
-            if len(self._by_id) >= limits.TRANSACTIONAL_IDS_MAX:
-                return LimitReached(
-                    f"there are {limits.TRANSACTIONAL_IDS_MAX} transactional ids, the most there may be: "
-                    "an id goes once it was not used for a week"
-                )
-            return None
+            return self._by_id.refusal(command.id, limits.TRANSACTIONAL_IDS_MAX, "transactional ids")
         latest = command.producer == one.producer and command.epoch == one.epoch
         if command.producer < 0 or latest or (_bumped_before(one, command) and not one.open):
             return None
@@ -230,9 +310,8 @@ class Transactions:
         one.epoch, one.last_epoch = 0, -1
         self._by_producer[one.producer] = one
 
-    def add_streams(
-        self, command: AddStreamsToTransaction, time_ms: int
-    ) -> TransactionJoined | MainstemError:
+    @applies(AddStreamsToTransaction)
+    def add_streams(self, command: AddStreamsToTransaction, now: Moment) -> TransactionJoined | MainstemError:
         """The producer is going to write to these streams. Begins a transaction if none is open."""
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
@@ -244,11 +323,12 @@ class Transactions:
                 return InvalidInput("an ephemeral topic takes no part in transactions")
         if not self._has_room(one, command.streams):
             return LimitReached(f"a transaction has at most {limits.TRANSACTION_STREAMS_MAX} partitions")
-        self._begin(one, time_ms)
+        self._begin(one, now.time_ms)
         one.streams.update(dict.fromkeys(command.streams))
         return TransactionJoined(len(one.streams))
 
-    def add_group(self, command: AddGroupToTransaction, time_ms: int) -> TransactionJoined | MainstemError:
+    @applies(AddGroupToTransaction)
+    def add_group(self, command: AddGroupToTransaction, now: Moment) -> TransactionJoined | MainstemError:
         """The producer is going to commit positions of this group. Begins a transaction if none is open."""
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
@@ -256,7 +336,7 @@ class Transactions:
         refusal = _bad_group(one, command.group)
         if refusal:
             return refusal
-        self._begin(one, time_ms)
+        self._begin(one, now.time_ms)
         one.offsets.setdefault(command.group, {})
         return TransactionJoined(len(one.streams))
 
@@ -269,7 +349,8 @@ class Transactions:
             self._open[one.id] = one
         self._touch(one, time_ms)
 
-    def add_offsets(self, command: TransactionOffsets, time_ms: int) -> TransactionJoined | MainstemError:
+    @applies(TransactionOffsets)
+    def add_offsets(self, command: TransactionOffsets, now: Moment) -> TransactionJoined | MainstemError:
         """Positions that become the group's own if the transaction commits."""
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
@@ -278,12 +359,12 @@ class Transactions:
         if refusal:
             return refusal
         if command.joins:
-            self._begin(one, time_ms)
+            self._begin(one, now.time_ms)
         positions = one.offsets.setdefault(command.group, {})
         epochs = command.leader_epochs or (-1,) * len(command.offsets)
         for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
             positions[stream] = (offset, metadata, epoch)
-        self._touch(one, time_ms)
+        self._touch(one, now.time_ms)
         return TransactionJoined(len(one.streams))
 
     def _bad_offsets(self, one: Transaction, command: TransactionOffsets) -> MainstemError | None:
@@ -302,16 +383,17 @@ class Transactions:
             return LimitReached(f"a transaction commits at most {limits.TRANSACTION_OFFSETS_MAX} offsets")
         return wrong
 
-    def end(self, command: EndTransaction, time_ms: int) -> TransactionEnded | MainstemError:
+    @applies(EndTransaction)
+    def end(self, command: EndTransaction, now: Moment) -> TransactionEnded | MainstemError:
         """Commit or abort, in every stream and group at once. Doing it again the same way changes nothing."""
         if command.bump:
-            return self._end_and_bump(command, time_ms)
+            return self._end_and_bump(command, now.time_ms)
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
         if one.open:
-            marked = self._end(one, command.commit, one.epoch, time_ms)
-            self._touch(one, time_ms)
+            marked = self._end(one, command.commit, one.epoch, now.time_ms)
+            self._touch(one, now.time_ms)
             return TransactionEnded(command.commit, marked)
         if one.phase is _phase_of(command):
             return TransactionEnded(command.commit, ())
@@ -343,7 +425,8 @@ class Transactions:
         self._bump(one)
         one.ended_as = ended_as
 
-    def expire(self, command: ExpireTransactions, time_ms: int) -> TransactionsExpired:
+    @applies(ExpireTransactions)
+    def expire(self, command: ExpireTransactions, now: Moment) -> TransactionsExpired:
         """Abort and fence the transactions named, if they are still the ones that are open."""
         expired: list[str] = []
         marked: list[Marked] = []
@@ -351,26 +434,26 @@ class Transactions:
             one = self._by_id.get(id)
             if one is not None and one.open and (one.producer, one.epoch) == (producer, epoch):
                 fencing = min(epoch + 1, EPOCH_MAX)
-                marked += self._end(one, False, fencing, time_ms)
+                marked += self._end(one, False, fencing, now.time_ms)
                 if command.resumable:
                     self._succeed(one)
                 else:
                     one.last_epoch, one.epoch = epoch, fencing
-                self._touch(one, time_ms)
+                self._touch(one, now.time_ms)
                 expired.append(id)
         return TransactionsExpired(tuple(expired), tuple(marked))
 
-    def forget(self, before_ms: int) -> int:
-        """Forget ids that were last used before `before_ms` (a ledger time). Returns how many."""
+    @applies(ForgetTransactionalIds)
+    def forget(self, command: ForgetTransactionalIds, now: Moment) -> TransactionalIdsForgotten:
         idle = []
-        for one in self._by_id.values():
-            if one.updated_ms >= before_ms:
-                break  # ledger time never runs back, so the rest was used later still
+        for one in self._by_id:
+            if one.updated_ms >= command.before_ms:
+                break  # ledger time never runs back, so the others were used later
             if not one.open:
                 idle.append(one)
         for one in idle:
             self._drop(one)
-        return len(idle)
+        return TransactionalIdsForgotten(len(idle))
 
     def unbroken(self, id: str, producer: int, epoch: int) -> bool:
         """Whether nothing ended what the id wrote since it was given this producer and epoch."""
@@ -402,10 +485,8 @@ class Transactions:
         return marked
 
     def _drop(self, one: Transaction) -> None:
-        del self._by_id[one.id]
+        self._by_id.pop(one.id)
         del self._by_producer[one.producer]
-        self._changed.discard(one.id)
-        self._sum = (self._sum - one.hash) & MASK
 
     def _find(self, id: str, producer: int, epoch: int) -> Transaction | ProducerUnknown | ProducerFenced:
         one = self._by_id.get(id)
@@ -440,21 +521,13 @@ class Transactions:
 
     def _touch(self, one: Transaction, time_ms: int) -> None:
         one.updated_ms = time_ms
-        self._by_id.move_to_end(one.id)
-        self._changed.add(one.id)
+        self._by_id.put(one.id, one)
 
     # State as a whole
 
+    @property
     def digest(self) -> int:
-        """The sum of the ids' hashes; only those that changed since the last call are hashed again."""
-        for id in self._changed:
-            one = self._by_id[id]
-            fresh = _hash(one)
-            self._sum += fresh - one.hash
-            one.hash = fresh
-        self._changed.clear()
-        self._sum &= MASK
-        return self._sum
+        return self._by_id.digest
 
     def encode(self) -> list[TransactionState]:
         return [
@@ -471,33 +544,28 @@ class Transactions:
                 _positions(one),
                 one.ended_as,
             )
-            for one in self._by_id.values()
+            for one in self
         ]
 
-    @classmethod
-    def decode(
-        cls, states: list[TransactionState], streams: Streams, producers: Producers, cursors: Cursors
-    ) -> Transactions:
-        found = cls(streams, producers, cursors)
-        for state in states:
+    def load(self, state: list[TransactionState]) -> None:
+        for stored in state:
             one = Transaction(
-                state.id,
-                state.producer,
-                state.epoch,
-                state.timeout_ms,
-                state.last_epoch,
-                TransactionPhase(state.phase),
-                state.started_ms,
-                state.updated_ms,
-                dict.fromkeys(state.streams),
-                {group: dict(positions) for group, positions in state.offsets},
-                state.ended_as,
+                stored.id,
+                stored.producer,
+                stored.epoch,
+                stored.timeout_ms,
+                stored.last_epoch,
+                TransactionPhase(stored.phase),
+                stored.started_ms,
+                stored.updated_ms,
+                dict.fromkeys(stored.streams),
+                {group: dict(positions) for group, positions in stored.offsets},
+                stored.ended_as,
             )
-            found._by_id[one.id] = found._by_producer[one.producer] = one
-            found._changed.add(one.id)
-        begun = sorted((one for one in found if one.open), key=lambda one: one.started_ms)
-        found._open = {one.id: one for one in begun}
-        return found
+            self._by_producer[one.producer] = one
+            self._by_id.put(one.id, one)
+        begun = sorted((one for one in self if one.open), key=lambda one: one.started_ms)
+        self._open = {one.id: one for one in begun}
 
 
 def _positions(one: Transaction) -> list[tuple[str, list[tuple[int, Position]]]]:
@@ -515,7 +583,7 @@ def _hash(one: Transaction) -> int:
         int(one.phase),
         list(one.streams),
         _positions(one),
-        *(one.ended_as or ()),  # nothing if there is none: so it was before there were any
+        one.ended_as,
     )
 
 

@@ -31,12 +31,10 @@ from mainstem.ledger.appends import (
     SLICE_TRANSACTIONAL,
     AppendRun,
 )
-from mainstem.ledger.commands import (
-    Command,
-    RaiseCeilings,
-)
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.section import Command
+from mainstem.ledger.streams import RaiseCeilings
 from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.delivery import Delivery
 from mainstem.log.extents import SealedExtents

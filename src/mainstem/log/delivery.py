@@ -18,32 +18,16 @@ from mainstem.errors import (
     TopicFull,
 )
 from mainstem.ledger.appends import SLICE_PACK, AppendCode, AppendOutcome, AppendRun
-from mainstem.ledger.commands import (
-    AddPartitions,
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
-    RaiseCeilings,
-    Trim,
-)
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repack_commands import PublishRepack
-from mainstem.ledger.results import (
-    Forwarded,
-    JobsChanged,
-    JobsClaimed,
-    LeasesExpired,
-    ProducerInitialised,
-    ShareAcquired,
-    ShareSettled,
-    SinkBatchAborted,
-    SinkBatchCommitted,
-    SinksForgotten,
-    SinkTaskBegun,
-    TransactionEnded,
-    TransactionsExpired,
-)
+from mainstem.ledger.queues import JobsChanged, JobsClaimed, LeasesExpired
+from mainstem.ledger.repacked_objects import PublishRepack
+from mainstem.ledger.router import Forwarded
+from mainstem.ledger.shares import ShareAcquired, ShareSettled
+from mainstem.ledger.sinks import SinkBatchAborted, SinkBatchCommitted, SinksForgotten, SinkTaskBegun
+from mainstem.ledger.streams import RaiseCeilings, Trim
+from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
+from mainstem.ledger.transactions import ProducerInitialised, TransactionEnded, TransactionsExpired
 from mainstem.log.extents import extents_of
 from mainstem.log.group import CommitGroup, PendingAppends, PendingCommand
 from mainstem.log.index import ExtentIndex
@@ -150,7 +134,7 @@ class Delivery:
                 if isinstance(outcome, Forwarded):
                     self._syncs.after(placement.position, PublishAppends(self._visibility, outcome.ends, []))
                 elif isinstance(outcome, (JobsChanged, LeasesExpired, ShareSettled)):
-                    self._visibility.wake(part.stream)  # type: ignore[union-attr]  # there may be jobs to claim
+                    self._visibility.wake(part.stream)  # type: ignore[attr-defined]  # there may be jobs to claim
 
     def _observe_run(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> None:
         lengths = run.slices["length"].astype(np.int64)

@@ -16,12 +16,11 @@ import numpy as np
 from mainstem import limits
 from mainstem.errors import InvalidTransaction, NotFound, OffsetOutOfRange, RecordsLost, TopicFull, invariant
 from mainstem.ledger.appends import RECORD
-from mainstem.ledger.commands import RaiseCeilings
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.streams import FULL, Streams
+from mainstem.ledger.streams import FULL, RaiseCeilings, Streams
 from mainstem.log.chunks import ReadChunk
 from mainstem.log.committer import Committer
 from mainstem.log.delivery import LEADER_EPOCH

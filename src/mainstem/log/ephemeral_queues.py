@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from mainstem.errors import MainstemError
-from mainstem.ledger.commands import Ack, Bury, Claim, ExpireLeases, Extend, Nack
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.queues import Queues
+from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, Nack, Queues
+from mainstem.ledger.section import Moment
 from mainstem.ledger.topics import Topic
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.ports.clock import Clock
@@ -22,7 +22,7 @@ class EphemeralQueues:
         self._ledger = ledger
         self._streams = streams
         self._clock = clock
-        self._time_ms = 0
+        self._now = Moment()
         self._numbers: dict[int, int] = {}  # number in memory → stream
         self.queues = Queues(streams.state, self)
 
@@ -33,7 +33,7 @@ class EphemeralQueues:
     def apply(self, command: QueueCommand) -> Any:
         """The result of the command; raises what it is refused with."""
         number = self.number(command.stream)
-        self._time_ms = max(self._time_ms, self._clock.now_ms())
+        self._now.time_ms = max(self._now.time_ms, self._clock.now_ms())
         outcome = self._apply(msgspec.structs.replace(command, stream=number))
         if isinstance(outcome, MainstemError):
             raise outcome
@@ -43,17 +43,17 @@ class EphemeralQueues:
     def _apply(self, command: QueueCommand) -> Any:
         match command:
             case Claim():
-                return self.queues.claim(command, self._time_ms)
+                return self.queues.claim(command, self._now)
             case Ack():
-                return self.queues.ack(command, self._time_ms)
+                return self.queues.ack(command, self._now)
             case Nack():
-                return self.queues.nack(command, self._time_ms)
+                return self.queues.nack(command, self._now)
             case Extend():
-                return self.queues.extend(command, self._time_ms)
+                return self.queues.extend(command, self._now)
             case ExpireLeases():
-                return self.queues.expire(command, self._time_ms)
+                return self.queues.expire(command, self._now)
             case Bury():
-                return self.queues.bury(command)
+                return self.queues.bury(command, self._now)
 
     def number(self, stream: int) -> int:
         """The stream's number in memory. Raises NotFound."""

@@ -17,14 +17,13 @@ from mainstem.errors import (
     NotFound,
     invariant,
 )
-from mainstem.ledger.cluster_commands import Heartbeat
-from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
+from mainstem.ledger.brokers import Boot, Booted, Halt, Heartbeat
 from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
-from mainstem.ledger.results import Booted, RecordsRemoved
-from mainstem.ledger.streams import Streams
+from mainstem.ledger.section import Command
+from mainstem.ledger.streams import DeleteRecords, MarkLost, RecordsRemoved, Streams, Trim, TrimReason
 from mainstem.log.background import Background
 from mainstem.log.checkpointer import store_state
 from mainstem.log.checkpoints import Checkpointer, InlineCheckpointer

@@ -6,8 +6,8 @@ import asyncio
 
 from mainstem import limits
 from mainstem.errors import RecordsLost, Unavailable
-from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.streams import MarkLost
 from mainstem.log.chunks import ReadChunk, extents_chunk, without
 from mainstem.log.committer import Committer
 from mainstem.log.extent_bytes import ChecksumMismatch, ExtentBytes, SalvagedExtent, StoredBytesMissing

@@ -20,7 +20,6 @@ import numpy as np
 
 from mainstem.errors import InvalidInput, LogDamaged, NotFound
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.tiers import Tiers
 from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, LogObject, SharedCommitLog
@@ -111,7 +110,7 @@ def plan_migration(port: ObjectListing, ledger: Ledger) -> MigrationPlan:
     plan.files = _files(ledger)
     plan.retired = _retired(ledger)
     plan.tables = [f"{table.namespace}.{table.name}" for table in ledger.tables]
-    ledger.tiers = Tiers()  # the new log has no tiers
+    ledger.tiers.clear()  # the new log has no tiers
     return plan
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
+from mainstem.api.lake import DataFile, Part
 from mainstem.errors import LogDamaged, NotFound, RecordsLost, invariant
-from mainstem.ledger.parts import DataFile, Part
 from mainstem.records.parquet import RowFile
 
 if TYPE_CHECKING:

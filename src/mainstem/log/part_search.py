@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainstem.ledger.parts import Part
+from mainstem.api.lake import Part
 
 
 def first_at_time(parts: Sequence[Part], offset: int, time_ms: int) -> int | None:

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from mainstem import limits
+from mainstem.api.lake import DataFile, Part
 from mainstem.errors import MainstemError, RecordsLost, Unavailable
-from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.part_cache import PartCache, PartChunk, PartKey
 from mainstem.log.stored_files import StoredFile

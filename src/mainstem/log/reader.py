@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from mainstem.api.lake import Part
 from mainstem.errors import OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
-from mainstem.ledger.parts import Part
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.log.bounds import Bounds
 from mainstem.log.chunks import ReadChunk, extents_chunk, from_batch_with, part_chunk, without

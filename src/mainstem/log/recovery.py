@@ -14,7 +14,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from mainstem import events
-from mainstem.errors import LogDamaged, invariant
+from mainstem.errors import LogDamaged, OlderVersion, invariant
 from mainstem.ledger.appends import SLICE, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
@@ -66,7 +66,15 @@ def load_ledger(port: Followed, *, trust: bool = False) -> Ledger:
 
     `trust`: neither the checkpoint nor replay fails when digests disagree."""
     checkpoint = port.load_checkpoint()
-    ledger = Ledger() if checkpoint is None else Ledger.decode(checkpoint.state, trust=trust)
+    ledger = Ledger()
+    if checkpoint is not None:
+        try:
+            ledger = Ledger.decode(checkpoint.state, trust=trust)
+        except OlderVersion as error:
+            _log.warning(
+                "checkpoint not readable", reason=str(error), action="replaying the log from its start"
+            )
+            checkpoint = None
     ledger.trusts_log = trust
     if checkpoint is None:
         return ledger

@@ -7,10 +7,8 @@ import logging
 from typing import cast
 
 from mainstem.errors import BrokerFenced, BrokerNumberTaken, MainstemError, StorageError, Unavailable
-from mainstem.ledger.cluster_commands import AdmitBroker
-from mainstem.ledger.commands import Boot
+from mainstem.ledger.brokers import AdmitBroker, Boot, Booted
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import Booted
 from mainstem.log.committer import Committer
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import SharedCommitLog

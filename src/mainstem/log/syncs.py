@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mainstem.errors import MainstemError, ReadOnly
-from mainstem.ledger.commands import RaiseCeilings
-from mainstem.ledger.results import Marked
+from mainstem.ledger.streams import RaiseCeilings
+from mainstem.ledger.transactions import Marked
 from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.visibility import Visibility
 from mainstem.log.waiters import Placed, Waiter

@@ -28,11 +28,10 @@ from mainstem.errors import (
     StoreUnreachable,
     Unavailable,
 )
-from mainstem.ledger.commands import Command
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
-from mainstem.ledger.tier_commands import ForgetTier, PlanTier, SettleTier
-from mainstem.ledger.tiers import TOKEN_BYTES, Tier
+from mainstem.ledger.section import Command
+from mainstem.ledger.tiers import TOKEN_BYTES, ForgetTier, PlanTier, SettleTier, Tier
 from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock, Random

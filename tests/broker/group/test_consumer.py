@@ -23,12 +23,11 @@ from mainstem.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from mainstem.ledger.commands import AddPartitions, CreateTopic, DeleteTopic
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.consumer_groups import ConsumerGroups
-from mainstem.ledger.group_commands import ChangeConsumerGroup
+from mainstem.ledger.consumer_groups import ChangeConsumerGroup, ConsumerGroups
+from mainstem.ledger.section import Moment
 from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import Topic, Topics
+from mainstem.ledger.topics import AddPartitions, CreateTopic, DeleteTopic, Topic, Topics
 from mainstem.ports.clock import ManualClock
 
 SESSION_MS = 45_000
@@ -53,13 +52,15 @@ class Consumers:
         """Another broker coordinates the group from here on. It knows only the last checkpoint of the ledger."""
         revision = self.kept.revision("g")
         change = self.group.take_change(whole=not revision)
-        self.kept.change(ChangeConsumerGroup("g", revision, *change))
+        self.kept.change(ChangeConsumerGroup("g", revision, *change), Moment())
         self.crash()
         assert not self.group.has_unsaved_changes
 
     def crash(self) -> None:
         """As `move`, and the last decision is lost."""
-        self.kept = ConsumerGroups.decode(self.kept.encode())
+        stored = self.kept.encode()
+        self.kept = ConsumerGroups()
+        self.kept.load(stored)
         self.group.close()
         self.group = ConsumerGroup(
             "g", self.timers, self._options, lambda: self.topics, before=self.kept.get("g")
@@ -67,7 +68,7 @@ class Consumers:
 
     def create(self, name: str, partitions: int) -> Topic:
         topic_id = name.encode().ljust(16, b"\0")[:16]
-        topic = self.topics.create(CreateTopic(name, topic_id, partitions, TopicConfig()), 0)
+        topic = self.topics.create(CreateTopic(name, topic_id, partitions, TopicConfig()), Moment())
         assert isinstance(topic, Topic)
         return topic
 
@@ -288,13 +289,13 @@ def test_new_partitions_and_topics_are_found_by_the_next_heartbeat(stage: Consum
     epoch = alone.epoch
     stage.create("unrelated", 3)
     assert alone.beat().epoch == epoch
-    stage.topics.add_partitions(AddPartitions(stage.topic.topic_id, 8))
+    stage.topics.add_partitions(AddPartitions(stage.topic.topic_id, 8), Moment())
     alone.beat()
     assert stage.numbers(alone) == list(range(8))
     later = stage.create("later", 2)
     alone.beat()
     assert len(alone.owned) == 10
-    stage.topics.delete(DeleteTopic(later.topic_id))
+    stage.topics.delete(DeleteTopic(later.topic_id), Moment())
     stage.settle()
     assert stage.numbers(alone) == list(range(8))
     assert alone.epoch > epoch
@@ -455,11 +456,11 @@ def test_topics_that_changed_between_coordinators_are_found(stage: Consumers) ->
     assert stage.group.reads("t")
     assert alone.beat().epoch == epoch
     stage.move()
-    stage.topics.add_partitions(AddPartitions(stage.topic.topic_id, 8))
+    stage.topics.add_partitions(AddPartitions(stage.topic.topic_id, 8), Moment())
     stage.create("t-2", 1)
     alone.beat()
     assert (len(alone.owned), alone.epoch) == (9, epoch + 1)
-    stage.topics.delete(DeleteTopic(stage.topic.topic_id))
+    stage.topics.delete(DeleteTopic(stage.topic.topic_id), Moment())
     stage.move()
     stage.settle()
     assert len(alone.owned) == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.ledger.commands import MarkLost
+from mainstem.ledger.streams import MarkLost
 
 from .conftest import Api, code
 

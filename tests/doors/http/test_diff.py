@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.ledger.commands import MarkLost
+from mainstem.ledger.streams import MarkLost
 from tests.support.waiting import settle
 
 from .conftest import Api, code

@@ -10,7 +10,7 @@ import pytest
 from mainstem import limits
 from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.broker.groups import Groups
-from mainstem.ledger.commands import CommitOffsets
+from mainstem.ledger.cursors import CommitOffsets
 from mainstem.metrics import Histogram
 
 from .conftest import Api

@@ -28,8 +28,8 @@ from mainstem.doors.kafka.security.access import (
 )
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.rules import RULES
-from mainstem.ledger.access_rules import AccessRules
-from mainstem.ledger.security_commands import AccessRule, DeleteAccessRules, PutAccessRules
+from mainstem.ledger.access_rules import AccessRule, AccessRules, DeleteAccessRules, PutAccessRules
+from mainstem.ledger.section import Moment
 from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened
@@ -297,10 +297,10 @@ def test_decisions_match_the_rules_evaluated_one_by_one(
     rules: list[AccessRule], principal: str, host: str, operation: Operation, name: str
 ) -> None:
     held = AccessRules()
-    held.put(PutAccessRules(tuple(rules)))
+    held.put(PutAccessRules(tuple(rules)), Moment())
     access = Access(lambda: held, frozenset({"User:root"}))
     expected = _decided(rules, principal, host, operation, name)
     assert access.allows(principal, host, operation, ResourceType.TOPIC, name) is expected
     assert access.allows("User:root", host, operation, ResourceType.TOPIC, name)
-    held.delete(DeleteAccessRules(tuple(rules)))
+    held.delete(DeleteAccessRules(tuple(rules)), Moment())
     assert not access.allows(principal, host, operation, ResourceType.TOPIC, name)

@@ -12,8 +12,8 @@ from mainstem.broker.diff import DiffQuery
 from mainstem.doors.kafka.delete_records import API as DELETE_RECORDS_API
 from mainstem.doors.kafka.list_offsets import API
 from mainstem.doors.kafka.offset_for_leader_epoch import API as EPOCH_END_API
-from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.streams import MarkLost
 
 from .conftest import KafkaStage
 from .requests import DELETE_RECORDS, EPOCH_END, list_offsets, made, module, ms

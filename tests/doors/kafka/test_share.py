@@ -14,7 +14,8 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.transactions import ProducerStamp
 from mainstem.doors.kafka.security.access import ALLOW, LITERAL, Operation, ResourceType
 from mainstem.doors.kafka.security.options import KafkaSecurity
-from mainstem.ledger.security_commands import AccessRule, AlterClientQuota, PutAccessRules, QuotaEntity
+from mainstem.ledger.access_rules import AccessRule, PutAccessRules
+from mainstem.ledger.client_quotas import AlterClientQuota, QuotaEntity
 from mainstem.records.building import build_batch
 from tests.support.waiting import until
 

@@ -7,7 +7,7 @@ import pytest
 from mainstem.broker.broker import Broker
 from mainstem.broker.routers import RouterSettings
 from mainstem.errors import RecordsLost
-from mainstem.ledger.commands import DeleteRecords, MarkLost
+from mainstem.ledger.streams import DeleteRecords, MarkLost
 from mainstem.log.extents import SealedExtents
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.verification.directory import DirectoryCheck

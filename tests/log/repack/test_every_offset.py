@@ -12,8 +12,8 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.routers import RouterSettings
 from mainstem.broker.transactions import ProducerStamp
 from mainstem.errors import RecordsLost
-from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.streams import DeleteRecords
 from mainstem.log.extents import SealedExtents
 from mainstem.log.views import View
 from mainstem.ports.commitlog.local.layout import WAL

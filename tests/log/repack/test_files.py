@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mainstem.errors import NoSpace
-from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
 from mainstem.ledger.repacked_objects import REPACKED
+from mainstem.ledger.tasks import ReleaseTask, TakeTask
 from mainstem.log.repack.files import RepackedFiles
 from tests.support.history import scan
 from tests.support.machine import Machine

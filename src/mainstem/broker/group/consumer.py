@@ -39,8 +39,7 @@ from mainstem.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from mainstem.ledger.consumer_groups import StoredGroup
-from mainstem.ledger.group_commands import ConsumerMemberState
+from mainstem.ledger.consumer_groups import ConsumerMemberState, StoredGroup
 from mainstem.ledger.topics import Topics
 
 _WAITING_BEATS = 5  # heartbeats of a member that waits, for one of any other

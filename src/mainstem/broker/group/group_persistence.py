@@ -13,9 +13,12 @@ from collections.abc import Callable
 from mainstem import limits
 from mainstem.broker.group.consumer import ConsumerGroup
 from mainstem.errors import GroupOvertaken, MainstemError
-from mainstem.ledger.consumer_groups import encoded_member
-from mainstem.ledger.group_commands import ChangeConsumerGroup, ForgetConsumerGroup
-from mainstem.ledger.results import ConsumerGroupKept
+from mainstem.ledger.consumer_groups import (
+    ChangeConsumerGroup,
+    ConsumerGroupKept,
+    ForgetConsumerGroup,
+    encoded_member,
+)
 from mainstem.log.log import Log
 
 _log = logging.getLogger("mainstem.groups")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainstem.broker.group.assignors import Partitions
 from mainstem.broker.group.consumer_member import STABLE, UNRELEASED, UNREVOKED, ConsumerMember
 from mainstem.broker.group.timers import Timer
-from mainstem.ledger.group_commands import Assignment, ConsumerMemberState
+from mainstem.ledger.consumer_groups import Assignment, ConsumerMemberState
 
 
 def kept(member: ConsumerMember, target: Partitions) -> ConsumerMemberState:

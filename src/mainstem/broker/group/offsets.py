@@ -14,9 +14,7 @@ from mainstem.errors import (
     StreamNotFound,
     TopicNotFound,
 )
-from mainstem.ledger.commands import CommitOffsets, DeleteOffsets, ExpireOffsets
-from mainstem.ledger.cursors import Cursor
-from mainstem.ledger.results import OffsetsDeleted
+from mainstem.ledger.cursors import CommitOffsets, Cursor, DeleteOffsets, ExpireOffsets, OffsetsDeleted
 from mainstem.log.log import Log
 
 OWN_PREFIX = "mainstem:"  # of cursors that are no group's: nobody joins them, and they never expire

@@ -16,15 +16,16 @@ from mainstem.broker.group.settings import checked, known
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.broker.streams import StreamService
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost, ShareNotFound
+from mainstem.ledger.group_settings import AlterGroupSettings
 from mainstem.ledger.leases import ranges_of
-from mainstem.ledger.results import ShareAcquired, ShareSettled
-from mainstem.ledger.share import Share
-from mainstem.ledger.share_commands import (
+from mainstem.ledger.shares import (
     AcquireShare,
-    AlterGroupSettings,
     DeleteShare,
     OpenShare,
     SettleShare,
+    Share,
+    ShareAcquired,
+    ShareSettled,
     Verdict,
 )
 from mainstem.log.log import Log

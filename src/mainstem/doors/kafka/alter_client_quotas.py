@@ -11,7 +11,7 @@ from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of,
 from mainstem.doors.kafka.quota_entities import read_entity
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.security_commands import AlterClientQuota
+from mainstem.ledger.client_quotas import AlterClientQuota
 
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:

@@ -19,8 +19,7 @@ from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of,
 from mainstem.doors.kafka.security.passwords import keys_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.credentials import KEY_BYTES
-from mainstem.ledger.security_commands import DeleteScramCredential, PutScramCredential
+from mainstem.ledger.credentials import KEY_BYTES, DeleteScramCredential, PutScramCredential
 
 _NO_LOGINS = ItemResult(
     ErrorCode.security_disabled, "no client has to authenticate, so credentials would not be used"

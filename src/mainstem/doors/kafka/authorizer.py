@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.bulk import ItemRefused, ItemResult
 from mainstem.doors.kafka.security.access import LITERAL, PREFIXED
-from mainstem.ledger.security_commands import AccessRule
+from mainstem.ledger.access_rules import AccessRule
 
 NO_AUTHORIZER = ItemResult(
     ErrorCode.security_disabled, "there is no authorizer: every client may do everything"

@@ -12,8 +12,7 @@ from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.security.access import CLUSTER_NAME, ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.access_rules import fault
-from mainstem.ledger.security_commands import AccessRule, PutAccessRules
+from mainstem.ledger.access_rules import AccessRule, PutAccessRules, fault
 
 
 async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:

@@ -16,7 +16,7 @@ from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.security_commands import AccessRule, DeleteAccessRules
+from mainstem.ledger.access_rules import AccessRule, DeleteAccessRules
 
 
 async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:

@@ -12,7 +12,7 @@ from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.security_commands import AccessRule
+from mainstem.ledger.access_rules import AccessRule
 
 
 async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:

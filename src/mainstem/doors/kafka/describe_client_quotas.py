@@ -16,8 +16,7 @@ from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import ItemRefused, repeated
 from mainstem.doors.kafka.quota_entities import CLIENT, check_type, parts_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.client_quotas import ClientQuota
-from mainstem.ledger.security_commands import QuotaEntity
+from mainstem.ledger.client_quotas import ClientQuota, QuotaEntity
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 

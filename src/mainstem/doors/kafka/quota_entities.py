@@ -8,7 +8,7 @@ from typing import Protocol
 from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.bulk import ItemRefused
-from mainstem.ledger.security_commands import QuotaEntity
+from mainstem.ledger.client_quotas import QuotaEntity
 
 USER, CLIENT = "user", "client-id"
 

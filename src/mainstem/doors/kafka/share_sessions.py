@@ -17,7 +17,7 @@ from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.errors import MainstemError
-from mainstem.ledger.share_commands import Verdict
+from mainstem.ledger.shares import Verdict
 
 _KINDS = (Verdict.GAP, Verdict.ACCEPT, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW)
 

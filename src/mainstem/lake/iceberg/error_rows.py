@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from mainstem.api.lake import DataFile
 from mainstem.lake.columns import ERROR_COLUMN, invalid_rows
 from mainstem.lake.iceberg.store_io import StoreIO
-from mainstem.ledger.parts import DataFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

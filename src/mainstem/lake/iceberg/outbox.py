@@ -20,7 +20,14 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
-from mainstem.api.lake import PartChange, PendingChange, TableCommitRequest, TableWork, TableWorkPage
+from mainstem.api.lake import (
+    DataFile,
+    PartChange,
+    PendingChange,
+    TableCommitRequest,
+    TableWork,
+    TableWorkPage,
+)
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable, described
 from mainstem.lake.backoff import Backoff
@@ -29,7 +36,6 @@ from mainstem.lake.iceberg.error_rows import may_have_errors, write_errors
 from mainstem.lake.iceberg.expiry import expired_snapshots, remove_snapshots, sweep
 from mainstem.lake.iceberg.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
 from mainstem.lake.iceberg.store_io import StoreIO
-from mainstem.ledger.parts import DataFile
 
 _log = logging.getLogger("mainstem.tables")
 

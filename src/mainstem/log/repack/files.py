@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from mainstem.errors import NotFound
-from mainstem.ledger.repack_commands import RepackedFile
-from mainstem.ledger.repacked_objects import RepackedObjects
+from mainstem.ledger.repacked_objects import RepackedFile, RepackedObjects
 from mainstem.log.extents import SealedExtents
 from mainstem.log.repack import layout
 from mainstem.ports.commitlog.port import Piece

@@ -14,11 +14,18 @@ from dataclasses import dataclass
 
 from mainstem import events, limits
 from mainstem.errors import Closed, LogDamaged, MainstemError, StalePlan
-from mainstem.ledger.commands import Command, MarkLost
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack, RepackedFile
-from mainstem.ledger.repacked_objects import FIRST_NUMBER, REPACKED, RepackRound
-from mainstem.ledger.results import Repacked
+from mainstem.ledger.repacked_objects import (
+    FIRST_NUMBER,
+    REPACKED,
+    ForgetRepacked,
+    PublishRepack,
+    Repacked,
+    RepackedFile,
+    RepackRound,
+)
+from mainstem.ledger.section import Command
+from mainstem.ledger.streams import MarkLost
 from mainstem.log.extents import SealedExtents
 from mainstem.log.index import ExtentIndex
 from mainstem.log.repack.copying import CopiedFile, copied_files

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from mainstem.api.lake import DataFile
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.parts import DataFile
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
 from mainstem.ports.files import Files, read_up_to
 from mainstem.ports.objectstore.range_file import RangeFile

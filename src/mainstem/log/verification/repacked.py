@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repack_commands import RepackedFile
+from mainstem.ledger.repacked_objects import RepackedFile
 from mainstem.log.extents import SealedExtents
 from mainstem.log.repack import layout
 from mainstem.log.verification.coverage import Coverage

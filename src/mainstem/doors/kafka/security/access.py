@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 
 from mainstem import limits
-from mainstem.ledger.access_rules import AccessRules
-from mainstem.ledger.security_commands import AccessRule
+from mainstem.ledger.access_rules import AccessRule, AccessRules
 
 
 class ResourceType(IntEnum):

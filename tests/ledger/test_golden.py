@@ -1,0 +1,154 @@
+"""The bytes of every command and of a checkpoint, frozen: a log must stay readable."""
+
+from __future__ import annotations
+
+import typing
+from enum import IntEnum
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from mainstem.ledger.entry import decode_command, encode_command
+from mainstem.ledger.registry import REGISTRY
+
+from .test_checkpoint import FULL
+
+
+def example(kind: Any, number: int = 1) -> Any:
+    """A value of this type that differs from defaults; the same in every run."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return arguments[-1]
+    if arguments and type(None) in arguments:
+        return example(arguments[0], number)
+    if origin is tuple:
+        kinds = [arguments[0]] * 2 if arguments[1:] == (Ellipsis,) else arguments
+        return tuple(example(one, number + place) for place, one in enumerate(kinds))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        hints = typing.get_type_hints(kind)
+        if kind.__name__ == "TopicConfig":
+            return kind(durability="memory", cap_records=number)
+        return kind(*(example(hints[name], number + at) for at, name in enumerate(kind.__struct_fields__)))
+    if isinstance(kind, type) and issubclass(kind, IntEnum):
+        return kind(1)
+    return {int: number, bool: True, float: number + 0.5, bytes: bytes([number]) * 2, str: f"s{number}"}[kind]
+
+
+# Written by version 1 and never to be regenerated.
+GOLDEN = {
+    "CreateTopic": (
+        "9601a27331c40202020382aa6475726162696c697479a66d656d6f7279ab6361705f7265636f72647304a27335"
+    ),
+    "DeleteTopic": "9202c4020101",
+    "AlterTopic": "9303c402010182aa6475726162696c697479a66d656d6f7279ab6361705f7265636f72647302",
+    "AddPartitions": "9304c402010102",
+    "Trim": "960a0102a374746c04c3",
+    "DeleteRecords": "940b019292020392030403",
+    "RaiseCeilings": "920c92920102920203",
+    "MarkLost": "950d010203a27334",
+    "AllocateProducer": "9114",
+    "ExpireProducers": "921501",
+    "CommitOffsets": "961ea2733192930203a27334930304a27335920304a2733405",
+    "DeleteOffsets": "931fa27331920203",
+    "Take": "9420a273310203",
+    "ExpireOffsets": "9421a2733192020303",
+    "Boot": "952801a27332c3a27334",
+    "Halt": "922901",
+    "InitProducer": "9532a27331020304",
+    "AddStreamsToTransaction": "9533a273310203920405",
+    "AddGroupToTransaction": "9534a273310203a27334",
+    "TransactionOffsets": "9835a273310203a2733492930506a27337930607a27338920607c3",
+    "EndTransaction": "9636a273310203c3c3",
+    "ExpireTransactions": "93379293a27331020393a273320304c3",
+    "ForgetTransactionalIds": "923801",
+    "Claim": "9446019294a2733203040594a2733304050603",
+    "Ack": "954701a27332920304920405",
+    "Nack": "964801a2733292030492040505",
+    "Extend": "964901a2733292030404920506",
+    "ExpireLeases": "924a01",
+    "Bury": "944b01920203c3",
+    "NoteCopies": "954c0192020303c3",
+    "PutRouter": "9a50a27331c4020202c4020303c3c392c4020606c3c3ac65786163746c795f6f6e636592090a",
+    "DeleteRouter": "9251a27331",
+    "Forward": "9452010203",
+    "NoteForwarded": "965301020304c3",
+    "PassOver": "9754010203040506",
+    "TakeTask": "975aa27331a2733203040506",
+    "ReleaseTask": "935ba2733102",
+    "ExtendTask": "945ca273310203",
+    "SwapParts": (
+        "955d010292930304059304050692950405069297a2733708090a0b0c0d97a27338090a0b0c0d0e08950506079297a273"
+        "38090a0b0c0d0e97a273390a0b0c0d0e0f09"
+    ),
+    "RetireParts": "925e920102",
+    "ForgetObjects": "925f92a27331a27332",
+    "CreateNamespace": "9364a273319292a27332a2733392a27333a27334",
+    "DropNamespace": "9265a27331",
+    "PutNamespaceProperties": "9466a273319292a27332a2733392a27333a2733492a27333a27334",
+    "CreateTable": "9767a27331a27332c4020303a27334c4020505a66572726f7273",
+    "CommitTables": (
+        "92689298a27331a27332c4020303a27334a2733592930692930708099308090a929308090a93090a0b9307929308090a"
+        "93090a0b9293090a0b930a0b0c92070892080998a27332a27333c4020404a27335a27336929307929308090a93090a0b"
+        "9293090a0b930a0b0c93089293090a0b930a0b0c92930a0b0c930b0c0d92080992090a"
+    ),
+    "DropTable": "9469a27331a27332c4020303",
+    "RenameTable": "966aa27331a27332c4020303a27334a27335",
+    "DeclareTable": "956bc402010102a27333a27334",
+    "BeginSinkTask": "976ea27331a2733203a2733405c3",
+    "CommitSinkBatch": "966fa27331a27332039293a27334050693a273350607c3",
+    "AbortSinkBatch": "9470a27331a27332c3",
+    "ForgetSinks": "92719292a273310292a2733203",
+    "ExtendSinkRun": "9372a27331a27332",
+    "JoinBroker": "967801029292a27333a2733492a27334a27335a27334a27335",
+    "Heartbeat": "93790102",
+    "LeaveBroker": "937a0102",
+    "ExpireBroker": "947b010203",
+    "AdmitBroker": "947c01a27332a27333",
+    "PutScramCredential": "97cc82a2733102c402030304c4020505c4020606",
+    "DeleteScramCredential": "93cc83a2733102",
+    "PutAccessRules": "92cc84929701a2733203a27334a2733506079702a2733304a27335a273360708",
+    "DeleteAccessRules": "92cc85929701a2733203a27334a2733506079702a2733304a27335a273360708",
+    "AlterClientQuota": (
+        "94cc8692a27331a273329292a27332cb400c00000000000092a27333cb401200000000000092a27333a27334"
+    ),
+    "AlterGroupSettings": "94cc87a273319292a27332a2733392a27333a2733492a27333a27334",
+    "OpenShare": "94cc88a2733192920203920304c3",
+    "AcquireShare": "9bcc89a2733102a273330405060708090a",
+    "SettleShare": "97cc8aa2733102a273339293040506930506070506",
+    "DeleteShare": "93cc8ba27331920203",
+    "PublishRepack": "95cc8c010292a27333a273349294a2733405060794a27335060708",
+    "ForgetRepacked": "92cc8d92a27331a27332",
+    "PlanTier": "94cc8f01c402020203",
+    "SettleTier": "94cc9001c4020202c3",
+    "ForgetTier": "93cc9101c4020202",
+    "KeepReport": "94cc96a27331a27332c4020303",
+    "BumpGeneration": "94cc97a273310292a27333a27334",
+    "ChangeConsumerGroup": (
+        "97cc98a27331020304929ea273350607a27338a27339a3733130a37331310c92a3733133a3733134a3733134a3733135"
+        "9292c402101092111292c40211119212139292c402111192121392c40212129213149292c402121292131492c4021313"
+        "9214159ea273360708a27339a3733130a3733131a37331320d92a3733134a3733135a3733135a37331369292c4021111"
+        "92121392c40212129213149292c402121292131492c40213139214159292c402131392141592c402141492151692a273"
+        "36a27337"
+    ),
+    "ForgetConsumerGroup": "93cc99a2733102",
+}
+
+# Of the state that test_checkpoint.py builds: the head, and a hash of the body.
+GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000085ea62fa9bbfb542390a2e10fb891ca70d2f65637a6fa8e3"
+
+
+def test_every_command_has_golden_bytes() -> None:
+    assert set(GOLDEN) == {command.__name__ for command in REGISTRY.commands.values()}
+
+
+@pytest.mark.parametrize("command", REGISTRY.commands.values(), ids=lambda command: str(command.__name__))
+def test_commands_of_version_1_stay_readable_and_unchanged(command: type[Any]) -> None:
+    golden = bytes.fromhex(GOLDEN[command.__name__])
+    assert encode_command(example(command)) == golden
+    assert decode_command(golden) == example(command)
+
+
+def test_a_checkpoint_has_the_same_bytes_on_every_machine() -> None:
+    assert FULL[:24].hex() + blake2b(FULL[40:], digest_size=16).hexdigest() == GOLDEN_CHECKPOINT
