@@ -16,7 +16,7 @@ from mainstem.ledger.keyed import Keyed, LatestByKey, fields_hash
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.registry import REGISTRY, Registry, Sections
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
-from mainstem.ledger.topics import DeleteTopic, TopicDeletion, Topics
+from mainstem.ledger.topics import DeleteTopic, TopicDeletedEvent, Topics
 
 from .replaying import check_replays
 from .writer import Writer
@@ -54,8 +54,8 @@ class Notes(Section[list[Note]]):
         self._notes.put(note.topic_id, note)
         return note
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         self._notes.pop(event.topic.topic_id)
 
     @property

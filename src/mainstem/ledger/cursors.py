@@ -21,7 +21,7 @@ from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import TopicDeletion
+from mainstem.ledger.topics import TopicDeletedEvent
 
 
 class CommitOffsets(Command, frozen=True, tag=30):
@@ -215,8 +215,8 @@ class Cursors(Section[CursorsState]):
                 break
         return ranges
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         for stream in event.topic.streams:
             for group in list(self._readers.get(stream, ())):
                 self._drop(group, stream)

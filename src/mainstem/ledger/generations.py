@@ -22,7 +22,7 @@ from mainstem.ledger.parts import ObjectsForgotten, bad_parts, prefix_of
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import RecordsDeleted, Streams
 from mainstem.ledger.tasks import Lease, Tasks
-from mainstem.ledger.topics import TopicDeletion, Topics
+from mainstem.ledger.topics import TopicDeletedEvent, Topics
 
 
 class SwapParts(Command, frozen=True, tag=93):
@@ -227,8 +227,8 @@ class Generations(Section[GenerationsState]):
     def forget_objects(self, command: ForgetObjects, now: Moment) -> ObjectsForgotten:
         return ObjectsForgotten(sum(self._garbage.pop(key) is not None for key in command.keys))
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         """The files of the topic are garbage."""
         topic = event.topic
         for stream in topic.streams:

@@ -16,7 +16,7 @@ from mainstem import limits
 from mainstem.errors import invariant
 from mainstem.ledger.digest import MASK, hash_columns
 from mainstem.ledger.section import Moment, Section, reacts
-from mainstem.ledger.topics import TopicDeletion
+from mainstem.ledger.topics import TopicDeletedEvent
 
 KEY_BITS = 112
 
@@ -149,8 +149,8 @@ class IdempotencyKeys(Section[IdempotencyState]):
         self._hashed = max(0, self._hashed - self._head)
         self._head, self._tail = 0, kept
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         self.forget_streams(event.topic.streams)
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:

@@ -19,7 +19,7 @@ from mainstem.errors import invariant
 from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.digest import MASK, Words, hash_columns, hash_fields
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
-from mainstem.ledger.topics import TopicDeletion
+from mainstem.ledger.topics import TopicDeletedEvent
 
 
 class AllocateProducer(Command, frozen=True, tag=20):
@@ -220,8 +220,8 @@ class Producers(Section[ProducersState]):
             if producer << 32 | stream in self._slots:
                 self._forget(producer << 32 | stream)
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         streams = np.array(event.topic.streams, np.uint32)
         found = np.flatnonzero(np.isin(self.stream[: self._used], streams))
         for slot in found.tolist():

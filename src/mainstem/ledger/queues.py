@@ -20,7 +20,7 @@ from mainstem.ledger.intervals import DELETED, is_loss
 from mainstem.ledger.leases import Leases, LeasesState, deal_round_robin, ranges_of
 from mainstem.ledger.section import Command, Moment, Section, admits_append, applies, reacts
 from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import Topic, TopicDeletion, Topics
+from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
 
 
 class Claim(Command, frozen=True, tag=70):
@@ -330,8 +330,8 @@ class Queues(Section[list[LeasesState]]):
             if topic is not None and not topic.config.leases_durable:
                 leases.end_leases(event.broker)
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         self.forget_streams(event.topic.streams)
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:

@@ -22,7 +22,7 @@ from mainstem.ledger.router import Forwarded, Guarantee, HopState, Router, Route
 from mainstem.ledger.router_partitions import RouterPartitions
 from mainstem.ledger.section import Command, Moment, Section, admits_append, applies, reacts
 from mainstem.ledger.streams import RecordsDamaged, Streams
-from mainstem.ledger.topics import PartitionsAdded, TopicDeletion, Topics
+from mainstem.ledger.topics import PartitionsAdded, TopicDeletedEvent, Topics
 
 
 class PutRouter(Command, frozen=True, tag=80):
@@ -250,8 +250,8 @@ class Routers(Section[RoutersState]):
     def on_records_damaged(self, event: RecordsDamaged, now: Moment) -> None:
         self.legs.lost(event.stream, event.start, event.end)
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         """The routers of a topic go with it."""
         topic = event.topic
         for router in self.of_topic(topic.topic_id):

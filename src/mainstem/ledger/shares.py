@@ -26,7 +26,7 @@ from mainstem.ledger.intervals import DELETED, Holes
 from mainstem.ledger.leases import Leases, LeasesState, ranges_of
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
-from mainstem.ledger.topics import TopicDeletion
+from mainstem.ledger.topics import TopicDeletedEvent
 
 
 class Verdict(IntEnum):
@@ -424,8 +424,8 @@ class Shares(Section[list[ShareState]]):
             for share in shares.values():
                 share.leases.end_leases(event.broker)
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         for group in list(self._shares):
             for stream in event.topic.streams:
                 self._remove(group, stream)

@@ -33,7 +33,7 @@ from mainstem.ledger.generations import Generations
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.table import Declaration, PublishedParts, Table, TableState
-from mainstem.ledger.topics import Topic, TopicDeletion, Topics
+from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
 
 
 class CreateNamespace(Command, frozen=True, tag=100):
@@ -313,8 +313,8 @@ class Tables(Section[TablesState]):
                 self._generations.outdate(stream)
         return TableDeclared(declared.revision, columns_changed)
 
-    @reacts(TopicDeletion)
-    def on_topic_deleted(self, event: TopicDeletion, now: Moment) -> None:
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         """The tables of a topic go with its records."""
         topic_id = event.topic.topic_id
         for table in list(self._of_topics.get(topic_id, {}).values()):

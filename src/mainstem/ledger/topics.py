@@ -59,7 +59,7 @@ class Topic:
         return len(self.streams)
 
 
-class TopicDeletion(NamedTuple):
+class TopicDeletedEvent(NamedTuple):
     """An event: a topic and its streams are gone."""
 
     topic: Topic
@@ -136,7 +136,7 @@ class Topics(Section[list[Topic]]):
         for stream in topic.streams:
             del self._owner[stream]
             self._streams.close(stream)
-        now.publish(TopicDeletion(topic))
+        now.publish(TopicDeletedEvent(topic))
         return topic
 
     @applies(AlterTopic)
