@@ -8,9 +8,10 @@ import random
 
 import pytest
 
-from mainstem.broker.broker import Broker, Record
+from mainstem.broker.broker import Broker
 from mainstem.broker.diff import Wanted
 from mainstem.broker.matching import Match
+from mainstem.broker.read import Record
 from mainstem.broker.routers import RouterSettings
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.config import TopicConfig

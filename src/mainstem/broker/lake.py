@@ -13,7 +13,7 @@ from mainstem.broker.planning import Planning
 from mainstem.broker.plans import Plan, PlanRequest, Publication, Sources
 from mainstem.broker.rounds import Rounds
 from mainstem.broker.sourcing import Sourcing
-from mainstem.broker.states import stream_of
+from mainstem.broker.streams import stream_of
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import task_of
 from mainstem.ledger.lake_commands import ExtendTask, ReleaseTask, SwapParts
@@ -174,7 +174,7 @@ class Lake:
         for topic in ledger.topics:
             if not self._planning.wanted(topic):
                 continue
-            ends = [(stream, self._log.stable_end(stream)) for stream in topic.streams]
+            ends = [(stream, self._log.streams.of(stream).stable_end(stream)) for stream in topic.streams]
             frontier = ledger.generations.frontier
             table = ledger.tables.of_topic(topic.topic_id)
             found.append(
@@ -202,7 +202,10 @@ class Lake:
 
     def _partition(self, partition: int, stream: int) -> PartitionProgress:
         generations = self._log.ledger.generations
-        start, end = self._log.bounds(stream)[0], self._log.stable_end(stream)
+        start, end = (
+            self._log.streams.of(stream).bounds(stream)[0],
+            self._log.streams.of(stream).stable_end(stream),
+        )
         parts = generations.parts(stream)
         reached = generations.frontier(stream)
         return PartitionProgress(

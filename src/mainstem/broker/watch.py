@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mainstem import events, limits
-from mainstem.broker.diff import Page, Wanted
+from mainstem.broker.activity import Activity
+from mainstem.broker.diff import Diffs, Page, Wanted
 from mainstem.broker.eager import run_eagerly
-from mainstem.broker.states import stream_of
+from mainstem.broker.routers import Routers
+from mainstem.broker.streams import Streams, stream_of
 from mainstem.errors import Closed, NotFound
 from mainstem.ledger.topics import Topic
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
 
 _log = events.named("watch")
 
@@ -167,8 +166,11 @@ class _Handing:
 
 
 class Watching:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, streams: Streams, diffs: Diffs, routers: Routers, activity: Activity) -> None:
+        self._streams = streams
+        self.diffs = diffs
+        self._routers = routers
+        self._activity = activity
         self._feeds: dict[int, _Feed] = {}  # by stream
         self._scheduled: deque[_Feed] = deque()
         self._due: deque[_Group] = deque()  # waiting for their turn to read
@@ -188,7 +190,7 @@ class Watching:
         feed = self._feeds.get(stream)
         if feed is None:
             feed = self._feeds[stream] = _Feed(self, topic, partition, stream)
-            self._broker.streams.watch((stream,), feed)
+            self._streams.watch((stream,), feed)
         place = Place(watcher, topic.name, feed, from_seq, wish)
         feed.places.add(place)
         self._join(place)
@@ -222,7 +224,7 @@ class Watching:
         await asyncio.gather(*self._reads, return_exceptions=True)
 
     def _drop(self, feed: _Feed) -> None:
-        self._broker.streams.unwatch((feed.stream,), feed)
+        self._streams.unwatch((feed.stream,), feed)
         self._feeds.pop(feed.stream, None)
 
     # Groups
@@ -255,7 +257,7 @@ class Watching:
     def _end(self, feed: _Feed) -> int:
         """The visible end; a stream that is gone has none, which no cursor equals."""
         try:
-            return self._broker.streams.bounds(feed.stream)[1]
+            return self._streams.bounds(feed.stream)[1]
         except NotFound:
             return -1
 
@@ -337,23 +339,23 @@ class Watching:
 
     async def _read(self, group: _Group) -> None:
         feed = group.feed
-        topic = self._broker.streams.get_by_id(feed.topic_id)
+        topic = self._streams.get_by_id(feed.topic_id)
         if topic is None:
             self._retire(group)
             self.schedule(feed)
             return
         try:
             if any(place.first for place in group.places):
-                await self._broker.routing.drain(topic.name)
+                await self._routers.drain(topic.name)
             wanted = Wanted(group.cursor, group.wish.limit, group.wish.max_bytes, group.wish.nodes)
-            page = await self._broker.diffs.read(topic, wanted, feed.partition)
+            page = await self.diffs.read(topic, wanted, feed.partition)
         except NotFound:
             self._retire(group)
             self.schedule(feed)  # which finds that it is gone
         except Exception as error:  # noqa: BLE001 - handed on to every member
             self._fail(group, error)
         else:
-            self._broker.activity.read(topic.topic_id)
+            self._activity.read(topic.topic_id)
             partition = feed.partition if len(topic.streams) > 1 else None
             news = News(feed.name, partition, group.cursor, page)
             self._handings.append(_Handing(feed, news, group.wish, self._retire(group)))

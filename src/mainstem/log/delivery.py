@@ -44,13 +44,13 @@ from mainstem.ledger.results import (
     TransactionEnded,
     TransactionsExpired,
 )
+from mainstem.log.append import Placed, Waiter
 from mainstem.log.extents import extents_of
 from mainstem.log.group import Group, Run, Single
 from mainstem.log.index import ExtentIndex
 from mainstem.log.syncs import Answer, EndedTransactions, Publication, RaisedCeilings, Syncs
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.header import stamp, stamp_lone
 

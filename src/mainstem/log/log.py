@@ -14,24 +14,19 @@ from mainstem.errors import (
     InvalidInput,
     MainstemError,
     NoSpace,
-    NotFound,
     invariant,
 )
 from mainstem.ledger.cluster_commands import Heartbeat
-from mainstem.ledger.commands import Boot, Command, DeleteRecords, Halt, MarkLost, Trim, TrimReason
-from mainstem.ledger.idempotency import key_number
+from mainstem.ledger.commands import Boot, Command, Halt, MarkLost
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.queues import Queues
 from mainstem.ledger.repacked import FIRST_NUMBER
-from mainstem.ledger.results import Booted, RecordsRemoved
-from mainstem.ledger.streams import Streams
+from mainstem.ledger.results import Booted
+from mainstem.log.append import AppendRequest
 from mainstem.log.background import Background
 from mainstem.log.checkpointer import store_state
 from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
-from mainstem.log.chunks import Chunk
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
-from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extent_bytes import ExtentBytes
 from mainstem.log.extents import SealedExtents
 from mainstem.log.finished_objects import FinishedObjects
@@ -50,18 +45,16 @@ from mainstem.log.repack.repacker import Life, Repacker
 from mainstem.log.searching import Searching
 from mainstem.log.sharing import Sharing
 from mainstem.log.store_copies import StoreCopies
+from mainstem.log.streams import DurableStreams, LogStreams
 from mainstem.log.tail import TailCache
 from mainstem.log.tiering import HotRetention, Tiering
 from mainstem.log.upkeep import Upkeep
-from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter, promise, tell
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
 from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.records.header import Slice, SliceFacts
 
 _log = logging.getLogger("mainstem.log")
 
@@ -146,8 +139,9 @@ class Log:
             self.visibility,
         )
         self._searching = Searching(self.ledger, self._index, look_ups, self._reader)
-        self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
-        self._ephemeral_queues = EphemeralQueues(self.ledger, self._ephemeral, clock)
+        self.ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
+        durable = DurableStreams(self.ledger, self._committer, self._reader, self._searching)
+        self.streams = LogStreams(self.ledger, self.visibility, durable, self.ephemeral)
 
     @classmethod
     async def open(
@@ -332,94 +326,13 @@ class Log:
 
     # Writing
 
-    def append(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
-    ) -> Awaitable[Placed]:
-        """Append checked batches. Returns their base offset once durable to the stream's class.
-
-        Takes ownership of the buffer. `size` is what caps count; `records` are packed RECORD rows, which
-        streams that track records one by one need."""
-        if self._keeps_in_memory(stream):
-            return self._ephemeral.append(stream, slice, facts, size, records)
-        placed = promise()
-        self._committer.append(stream, slice, facts, size, records, placed)
-        return placed
-
-    def append_for(
-        self, waiter: Waiter, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
-    ) -> None:
-        """As `append`, but it is the waiter who is told."""
-        if self._keeps_in_memory(stream):
-            tell(waiter, self._ephemeral.append(stream, slice, facts, size, records))
-        else:
-            self._committer.append(stream, slice, facts, size, records, waiter)
-
-    def _keeps_in_memory(self, stream: int) -> bool:
-        return self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream)
-
-    def keyed_count(self, stream: int, facts: SliceFacts, base: int) -> int | None:
-        """How many records the write had that a retry with the same idempotency key repeats."""
-        key = key_number(facts.producer, facts.base_sequence, facts.producer_epoch)
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.keys.count_of(self._ephemeral.number(stream), key, base)
-        return self.ledger.idempotency.count_of(stream, key, base)
-
-    def state_of(self, stream: int) -> tuple[Streams, int]:
-        """Where a stream's floors, holes and counts are kept, and under which number. Raises NotFound."""
-        if not self.ledger.streams.exists(stream):
-            raise NotFound("the topic was deleted")
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.state, self._ephemeral.number(stream)
-        return self.ledger.streams, stream
-
-    async def trim(self, stream: int, offset: int, reason: TrimReason, size: int = 0) -> int:
-        """Give up the records below `offset`, of `size` bytes if that is known. Returns how many were there."""
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.trim(stream, offset, reason)
-        command = Trim(stream, offset, reason, size, keeps_losses=reason == "delete")
-        removed: RecordsRemoved = await self.propose(command)
-        return removed.records
-
-    async def delete(self, stream: int, ranges: tuple[tuple[int, int], ...], size: int) -> int:
-        """Delete the records in half-open ranges, of `size` bytes. Returns how many were there."""
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.delete(stream, ranges, size)[0]
-        removed: RecordsRemoved = await self.propose(DeleteRecords(stream, ranges, size))
-        return removed.records
-
     async def propose(self, command: Command) -> Any:
         """Commit one command; returns its result once durable, raises what the ledger refused it with."""
         return await self._committer.propose(command)
 
-    async def skip_ephemeral(self, stream: int, count: int) -> None:
-        """Let the next offsets of an ephemeral stream stand for records that were lost on their way to it."""
-        await self._ephemeral.skip(stream, count)
-
-    async def change_queue(self, command: QueueCommand) -> Any:
-        """As `propose`, also for queues whose jobs are in memory only."""
-        if self.ledger.streams.exists(command.stream) and self.ledger.streams.ephemeral(command.stream):
-            return self._ephemeral_queues.apply(command)
-        return await self._committer.propose(command)
-
-    def queue_of(self, stream: int) -> tuple[Queues, int]:
-        """Where the leases of a queue are kept, and under which number. Raises NotFound."""
-        if not self.ledger.streams.exists(stream):
-            raise NotFound("the topic was deleted")
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral_queues.queues, self._ephemeral_queues.number(stream)
-        return self.ledger.queues, stream
-
-    async def append_then(
-        self,
-        stream: int,
-        slice: Slice,
-        facts: SliceFacts,
-        size: int,
-        records: bytes,
-        command: Command,
-    ) -> Any:
+    async def append_then(self, request: AppendRequest, command: Command) -> Any:
         """Append and commit a command that builds on it, both or neither. Returns the command's result."""
-        return await self._committer.append_then(stream, slice, facts, size, records, command)
+        return await self._committer.append_then(request, command)
 
     @property
     def identity(self) -> bytes:
@@ -459,65 +372,6 @@ class Log:
 
     # Reading
 
-    def start(self, stream: int) -> int:
-        """The first offset still there, of a stream that may be gone."""
-        if self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.bounds(stream)[0]
-        return self.ledger.streams.start(stream)
-
-    def bounds(self, stream: int) -> tuple[int, int]:
-        """The first offset still there and the visible end."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.bounds(stream)
-        return self._reader.bounds.of(stream)
-
-    def stable_end(self, stream: int) -> int:
-        """Where what open transactions wrote begins; the visible end if there are none."""
-        if self.ledger.streams.transactions.touched(stream):
-            return self._reader.bounds.stable_end(stream)
-        return self.bounds(stream)[1]
-
-    async def read(
-        self,
-        stream: int,
-        offset: int,
-        max_bytes: int,
-        max_wait_s: float = 0.0,
-        view: View = View.COMMITTED,
-    ) -> Chunk:
-        """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return await self._ephemeral.chunk(stream, offset, max_bytes, max_wait_s)
-        return await self._reader.read(stream, offset, max_bytes, max_wait_s, view)
-
-    async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
-        """As `read`, but batches come as they were written, deleted records included."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.chunk_now(stream, offset, max_bytes)
-        return await self._reader.stored(stream, offset, max_bytes)
-
-    def read_cached(
-        self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
-    ) -> Chunk | None:
-        """What `read` gives at once, if memory has it; None if `read` must be asked. Raises as it does."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.chunk_now(stream, offset, max_bytes)
-        return self._reader.read_cached(stream, offset, max_bytes, view)
-
-    async def offset_at(self, stream: int, time_ms: int) -> int:
-        """The first offset whose record time is `time_ms` or later; the end if there is none."""
-        self.bounds(stream)  # raises if it is gone
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.offset_at(stream, time_ms)
-        return await self._searching.offset_at(stream, time_ms)
-
-    async def latest_time(self, stream: int) -> int | None:
-        """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
-        self.bounds(stream)  # raises if it is gone
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.latest_time(stream)
-        return await self._searching.latest_time(stream)
-
     def holdings(self, *, spans: bool = False) -> Holdings:
         """Which files there are, and with `spans` what is in each."""
         return holdings(self._port, self._index if spans else None, self._tail.held_bytes)
@@ -529,10 +383,6 @@ class Log:
         except FileNotFoundError:
             return None
         return cast(SealedExtents, found)
-
-    def held_bytes(self, stream: int) -> int:
-        """Bytes an ephemeral stream holds in memory."""
-        return self._ephemeral.held_bytes(stream)
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
         """The offset below which time and size retention want the stream gone."""
@@ -565,10 +415,6 @@ class Log:
             except FileNotFoundError:
                 if self._index.changes == changes:
                     raise
-
-    def forget_ephemeral(self, stream: int) -> None:
-        self._ephemeral_queues.forget(stream)
-        self._ephemeral.forget(stream)
 
     # Behind the head
 

@@ -135,7 +135,7 @@ async def test_a_rule_that_goes_stops_a_producer_on_its_open_connection(
     await broker.log.propose(DeleteAccessRules((_rule("t", Operation.WRITE),)))
     assert set(_codes(await wire.ask(produce(version, "t", slice)))) == {ErrorCode.topic_authorization_failed}
     assert broker.streams.get("t") is not None
-    assert broker.log.bounds(broker.streams.get("t").streams[0]) == (0, 3)  # type: ignore[union-attr]
+    assert broker.streams.bounds(broker.stream("t")) == (0, 3)
 
 
 async def test_a_rule_that_goes_stops_a_consumer_that_asks_the_same_again(guarded: KafkaStage) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem import limits
+from mainstem.broker.streams import stream_of
 from mainstem.errors import (
     InvalidInput,
     MainstemError,
@@ -101,9 +102,7 @@ class CommittedOffsets:
         found = self._log.ledger.topics.get(topic)
         if found is None:
             raise TopicNotFound(topic)
-        if not 0 <= partition < len(found.streams):
-            raise PartitionNotFound(topic, partition, len(found.streams))
-        return found.streams[partition]
+        return stream_of(found, partition)
 
     def committable(self, offset: OffsetToCommit) -> int | MainstemError:
         """The stream an offset is of, or why it cannot be committed."""

@@ -247,7 +247,9 @@ class Shares:
     async def _beginning(self, stream: int, settings: ShareSettings) -> int:
         start, end = self._streams.bounds(stream)
         if settings.begins_ms_ago is not None:
-            return await self._log.offset_at(stream, self._clock.now_ms() - settings.begins_ms_ago)
+            return await self._log.streams.of(stream).offset_at(
+                stream, self._clock.now_ms() - settings.begins_ms_ago
+            )
         return start if settings.begins_earliest else end
 
     def _share(self, group: str, stream: int) -> Share:

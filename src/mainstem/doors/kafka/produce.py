@@ -38,6 +38,7 @@ import struct
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.append import Placed
 from mainstem.broker.broker import Broker
 from mainstem.broker.streams import Streams
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
@@ -62,7 +63,6 @@ from mainstem.doors.kafka.wire import (
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
 from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE
 from mainstem.ledger.topics import Topic
-from mainstem.log.waiters import Placed
 from mainstem.records.header import Slice
 
 _FLEXIBLE_FROM = 9
@@ -198,7 +198,7 @@ class _Produce:
         try:
             if records is None:
                 raise InvalidBatch("there are no records")
-            facts = self._broker.place_for(part, topic, part.index, records, self._joins)
+            facts = self._broker.appends.batches(topic, part.index, records, part, self._joins)
         except MainstemError as error:
             part.work = None
             part.fail(produce_code_of(error, abortable=self._abortable), str(error))
