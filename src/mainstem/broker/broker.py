@@ -16,17 +16,20 @@ from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.backups import Backups
 from mainstem.broker.catalog import Catalog
 from mainstem.broker.client_quotas import ClientQuotas
+from mainstem.broker.clock import LogClock
 from mainstem.broker.cluster import Cluster
 from mainstem.broker.deletes import Deletes
 from mainstem.broker.diff import Diffs
+from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.groups import GroupPeers, Groups
 from mainstem.broker.lake import Lake
-from mainstem.broker.log_clock import LogClock
 from mainstem.broker.opening import open_log
 from mainstem.broker.queues import Queues
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.retention import Retention
 from mainstem.broker.rounds import Rounds
 from mainstem.broker.routers import Routers
+from mainstem.broker.security import Security
 from mainstem.broker.share.shares import Shares
 from mainstem.broker.sinks import Sinks
 from mainstem.broker.states import States
@@ -108,6 +111,7 @@ class Broker:
         self.streams = Streams(log)
         self.appends = Appends(log, clock, self.streams, self.transactions)
         self.reads = Reads(log, self.streams)
+        self.security = Security(log)
         self.client_quotas = ClientQuotas(log, clock)
         self.shares = Shares(log, clock, self.streams)
         self._topics = Topics(log, clock, random, options.default_config, topics_max=options.topics_max)
@@ -197,6 +201,23 @@ class Broker:
     @property
     def options(self) -> BrokerOptions:
         return self._options
+
+    @property
+    def identity(self) -> bytes:
+        """Tells this broker's log from every other one."""
+        return self._log.identity
+
+    async def barrier(self) -> None:
+        """Apply all that any broker of the log had committed when this was called, and show it to readers."""
+        await self._log.barrier()
+
+    def open_groups(
+        self, peers: GroupPeers | None = None, options: GroupOptions | None = None, clock: Clock | None = None
+    ) -> Groups:
+        """Coordinate consumer groups; `peers` says which ones. Starts with `Groups.start`."""
+        groups = Groups(self._log, clock or self._clock, options, peers=peers)
+        self.cluster.on_change(groups.hand_over)
+        return groups
 
     @property
     def last_position(self) -> int:

@@ -12,10 +12,13 @@ from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.chunks import Chunk
+from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.log import Log
 from mainstem.log.views import View
 from mainstem.log.visibility import Watcher
 from mainstem.records.decoding import decode_records
+
+__all__ = ["LEADER_EPOCH", "Chunk", "Streams", "View", "Watcher", "stream_of"]
 
 
 def stream_of(topic: Topic, partition: int) -> int:

@@ -21,6 +21,8 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 
+__all__ = ["Topic", "TopicConfig", "Topics"]
+
 
 class Topics:
     def __init__(

@@ -6,6 +6,7 @@ import typing
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -286,7 +287,7 @@ def test_decisions_are_those_of_the_rules_read_one_by_one(
 ) -> None:
     held = AccessRules()
     held.put(PutAccessRules(tuple(rules)))
-    access = Access(lambda: held, frozenset({"User:root"}))
+    access = Access(SimpleNamespace(access_rules=held), frozenset({"User:root"}))
     expected = _decided(rules, principal, host, operation, name)
     assert access.allows(principal, host, operation, Kind.TOPIC, name) is expected
     assert access.allows("User:root", host, operation, Kind.TOPIC, name)

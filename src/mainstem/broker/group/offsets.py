@@ -20,6 +20,8 @@ from mainstem.ledger.cursors import Cursor
 from mainstem.ledger.results import OffsetsDeleted
 from mainstem.log.log import Log
 
+__all__ = ["OWN_PREFIX", "CommittedOffsets", "Cursor", "OffsetToCommit"]
+
 OWN_PREFIX = "mainstem:"  # of cursors that are no group's: nobody joins them, and they never expire
 
 

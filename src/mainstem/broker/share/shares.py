@@ -32,6 +32,8 @@ from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
 from mainstem.records.header import walk
 
+__all__ = ["Acquired", "Runs", "Settlement", "Shares", "Verdict", "Wanted", "check_settings"]
+
 _log = events.named("shares")
 _OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed", "unread")  # by verdict
 _READ_BYTES = 4 * limits.MIB  # of one partition at once, whatever a member would take

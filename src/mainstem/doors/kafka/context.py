@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.clock import Clock
 from mainstem.broker.groups import Groups
 from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions import Transactions
@@ -13,7 +14,6 @@ from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peers
 from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.options import KafkaSecurity
-from mainstem.ports.clock import Clock
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from mainstem import limits
-from mainstem.broker.client_quotas import Meter
+from mainstem.broker.client_quotas import REQUEST_PERCENTAGE, Meter
 from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Api, Call, FastApi, Turn
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
@@ -31,7 +31,6 @@ from mainstem.doors.kafka.request import Request
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest, Unavailable
-from mainstem.ledger.client_quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
@@ -187,7 +186,7 @@ class Dispatch:
 async def _handle(api: Api, call: Call, message: object, request: Request) -> None:
     if api.fresh or (api.coordinated and looked_after_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
-            await call.context.broker.log.barrier()
+            await call.context.broker.barrier()
     if call.context.access is None:
         answer = await api.handle(call, message)
     else:

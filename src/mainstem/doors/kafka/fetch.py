@@ -97,7 +97,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     poll = _parse(call, body)
     if poll is None:
         reply.send([_session_refused(call.version)], failed=True)
-    elif call.context.broker.log.shared and poll.beyond():
+    elif call.context.broker.cluster.shared and poll.beyond():
         reply.run(_fetch_behind_barrier(call, asked, reply))
     else:
         poll.start(asked, reply)
@@ -105,7 +105,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
 
 async def _fetch_behind_barrier(call: Call, asked: bytes, reply: Reply) -> None:
     """What is not known here may be known to another broker: catch up before saying that there is no such thing."""
-    await call.context.broker.log.barrier()
+    await call.context.broker.barrier()
     poll = _parse(call, memoryview(asked))
     invariant(poll is not None, "a request that was parsed once is parsed the same way again")
     poll.start(asked, reply)  # type: ignore[union-attr]  # just checked

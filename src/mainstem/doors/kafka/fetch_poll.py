@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from mainstem import limits
+from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
+from mainstem.broker.streams import Chunk
 from mainstem.doors.kafka.api import Call, Part, Reply
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.throttle import throttle
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
-from mainstem.ledger.client_quotas import CONSUMER_BYTE_RATE
-from mainstem.log.chunks import Chunk
 from mainstem.records.header import walk
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.log.delivery import LEADER_EPOCH
+from mainstem.broker.streams import LEADER_EPOCH
 
 __all__ = ("LEADER_EPOCH", "wrong_epoch")
 

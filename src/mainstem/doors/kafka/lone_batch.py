@@ -11,14 +11,14 @@ import struct
 from typing import TYPE_CHECKING
 
 from mainstem.broker.append import Placed
+from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Call, Part
 from mainstem.doors.kafka.errors import produce_code_of
 from mainstem.doors.kafka.landing import kept
 from mainstem.doors.kafka.request import Request
 from mainstem.doors.kafka.wire import NO_TAGS, UVARINT_BYTES_MAX, span, write_string
 from mainstem.errors import MainstemError
-from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
-from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection

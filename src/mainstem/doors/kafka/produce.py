@@ -40,7 +40,9 @@ from kio.schema.errors import ErrorCode
 from mainstem import limits
 from mainstem.broker.append import Placed
 from mainstem.broker.broker import Broker
+from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
 from mainstem.broker.streams import Streams
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
 from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.errors import produce_code_of
@@ -61,8 +63,6 @@ from mainstem.doors.kafka.wire import (
     write_string,
 )
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
-from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE
-from mainstem.ledger.topics import Topic
 from mainstem.records.header import Slice
 
 _FLEXIBLE_FROM = 9
@@ -290,7 +290,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
-    elif missing and (call.context.auto_create or call.context.broker.log.shared):
+    elif missing and (call.context.auto_create or call.context.broker.cluster.shared):
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
@@ -343,7 +343,7 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:
     missing = [topic for topic in topics if topic.topic is None and not topic.forbidden]
-    await call.context.broker.log.barrier()  # another broker may have made them a moment ago
+    await call.context.broker.barrier()  # another broker may have made them a moment ago
     for topic in missing:
         topic.find(call.context.broker.streams)
     if call.context.auto_create:

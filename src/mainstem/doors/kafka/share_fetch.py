@@ -22,6 +22,7 @@ from kio.schema.share_fetch.v2.response import (
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
 from mainstem import limits
+from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
 from mainstem.broker.share.sessions import OPENS, ShareSession, TopicPartition
 from mainstem.broker.share.shares import Acquired, Wanted
 from mainstem.doors.kafka import messages
@@ -42,7 +43,6 @@ from mainstem.doors.kafka.share_sessions import (
 )
 from mainstem.doors.kafka.throttle import NO_THROTTLE, throttle
 from mainstem.errors import MainstemError, UnknownMember
-from mainstem.ledger.client_quotas import CONSUMER_BYTE_RATE
 
 _MS = timedelta(milliseconds=1)
 _FIRST_WITH_RENEWAL = 2
