@@ -28,6 +28,7 @@ class KafkaContext:
     advertised_port: int
     peers: Peers
     rack: str | None = None
+    shared: bool = False  # other brokers write to the same log
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)

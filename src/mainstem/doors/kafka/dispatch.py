@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 from mainstem import limits
 from mainstem.broker.client_quotas import REQUEST_PERCENTAGE, Meter
 from mainstem.doors.kafka import messages
-from mainstem.doors.kafka.api import Api, Call, FastApi, Turn
+from mainstem.doors.kafka.api import Api, Call, FastApi, Reply, Turn
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.coordination import looked_after_elsewhere
-from mainstem.doors.kafka.metered import MeteredRequest, named_in, spend
+from mainstem.doors.kafka.metered import MeteredReply, named_in, spend
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
-from mainstem.doors.kafka.request import Request
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest, Unavailable
@@ -123,7 +122,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         tagged = flexible and not api.plain_answer_header
         if meter is None:
-            request = Request(connection, route, correlation, tagged, len(frame))
+            request = Reply(connection, route, correlation, tagged, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, tagged, len(frame), meter)
         connection.enqueue(request)
@@ -145,7 +144,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         message = messages.read(api, call.version, bytes(frame[body_at:]))
         if meter is None:
-            request = Request(connection, route, correlation, flexible, len(frame))
+            request = Reply(connection, route, correlation, flexible, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, flexible, len(frame), meter)
         connection.enqueue(request)
@@ -160,8 +159,8 @@ class Dispatch:
         tagged: bool,
         size: int,
         meter: Meter,
-    ) -> Request:
-        request = MeteredRequest(
+    ) -> Reply:
+        request = MeteredReply(
             connection, route, correlation, tagged, size, version=call.version, meter=meter, now=self._now
         )
         if request.held_ms:
@@ -178,12 +177,12 @@ class Dispatch:
             raise MalformedRequest(
                 f"API {api.key} is spoken in versions {api.first} to {api.last}, not {version}"
             )
-        request = Request(connection, route, correlation, False, size)
+        request = Reply(connection, route, correlation, False, size)
         connection.enqueue(request)
         request.send([unknown_version_answer()], failed=True)
 
 
-async def _handle(api: Api, call: Call, message: object, request: Request) -> None:
+async def _handle(api: Api, call: Call, message: object, request: Reply) -> None:
     if api.fresh or (api.coordinated and looked_after_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
             await call.context.broker.barrier()

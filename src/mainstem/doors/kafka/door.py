@@ -15,8 +15,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.clock import Clock, SystemClock
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
-from mainstem.doors.kafka.connection import KafkaConnection
-from mainstem.doors.kafka.connections import Connections, KafkaLimits
+from mainstem.doors.kafka.connection import Connections, KafkaConnection, KafkaLimits
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.dispatch import Dispatch
 from mainstem.doors.kafka.metrics import KafkaMetrics
@@ -95,6 +94,7 @@ class KafkaDoor:
             advertised_port=advertised.port,
             peers=peers,
             rack=here.rack,
+            shared=broker.cluster.shared,
             metrics=self.metrics,
             auto_create=self._auto_create,
             default_partitions=self._default_partitions,

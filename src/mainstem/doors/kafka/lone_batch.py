@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from mainstem.broker.append import Placed
 from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from mainstem.broker.topics import Topic
-from mainstem.doors.kafka.api import Call, Part
+from mainstem.doors.kafka.api import Call, Part, Reply
 from mainstem.doors.kafka.errors import produce_code_of
-from mainstem.doors.kafka.landing import kept
-from mainstem.doors.kafka.request import Request
-from mainstem.doors.kafka.wire import NO_TAGS, UVARINT_BYTES_MAX, span, write_string
+from mainstem.doors.kafka.wire import NO_TAGS, UVARINT_BYTES_MAX, kept, span, write_string
 from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
@@ -121,7 +119,7 @@ class LoneBatches:
         first, end = span(frame, self._records_at, self._flexible)
         if first < 0 or frame[end:] != self._end:
             return False
-        request = LoneRequest(connection, route, correlation, len(frame), self, index)
+        request = LoneReply(connection, route, correlation, len(frame), self, index)
         connection.enqueue(request)
         try:
             facts = self._appends.batches(topic, index, kept(frame, first, end), request, self._joins)
@@ -151,7 +149,7 @@ class LoneBatches:
         return _HEAD.pack(len(body) + 4, correlation) + body
 
 
-class LoneRequest(Request):
+class LoneReply(Reply):
     """One of them, which waits itself until it is durable."""
 
     __slots__ = ("_alike", "_index", "append_time")

@@ -46,15 +46,14 @@ from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
 from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.errors import produce_code_of
-from mainstem.doors.kafka.landing import kept
 from mainstem.doors.kafka.lone_batch import LoneBatches
 from mainstem.doors.kafka.security.access import Kind, Operation
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
-from mainstem.doors.kafka.throttle import throttle
 from mainstem.doors.kafka.wire import (
     INT32,
     NO_TAGS,
     count,
+    kept,
     skip_tags,
     span,
     string,
@@ -282,7 +281,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if access is not None:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    throttle_ms = throttle(call, PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
+    throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
     work = _Produce(call.context.broker, call.version, transactional_id, acks, topics, reply, throttle_ms)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
@@ -290,7 +289,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
-    elif missing and (call.context.auto_create or call.context.broker.cluster.shared):
+    elif missing and (call.context.auto_create or call.context.shared):
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:

@@ -41,7 +41,7 @@ from mainstem.doors.kafka.share_sessions import (
     stream_of,
     topic_bytes,
 )
-from mainstem.doors.kafka.throttle import NO_THROTTLE, throttle
+from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError, UnknownMember
 
 _MS = timedelta(milliseconds=1)
@@ -73,7 +73,7 @@ async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession,
     except (Refused, MainstemError) as error:
         answer, size = _refused(outcome_of(error)), 0
     if size:
-        held_ms = throttle(call, CONSUMER_BYTE_RATE, size, reply)
+        held_ms = call.throttle(CONSUMER_BYTE_RATE, size, reply)
         if held_ms:
             answer = replace(answer, throttle_time=i32Timedelta.parse(held_ms * _MS))
     reply.send([messages.write(API, call.version, answer)], failed=bool(answer.error_code))
