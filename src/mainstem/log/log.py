@@ -41,7 +41,7 @@ from mainstem.log.reader import Reader
 from mainstem.log.recovery import Recovered, recover
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.repack.repacker import Life, Repacker
+from mainstem.log.repack.repacker import Repacker
 from mainstem.log.searching import Searching
 from mainstem.log.sharing import Sharing
 from mainstem.log.store_copies import StoreCopies
@@ -97,14 +97,12 @@ class Log:
         self.store_copies = StoreCopies()  # of `objects`, which nothing may be deleted from meanwhile
         self._background = Background()
         self._finished = FinishedObjects(
+            self,
             port,
             recovered,
             checkpoints,
             self._background,
             checkpoint_every_bytes=options.checkpoint_every_bytes,
-            written_bytes=lambda: self._committer.written_bytes,
-            sync=self.sync,
-            maintains=lambda: self.maintains(),
         )
         self._index = recovered.index
         self.ledger: Ledger = recovered.ledger
@@ -206,21 +204,7 @@ class Log:
         )
 
     def _repack(self, objects: ObjectStore, clock: Clock) -> Repacker:
-        return Repacker(
-            self._port,
-            self.ledger,
-            self._index,
-            objects,
-            clock,
-            self._options.repack,
-            self.propose,
-            life=lambda: Life(self.broker, self.epoch),
-            maintains=lambda: self.maintains(),
-            hold_back=self._committer.hold_back,
-            collect=self.collect,
-            copies=self.store_copies,
-            written_bytes=lambda: self._committer.written_bytes,
-        )
+        return Repacker(self, self._port, self.ledger, self._index, objects, clock, self._options.repack)
 
     @property
     def repacker(self) -> Repacker | None:
@@ -248,20 +232,26 @@ class Log:
         """Of this broker; 0 before it has one."""
         return self._committer.epoch
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to the log since it was opened."""
+        return self._committer.written_bytes
+
+    @property
+    def replayable_from(self) -> int:
+        """Where the oldest checkpoint stands that a replay may have to start from."""
+        return self._finished.replayable_from
+
+    def hold_back(self, seconds: float) -> None:
+        """Delay every group of commits by this long: repacking does not keep up."""
+        self._committer.hold_back(seconds)
+
     def tier(self, store: ObjectStore, clock: Clock, random: Random, retention: HotRetention) -> None:
         """Have older objects go to an object store from now on."""
         port = self._port
         invariant(isinstance(port, TieredCommitLog), "only a tiered log has somewhere to put them")
         tiering = self._finished.tiering = Tiering(
-            cast(TieredCommitLog, port),
-            store,
-            self.ledger,
-            self.propose,
-            lambda: self._finished.replayable_from,
-            clock,
-            random,
-            retention,
-            self.store_copies,
+            self, cast(TieredCommitLog, port), store, self.ledger, clock, random, retention
         )
         if self.repacker is not None:
             self.repacker.behind = tiering.behind_the_hot
@@ -285,12 +275,11 @@ class Log:
     def upkeep(self) -> Upkeep:
         """What keeps a shared log in order, a round at a time."""
         return Upkeep(
+            self,
             cast(SharedCommitLog, self._port),
             self._index,
-            lambda: self.maintains(),
+            self._finished,
             self._save_at,
-            self._finished.collect_behind,
-            lambda: self._finished.held_up > 0,
             checkpoint_every_bytes=self._options.checkpoint_every_bytes,
         )
 
