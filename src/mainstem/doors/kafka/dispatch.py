@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from mainstem import limits
 from mainstem.broker.client_quotas import REQUEST_PERCENTAGE, Meter
+from mainstem.broker.groups import Groups
 from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Api, Call, FastApi, Reply, Turn
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
-from mainstem.doors.kafka.coordination import looked_after_elsewhere
 from mainstem.doors.kafka.metered import MeteredReply, named_in, spend
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
 from mainstem.doors.kafka.security import enforcement
@@ -33,6 +34,21 @@ from mainstem.errors import MalformedRequest, Unavailable
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
+
+
+def _coordinated_elsewhere(groups: Groups, message: Any) -> bool:
+    """Whether another broker coordinates a group of the request. A broker that lags may not know yet that it does."""
+    return not all(map(groups.coordinates, _groups_in(message)))
+
+
+def _groups_in(message: Any) -> Iterator[str]:
+    """The groups, wherever a request names them in its newest version."""
+    if hasattr(message, "group_id"):
+        yield message.group_id
+    for field in ("group_ids", "groups_names", "groups"):
+        for named in getattr(message, field, ()):
+            yield getattr(named, "group_id", named)
+
 
 _HEAD = struct.Struct(">hhih")
 _KEY = struct.Struct(">h")
@@ -183,7 +199,7 @@ class Dispatch:
 
 
 async def _handle(api: Api, call: Call, message: object, request: Reply) -> None:
-    if api.fresh or (api.coordinated and looked_after_elsewhere(call.context.groups, message)):
+    if api.fresh or (api.coordinated and _coordinated_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
             await call.context.broker.barrier()
     if call.context.access is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -37,12 +37,33 @@ from mainstem.log.repack.plan import (
     plan_rounds,
     waiting,
 )
-from mainstem.log.repack.replaced import Replaced
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 from mainstem.ports.objectstore.store_time import store_now_ms
+
+
+class Replaced:
+    """Files that others replaced: since when, and which leases of the lake's jobs may still name them."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, grace_s: float) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._grace_s = grace_s
+        self._since: dict[Hashable, tuple[float, frozenset[int]]] = {}
+
+    def over(self, what: Hashable) -> bool:
+        """Whether no reader can still use it. The time runs from the first call."""
+        now = self._clock.monotonic()
+        leases = frozenset(lease.token for lease in self._ledger.tasks)
+        since, named_by = self._since.setdefault(what, (now, leases))
+        return now - since >= self._grace_s and named_by.isdisjoint(leases)
+
+    def keep(self, there: Collection[Hashable]) -> None:
+        """Forget all but these."""
+        self._since = {what: seen for what, seen in self._since.items() if what in there}
+
 
 _log = events.named("repack")
 
