@@ -39,6 +39,7 @@ check: setup     ## ruff, mypy --strict, import layers
 	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_names.py
 
 test: check      ## checks, then every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -216,6 +216,7 @@ export interface LakeTopic {
   partitions: LakePartition[];
   lag_records: number;
   file_bytes: number;
+  problem: string;
 }
 
 export interface LakeStatus {
@@ -237,6 +238,7 @@ export interface LakeStatus {
       bytes: number;
       seconds: number;
       failing: { topic: string; error: string; failures: number; at_ms: number }[];
+      tables_error: string;
     };
   }[];
 }
@@ -284,7 +286,7 @@ export interface TableStatus {
   records: number;
   files: number;
   file_bytes: number;
-  problem?: string;
+  problem: string;
 }
 
 export interface HeldRange {

@@ -615,3 +615,9 @@ def invariant(condition: object, why: str) -> None:
     """State what must hold. Unlike `assert`, it stays under `python -O`."""
     if not condition:
         raise InvariantBroken(why)
+
+
+def described(error: Exception) -> str:
+    """The message, after the exception's type unless the message is ours or the operating system's."""
+    text = str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"
+    return text.encode(errors="backslashreplace").decode()  # neither JSON nor Arrow takes lone surrogates

@@ -260,6 +260,10 @@ LAKE_GARBAGE_GRACE_MS = 600_000  # a file that was replaced stays this long for 
 LAKE_ORPHAN_GRACE_MS = 3_600_000  # a file that was never published is deleted after this
 LAKE_LEASE_SLACK_MS = 60_000  # a lease may be late by so much before it is ended for whoever forgot it
 LAKE_COLLECT_EVERY_S = 60.0
+LAKE_RETRY_S = 5.0  # a stream or table that failed is tried again after this, doubled with each failure …
+LAKE_RETRY_MAX_S = 600.0  # … up to this
+LAKE_FAILURES_REPORTED_MAX = 100  # topics that a driver's report names …
+LAKE_FAILURE_CHARS_MAX = 300  # … each with so much of what is wrong
 LAKE_DELETED_AT_ONCE = 1_000  # files between two commits that say so
 
 # Groups

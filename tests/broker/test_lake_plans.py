@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.plans import PlanRequest
+from mainstem.broker.rounds import Rounds
+from mainstem.broker.sourcing import Logged, Sourcing
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.table_commands import CommitTables, CreateTable, PartChange, TableCommit
@@ -286,3 +289,44 @@ async def test_status_says_how_far_everything_is(machine: Machine) -> None:
     assert t.generations == [1]
     assert (u.materialised_to, u.lag_records, u.parts) == (0, 12, 0)
     assert [(held.task, held.holder) for held in status.tasks] == [("parts/1", "me")]
+
+
+async def test_a_partition_that_cannot_be_planned_is_named_and_the_others_are_planned(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await machine.open()
+    for name in ("a", "hurt", "z"):
+        await fill(broker, name)
+    (hurt,) = broker.topic("hurt").streams
+    logged = Sourcing.logged
+
+    async def poisoned(sourcing: Sourcing, stream: int, base: int, end: int) -> Logged:
+        if stream == hurt:
+            raise OverflowError("too far")
+        return await logged(sourcing, stream, base, end)
+
+    with monkeypatch.context() as poison:
+        poison.setattr(Sourcing, "logged", poisoned)
+        plan = await broker.lake.plan(PlanRequest("test"))
+        assert [task.topic for task in plan.tasks] == ["a", "z"]
+        assert plan.problems == {"hurt": "OverflowError: too far"}
+        assert (await broker.lake.plan(PlanRequest("test", topics=("a",)))).problems == {}
+    plan = await broker.lake.plan(PlanRequest("test"))
+    assert ([task.topic for task in plan.tasks], plan.problems) == (["hurt"], {})
+
+
+async def test_a_round_that_raises_anything_is_followed_by_another() -> None:
+    again = asyncio.Event()
+    rounds = 0
+
+    async def work() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            raise OverflowError("too far")
+        again.set()
+
+    kept = Rounds("test", 0.0, work)
+    kept.start()
+    await asyncio.wait_for(again.wait(), 10)
+    await kept.stop()

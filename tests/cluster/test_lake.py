@@ -133,3 +133,22 @@ def test_a_topic_in_a_bucket_is_the_same_through_kafka_spark_and_iceberg(tmp_pat
                 sorted([row["_partition"], row["_offset"], row["_value"].decode()] for row in rows)
                 == produced
             )
+
+
+def test_a_problem_told_to_one_broker_shows_through_the_other(tmp_path: Path) -> None:
+    with S3Server(tmp_path / "s3") as server:
+        server.make_bucket("log")
+        with broker_processes(tmp_path, "--store", server.url("log", "cell"), "--text", "off") as brokers:
+            brokers.start("one", "two")
+            for path, body in (
+                ("/v0/topics/orders", {"durability": "disk"}),
+                ("/v0/topics/orders/table", {"enabled": True}),
+            ):
+                made = brokers.request("one", "PUT", path, body)
+                assert made.status < 300, made.json
+            failure = {"topic": "orders", "error": "OverflowError: too far", "failures": 1, "at_ms": 1}
+            report = {"holder": "driver", "state": "idle", "failing": [failure]}
+            assert brokers.request("two", "POST", "/v0/lake/report", report).status < 300
+            brokers.barrier("one")
+            status = brokers.request("one", "GET", "/v0/topics/orders/table").json
+            assert status["problem"] == "OverflowError: too far"

@@ -220,6 +220,20 @@ def pipelines() -> list[dict[str, object]]:
     ]
 
 
+def test_a_table_that_falls_behind_says_why(server: Server, page: Watched) -> None:
+    server.write("orders", {"data": {"n": 1}})
+    server.client.put("/v0/topics/orders/table", json={"enabled": True}).raise_for_status()
+    error = "table 'orders': OverflowError: date value out of range"
+    failure = {"topic": "orders", "error": error, "failures": 3, "at_ms": 1}
+    report = {"holder": "driver-1", "state": "idle", "failing": [failure], "tables_error": "no such catalog"}
+    server.client.post("/v0/lake/report", json=report).raise_for_status()
+    page.page.goto(f"{server.url}/#/topics/orders/table")
+    expect(page.page.get_by_role("alert").filter(has_text=error)).to_be_visible()
+    page.page.goto(f"{server.url}/#/lake")
+    expect(page.page.get_by_role("table", name="Failing topics")).to_contain_text(error)
+    expect(page.page.get_by_role("alert").filter(has_text="no such catalog")).to_be_visible()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_screen_is_drawn_without_a_complaint(server: Server, open_page: OpenPage, scheme: str) -> None:
     page = open_page(scheme=scheme)

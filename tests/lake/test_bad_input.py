@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from click.testing import CliRunner
 
+from mainstem import limits
 from mainstem.broker.lake import LakeStatus
+from mainstem.cli.lake import lake as lake_command
 from mainstem.errors import TableChanged
+from mainstem.lake.backoff import Backoff
+from mainstem.lake.iceberg import outbox
 from mainstem.lake.iceberg.outbox import publish_tables
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.lake.outputs import LocalOutputs
@@ -196,3 +202,110 @@ def test_values_that_do_not_decode_are_errors_of_their_topic_alone(lake: Tabling
     ]
     assert all(row["reason"] for row in errors)
     assert lake.table(f"{sound}__errors").scan().to_arrow().num_rows == 0
+
+
+class Poison:
+    """Makes the data files of one topic raise what nobody foresaw, for as long as it is there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, topic_id: str) -> None:
+        self.there = True
+        self.met = 0
+        self._topic_id = topic_id
+        self._data_file = outbox.data_file
+        monkeypatch.setattr(outbox, "data_file", self)
+
+    def __call__(self, footer: Any, kind: Any, schema: Any, location: str, size: int, day: int) -> Any:
+        if self.there and self._topic_id in location:
+            self.met += 1
+            raise OverflowError("date value out of range")
+        return self._data_file(footer, kind, schema, location, size, day)
+
+
+def problems(lake: Tabling) -> set[str]:
+    """Topics with a problem, which all that shows problems agrees on."""
+    topics = [topic["topic"] for topic in lake.ask("GET", "/v0/lake/status")["topics"]]
+    by_table = {topic for topic in topics if lake.status(topic)["problem"]}
+    status = lake.ask("GET", "/v0/lake/status")
+    assert {topic["topic"] for topic in status["topics"] if topic["problem"]} == by_table
+    shown = CliRunner().invoke(lake_command, ["status", "--url", lake.url]).output
+    metrics = lake.http.get("/v0/metrics").text
+    for topic in topics:
+        assert (f'mainstem_lake_topic_problem{{topic="{topic}"}} 1' in metrics) == (topic in by_table)
+        assert (f"  {topic}: table" in shown) == (topic in by_table)
+    return by_table
+
+
+def test_any_exception_is_a_problem_of_its_topic_that_everybody_sees_until_its_cause_is_gone(
+    lake: Tabling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = a_pair(lake, "any")
+    hurt = "any_poisoned"
+    topics = sorted((first, hurt, last))
+    assert topics[1] == hurt  # one of the others comes before it, one after it
+    lake.topic(hurt)
+    lake.enable(hurt)
+    lake.write(hurt, *numbers(0, 5))
+    now = 0.0
+    options = DriverOptions(holder="tests", topics=tuple(topics))
+    publish = partial(publish_tables, backoff=Backoff(lambda: now))
+    driver = Driver(lake.broker, done_here, options, Told(), publish_tables=publish)
+    poison = Poison(monkeypatch, id_of(lake, hurt))
+
+    standing = driver.run_once()
+    assert only_failure(standing) == (hurt, f"table {hurt!r}: OverflowError: date value out of range")
+    assert standing.tables_error == ""
+    for sound in (first, last):
+        assert lake.values(sound) == numbers(0, 5)
+    assert lake.values(hurt) == []
+    assert problems(lake) == {hurt}
+    assert lake.status(hurt)["problem"] == only_failure(standing)[1]
+    assert poison.met == 1
+
+    lake.write(last, *numbers(5, 7))
+    now += limits.LAKE_RETRY_S - 1
+    assert only_failure(driver.run_once())[0] == hurt
+    assert poison.met == 1  # it is not tried yet
+    assert lake.values(last) == numbers(0, 7)
+    assert problems(lake) == {hurt}
+    now += 1
+    (failure,) = driver.run_once().failing()
+    assert (poison.met, failure.failures) == (2, 2)
+
+    poison.there = False
+    now += limits.LAKE_RETRY_S  # a second failure is waited for twice as long
+    assert driver.run_once().failing() != ()
+    now += limits.LAKE_RETRY_S
+    assert driver.run_once().failing() == ()
+    assert lake.values(hurt) == numbers(0, 5)
+    assert lake.operations(hurt) == ["append"]
+    assert problems(lake) == set()
+
+
+def test_a_manifest_that_is_gone_is_a_problem_and_not_a_lost_race(lake: Tabling) -> None:
+    hurt, sound = a_pair(lake, "manifest")
+    one_pass(lake, hurt, sound)
+    snapshot = lake.table(hurt).current_snapshot()
+    assert snapshot is not None
+    manifests = Path(snapshot.manifest_list.removeprefix("file://"))
+    saved = manifests.read_bytes()
+    manifests.unlink()
+    for topic in (hurt, sound):
+        lake.write(topic, *numbers(5, 6))
+    topic, error = only_failure(one_pass(lake, hurt, sound))
+    assert topic == hurt
+    assert manifests.name in error
+    assert lake.values(sound) == numbers(0, 6)
+    manifests.write_bytes(saved)
+    assert one_pass(lake, hurt, sound).failing() == ()
+    assert lake.values(hurt) == numbers(0, 6)
+
+
+def test_a_report_that_names_very_many_topics_is_still_kept(lake: Tabling) -> None:
+    standing = Standing()
+    names = [f"{number:03}" + "n" * 240 for number in range(500)]
+    standing.tables_behind(dict.fromkeys(names, "\0" * 5_000))
+    lake.broker.report(standing.report("many", "idle", 0))
+    reports = [driver["report"] for driver in lake.ask("GET", "/v0/lake/status")["drivers"]]
+    (kept,) = [report for report in reports if report["holder"] == "many"]
+    assert len(kept["failing"]) == limits.LAKE_FAILURES_REPORTED_MAX
+    lake.broker.report(Standing().report("many", "idle", 0))

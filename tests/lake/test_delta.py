@@ -3,11 +3,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from mainstem import limits
 from mainstem.broker.plans import Sources
+from mainstem.lake import delta
+from mainstem.lake.backoff import Backoff
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.delta import deliver
 from mainstem.lake.iceberg.outbox import publish_tables
@@ -108,3 +112,53 @@ def test_a_place_that_cannot_be_written_says_so_and_holds_up_nobody(lake: Tablin
     assert list(report.problems) == ["outnowhere"]
     assert "Delta table" in report.problems["outnowhere"]
     assert values(tmp_path / "folder") == numbers(0, 1)
+
+
+def test_any_exception_is_a_problem_of_its_topic_and_is_tried_again_later(
+    lake: Tabling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("outpoisoned", "outsound"):
+        lake.topic(topic)
+        lake.write(topic, *numbers(0, 1))
+        lake.enable(topic, delta=str(tmp_path / topic))
+    works = [work for work in lake.broker.tables().tables if work.name in ("outpoisoned", "outsound")]
+    works.sort(key=lambda work: work.name)
+    now = 0.0
+    backoff = Backoff(lambda: now)
+    append = delta._Delivery._append
+
+    def poisoned(delivery: Any, *about: Any) -> bool:
+        if delivery._work.topic == "outpoisoned":
+            raise OverflowError("date value out of range")
+        return append(delivery, *about)
+
+    with monkeypatch.context() as poison:
+        poison.setattr(delta._Delivery, "_append", poisoned)
+        report = deliver(lake.broker, works, backoff)
+    assert report.problems == {"outpoisoned": "OverflowError: date value out of range"}
+    assert values(tmp_path / "outsound") == numbers(0, 1)
+    waiting = deliver(lake.broker, works, backoff)
+    assert (waiting.problems, waiting.waiting) == (report.problems, {"outpoisoned"})
+    now += limits.LAKE_RETRY_S
+    assert deliver(lake.broker, works, backoff).problems == {}
+    assert values(tmp_path / "outpoisoned") == numbers(0, 1)
+
+
+def test_delivery_that_fails_as_a_whole_hides_nothing_that_was_published(
+    lake: Tabling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic, url in (("outmissing", str(tmp_path / "missing")), ("plain", "")):
+        lake.topic(topic)
+        lake.write(topic, *numbers(0, 1))
+        lake.enable(topic, delta=url)
+    lake.work()
+
+    def missing(*about: object) -> None:
+        raise ImportError("no module named deltalake")
+
+    monkeypatch.setattr(delta, "deliver", missing)
+    done = publish_tables(lake.broker)
+    assert done.commits >= 2
+    assert "no module named deltalake" in done.problems["outmissing"]
+    assert "plain" not in done.problems
+    assert lake.values("outmissing") == lake.values("plain") == numbers(0, 1)

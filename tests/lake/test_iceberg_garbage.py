@@ -9,13 +9,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.topic_tables import TopicTables
 from mainstem.lake.iceberg.outbox import Publisher
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.topics import Topic
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.local import LocalObjectStore
 
@@ -124,8 +128,80 @@ async def test_metadata_of_a_deleted_topic_is_swept_and_nobody_elses(inside: Ins
     assert left == {"other", "own"}
 
 
-class Killed(Exception):
-    """The publisher ends here."""
+async def test_one_topic_whose_table_cannot_be_made_or_looked_at_holds_up_no_other(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = inside.broker
+    for name in ("hurt", "sound"):
+        await broker.create_topic(name, config=TopicConfig(table=True))
+    create, work = TopicTables._create, TopicTables._work
+
+    async def no_table(tables: TopicTables, topic: Topic, *about: Any) -> None:
+        if topic.name == "hurt":
+            raise OverflowError("no room")
+        await create(tables, topic, *about)
+
+    def no_work(tables: TopicTables, topic: Topic, table: Any) -> Any:
+        if topic.name == "hurt":
+            raise KeyError("nothing here")
+        return work(tables, topic, table)
+
+    async def problem() -> str:
+        return (await broker.topic_tables.status(broker.topic("hurt"))).problem
+
+    for method, broken, error in (
+        ("_create", no_table, "OverflowError: no room"),
+        ("_work", no_work, "KeyError: 'nothing here'"),
+    ):
+        with monkeypatch.context() as poison:
+            poison.setattr(TopicTables, method, broken)
+            works = await broker.topic_tables.works()
+            assert works.problems == {"hurt": error}
+            assert {table.topic for table in works.tables} == {"t", "sound"}
+            assert await problem() == error
+        works = await broker.topic_tables.works()
+        assert works.problems == {}
+        assert {table.topic for table in works.tables} == {"t", "hurt", "sound"}
+        assert await problem() == ""
+
+
+async def test_files_of_one_topic_that_cannot_be_deleted_hold_up_no_other(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = inside.broker
+    await append(broker, 0, 1)
+    await broker.create_topic("other", config=TopicConfig(table=True))
+    await broker.append_values("other", [b"1"])
+    assert await inside.work("materialise") == 2
+    hurt = broker.topic("t").topic_id.hex()
+    assert {Path(path).relative_to(parts_folder(broker)).parts[0] for path in inside.files()} == {
+        hurt,
+        broker.topic("other").topic_id.hex(),
+    }
+    for name in ("t", "other"):
+        await broker.delete_topic(name)
+    delete = LocalObjectStore.delete
+
+    async def refused(store: LocalObjectStore, key: str) -> None:
+        if hurt in key:
+            raise PermissionError(13, "Permission denied")
+        await delete(store, key)
+
+    with monkeypatch.context() as poison:
+        poison.setattr(LocalObjectStore, "delete", refused)
+        assert await inside.collect() == 1
+    (left,) = inside.files()
+    assert hurt in left
+    assert await inside.collect() == 1
+    assert inside.files() == set()
+
+
+def parts_folder(broker: Broker) -> Path:
+    return broker.options.data_dir / "objects" / "parts"
+
+
+class Killed(BaseException):
+    """The publisher ends here, as a process does: nothing in it handles that."""
 
 
 async def publish_badly(inside: Inside, rng: random.Random) -> None:

@@ -32,8 +32,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabling]:
         yield started
 
 
-class Killed(Exception):
-    """The publisher ends here."""
+class Killed(BaseException):
+    """The publisher ends here, as a process does: nothing in it handles that."""
 
 
 def killer(at: int, steps: list[str]):  # type: ignore[no-untyped-def]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.plans import PlanRequest
-from mainstem.spark.jobs import SparkRunner
+from mainstem.spark.jobs import SparkRunner, run_task
 
 Worker = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -52,3 +53,49 @@ async def test_the_largest_tasks_begin_first(tmp_path: Path) -> None:
     assert begun == sorted(sizes, key=lambda name: -sizes[name])
     assert [outcome.task for outcome in outcomes] == list(tasks)
     assert [outcome.error for outcome in outcomes] == [""] * len(tasks)
+
+
+class Deadly(OneByOne):
+    """A session whose job fails if one task is in it, as when that task kills its workers."""
+
+    def __init__(self, poisoned: bytes) -> None:
+        super().__init__()
+        self.jobs = 0
+        self._poisoned = poisoned
+        self.sparkContext = MagicMock()
+        self.sparkContext._jsc.sc().isStopped.return_value = False
+
+    def mapInArrow(self, worker: Any, schema: str) -> OneByOne:
+        self.jobs += 1
+        self.rows = []
+        if any(self._poisoned in encoded for _, encoded in worker._tasks):
+            raise OSError("Python worker exited unexpectedly (crashed)")
+        return super().mapInArrow(worker, schema)
+
+
+async def test_a_task_that_kills_its_workers_fails_alone(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", lake_topics="all"))
+    for name in ("a", "poisoned", "z"):
+        await broker.create_topic(name)
+        await broker.append_values(name, [b"."])
+    tasks = (await broker.lake.plan(PlanRequest("test"))).tasks
+    session: Any = Deadly(b"poisoned")
+    outcomes = SparkRunner(session)(tasks)
+    assert [(outcome.task.topic, bool(outcome.error)) for outcome in outcomes] == [
+        ("a", False),
+        ("poisoned", True),
+        ("z", False),
+    ]
+    assert "crashed" in outcomes[1].error
+    assert session.jobs == 4
+    runner = SparkRunner(session)
+    runner.cancel()
+    assert all(outcome.error for outcome in runner(tasks))  # a driver that ends begins nothing again
+    assert session.jobs == 5
+    await broker.close()
+
+
+def test_a_task_that_is_no_task_is_a_failure_of_its_own() -> None:
+    done = run_task(b"\xc1")
+    assert done.publication is None
+    assert "DecodeError" in (done.error or "")

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mainstem.address import Address
-from mainstem.broker.lake_reports import DriverReport
+from mainstem.broker.lake_reports import DriverReport, TopicFailure
 from mainstem.broker.pipeline_reports import OutputReport, PipelineReport, Position
 from mainstem.testing.broker import throw_away_broker
 from tools.reference.markdown import MADE, code, table
@@ -28,6 +28,7 @@ _HELP = re.compile(r"# HELP (\w+) (.*)")
 _TYPE = re.compile(r"# TYPE (\w+) (\w+)")
 _SAMPLE = re.compile(r"(\w+?)(?:_bucket|_sum|_count)?\{(.*)\} ")
 _LABEL = re.compile(r'(\w+)="')
+_DRIVER = DriverReport("reference", "idle", failing=(TopicFailure("orders", "no more", 1, 0),))
 _PIPELINE = PipelineReport(
     "reference",
     "here",
@@ -78,7 +79,7 @@ def scraped() -> str:
         broker.client.commit_offsets("billing", "orders", {0: 1})
         broker.client.put_table("orders")
         _ask_kafka(Address.parse(broker.bootstrap_servers))
-        _report(f"{broker.url}/v0/lake/report", DriverReport("reference", "idle"))
+        _report(f"{broker.url}/v0/lake/report", _DRIVER)
         _report(f"{broker.url}/v0/pipelines/report", _PIPELINE)
         with urllib.request.urlopen(f"{broker.url}/v0/metrics", timeout=30) as answer:
             text: str = answer.read().decode()

@@ -31,6 +31,7 @@ function Content({ status }: { status: LakeStatus }) {
   const wanted = status.topics.filter((topic) => topic.wanted || topic.file_bytes > 0);
   const topics = all ? status.topics : wanted;
   const failing = status.drivers.flatMap((driver) => driver.report.failing);
+  const unpublished = status.drivers.filter((driver) => driver.report.tables_error);
   return (
     <>
       <div class="figures">
@@ -67,6 +68,11 @@ function Content({ status }: { status: LakeStatus }) {
           A driver turns old records into Parquet and publishes tables. One of these starts it:
         </Empty>
       )}
+      {unpublished.map(({ report }) => (
+        <p key={report.holder} class="problem" role="alert">
+          {report.holder} publishes no table: {report.tables_error}
+        </p>
+      ))}
       <Pipelines />
       {failing.length > 0 && (
         <>

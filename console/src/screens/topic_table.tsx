@@ -88,12 +88,18 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
   return (
     <>
       <div class="toolbar">
-        {status.table ? <code>{status.table}</code> : <Badge kind="warn">{status.problem || "being made"}</Badge>}
+        {status.table ? <code>{status.table}</code> : <Badge kind="warn">{status.problem ? "no table" : "being made"}</Badge>}
         <span class="grow" />
         <Button onPress={props.turnOff} lacking={props.lacking}>
           Stop showing as a table
         </Button>
       </div>
+      {status.problem && (
+        <p class="problem" role="alert">
+          {status.table ? "The table falls behind: " : "There is no table: "}
+          {status.problem}
+        </p>
+      )}
       <div class="figures">
         <Figure label="Lag" value={count(status.lag_records)} note="records not in the table yet" />
         <Figure label="Rows" value={count(status.records)} note={bytes(status.file_bytes)} />

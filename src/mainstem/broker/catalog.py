@@ -26,6 +26,7 @@ from mainstem.errors import (
     TableChanged,
     TableExists,
     TableNotFound,
+    described,
 )
 from mainstem.ledger.table import Table
 from mainstem.ledger.table_commands import (
@@ -354,8 +355,12 @@ class Catalog:
         async for found in self._store.list(f"{FOLDER}/"):
             named = _TOPIC_FOLDER.search(found.key)
             if named and named[1] not in known and found.modified_ms < before_ms:
-                await self._store.delete(found.key)
-                deleted += 1
+                try:
+                    await self._store.delete(found.key)
+                except Exception as error:  # noqa: BLE001 - the files of other tables go all the same
+                    _events.warning("a file cannot be deleted", key=found.key, error=described(error))
+                else:
+                    deleted += 1
         return deleted
 
     def key_of(self, location: str) -> str:

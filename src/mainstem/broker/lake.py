@@ -49,6 +49,7 @@ class TopicProgress(msgspec.Struct, frozen=True):
     partitions: list[PartitionProgress]
     lag_records: int
     file_bytes: int
+    problem: str = ""  # why a driver gets no further with it
 
 
 class TopicLag(NamedTuple):

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from mainstem import limits
+from mainstem import events, limits
+from mainstem.errors import described
 from mainstem.ledger.lake_commands import ForgetObjects, ReleaseTask, RetireParts
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.ports.objectstore.port import ObjectStore
+
+_events = events.named("lake")
 
 PARTS = "parts/"
 _TOKEN = re.compile(r"-([0-9a-f]{16})-[^/]*$")  # in the key of a part's file
@@ -64,28 +67,44 @@ class LakeGarbage:
         ]
         if due:
             await self._log.sync()  # what the ledger says must be what it says after a crash
-        deleted = 0
-        while deleted < len(due) and not self._log.store_copies:
+        failing: set[str] = set()
+        deleted = tried = 0
+        while tried < len(due) and not self._log.store_copies:
             keys = []
-            for key in due[deleted : deleted + limits.LAKE_DELETED_AT_ONCE]:
+            for key in due[tried : tried + limits.LAKE_DELETED_AT_ONCE]:
                 if self._log.store_copies:  # a copy began meanwhile
                     break
-                await self._store.delete(key)
-                keys.append(key)
-            await self._log.propose(ForgetObjects(tuple(keys)))
+                tried += 1
+                if await self._deleted(key, failing):
+                    keys.append(key)
+            if keys:
+                await self._log.propose(ForgetObjects(tuple(keys)))
             deleted += len(keys)
         return deleted
 
+    async def _deleted(self, key: str, failing: set[str]) -> bool:
+        """Delete a file. After a failure, skip the other files of its topic and go on with the other topics."""
+        folder = key.removeprefix(PARTS).partition("/")[0]
+        if folder in failing:
+            return False
+        try:
+            await self._store.delete(key)
+        except Exception as error:  # noqa: BLE001 - it is this topic's problem
+            failing.add(folder)
+            _events.warning("a file cannot be deleted", key=key, error=described(error))
+            return False
+        return True
+
     async def _delete_orphans(self) -> int:
         """Files of jobs that ended before they published them."""
+        failing: set[str] = set()
         deleted = 0
         before_ms = self._clock.now_ms() - limits.LAKE_ORPHAN_GRACE_MS
         async for found in self._store.list(PARTS):
             if self._log.store_copies:
                 break
             if found.modified_ms < before_ms and self._is_orphan(found.key):
-                await self._store.delete(found.key)
-                deleted += 1
+                deleted += await self._deleted(found.key, failing)
         return deleted
 
     def _is_orphan(self, key: str) -> bool:

@@ -38,7 +38,8 @@ class DriverReport(msgspec.Struct, frozen=True):
     records: int = 0
     bytes: int = 0  # of the files made
     seconds: float = 0.0  # that workers spent
-    failing: tuple[TopicFailure, ...] = ()
+    failing: tuple[TopicFailure, ...] = ()  # the first of them, if they are many
+    tables_error: str = ""  # why the last round published no table at all
 
 
 class HeardReport(msgspec.Struct, frozen=True):
@@ -61,6 +62,10 @@ class LakeReports:
         since = self._clock.now_ms() - limits.LAKE_DRIVER_SILENT_MS
         return [HeardReport(*heard) for heard in self._told.heard(since).values()]
 
+    def problems(self) -> dict[str, str]:
+        """What keeps topics from becoming files and tables, by topic."""
+        return {failure.topic: failure.error for heard in self.drivers() for failure in heard.report.failing}
+
     def published(self) -> Iterator[Metric]:
         """As metrics."""
         reports = [heard.report for heard in self.drivers()]
@@ -81,4 +86,18 @@ class LakeReports:
         )
         yield of_each(
             "topics_failing", "gauge", "Topics it gets no further with.", [len(r.failing) for r in reports]
+        )
+        yield of_each(
+            "tables_failed",
+            "gauge",
+            "1 if its last round published no table at all because of an error.",
+            [bool(r.tables_error) for r in reports],
+        )
+        problems = sorted(self.problems())[: limits.LAKE_TOPICS_MEASURED_MAX]
+        yield Metric(
+            "mainstem_lake_topic_problem",
+            "gauge",
+            "1 for a topic that a driver fails to make into files or to publish as a table. "
+            f"Of at most {limits.LAKE_TOPICS_MEASURED_MAX} topics.",
+            tuple(((("topic", topic),), 1.0) for topic in problems),
         )

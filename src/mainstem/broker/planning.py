@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from mainstem import events, limits
 from mainstem.broker.plans import Plan, PlanRequest, Sources, Task, TaskKind
 from mainstem.broker.sourcing import Sourcing
-from mainstem.errors import InvalidInput, LimitReached, LogDamaged, NotFound, TaskHeld
+from mainstem.errors import (
+    BrokerFenced,
+    InvalidInput,
+    LimitReached,
+    NotFound,
+    TaskHeld,
+    Unavailable,
+    described,
+)
 from mainstem.ledger.generations import Generations, task_of
 from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
 from mainstem.ledger.part_checks import prefix_of
@@ -51,6 +59,7 @@ class Planning:
             int, tuple[int, int]
         ] = {}  # stream → (frontier, since when records wait behind it)
         self._next = ""  # the topic to begin with, so that none is left out for long
+        self._problems: dict[int, str] = {}  # by stream: why there is no plan for it
 
     @property
     def _generations(self) -> Generations:
@@ -72,17 +81,36 @@ class Planning:
             for stream in topic.streams:
                 if len(tasks) >= bound:
                     self._next = topic.name
-                    return Plan(tuple(tasks), self._clock.now_ms())
+                    return self._plan(tasks, request)
                 try:
                     tasks += await self._stream_tasks(topic, stream, request, bound - len(tasks))
                 except NotFound:
                     continue  # deleted meanwhile
-                except LogDamaged as damage:  # it waits until that is restored; the others do not
-                    _events.warning("no plan for a partition", topic=topic.name, error=str(damage))
                 except LimitReached:
-                    return Plan(tuple(tasks), self._clock.now_ms())
+                    return self._plan(tasks, request)
+                except (Unavailable, BrokerFenced):
+                    raise  # it is the same for every topic
+                except Exception as error:  # noqa: BLE001 - it is this partition's problem: the others go on
+                    self._problems[stream] = described(error)
+                    _events.warning("no plan for a partition", topic=topic.name, error=self._problems[stream])
+                else:
+                    self._problems.pop(stream, None)
         self._next = ""
-        return Plan(tuple(tasks), self._clock.now_ms())
+        return self._plan(tasks, request)
+
+    def _plan(self, tasks: Sequence[Task], request: PlanRequest) -> Plan:
+        return Plan(tuple(tasks), self._clock.now_ms(), self._current_problems(request.topics))
+
+    def _current_problems(self, names: tuple[str, ...]) -> dict[str, str]:
+        """By topic; those of streams that are gone are forgotten."""
+        found: dict[str, str] = {}
+        for stream, error in list(self._problems.items()):
+            topic = self._log.ledger.topics.of_stream(stream)
+            if topic is None:
+                del self._problems[stream]
+            elif not names or topic.name in names:
+                found.setdefault(topic.name, error)
+        return found
 
     def _in_turn(self, names: tuple[str, ...]) -> list[Topic]:
         topics = [topic for topic in self._log.ledger.topics if not names or topic.name in names]

@@ -81,6 +81,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     tasks: tuple[Task, ...]
     now_ms: int  # the broker's clock
+    problems: dict[str, str] = {}  # topic → why there is no plan for it
 
 
 class Publication(msgspec.Struct, frozen=True):

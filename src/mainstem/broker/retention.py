@@ -10,7 +10,7 @@ from __future__ import annotations
 from mainstem import events, limits
 from mainstem.broker.floors import expire_untracked, expired_to
 from mainstem.broker.rounds import Rounds
-from mainstem.errors import LogDamaged, NotFound
+from mainstem.errors import BrokerFenced, NotFound, Unavailable, described
 from mainstem.ledger.commands import TrimReason
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log
@@ -34,8 +34,10 @@ class Retention:
                     trimmed += await self._enforce_stream(stream, topic.config)
                 except NotFound:
                     continue  # deleted meanwhile
-                except LogDamaged as damage:  # it waits until that is restored; the others do not
-                    _events.warning("no retention for a partition", topic=topic.name, error=str(damage))
+                except (Unavailable, BrokerFenced):
+                    raise  # it is the same for every topic
+                except Exception as error:  # noqa: BLE001 - it is this partition's problem: the others go on
+                    _events.warning("no retention for a partition", topic=topic.name, error=described(error))
         if trimmed:
             await self._log.collect()
         return trimmed

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from mainstem.errors import MainstemError
+from mainstem.errors import described
 
 _log = logging.getLogger("mainstem.rounds")
 
@@ -35,5 +35,5 @@ class Rounds:
             try:
                 if self.when():
                     await self._work()
-            except MainstemError as error:
-                _log.warning("a round failed", extra={"round": self.name, "error": str(error)})
+            except Exception as error:  # noqa: BLE001 - the next round may do better
+                _log.warning("a round failed", extra={"round": self.name, "error": described(error)})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker import table_metadata
 from mainstem.broker.catalog import TOPIC_SUFFIX, TableChange, sanitised
 from mainstem.broker.table_columns import Column, declared, decode_columns, encode_columns
@@ -25,6 +25,7 @@ from mainstem.errors import (
     TableExists,
     TableIncompatible,
     TableNotFound,
+    described,
 )
 from mainstem.ledger.table import Table
 from mainstem.ledger.table_commands import DeclareTable, TableKind
@@ -32,6 +33,8 @@ from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
+
+_events = events.named("tables")
 
 ERRORS_SUFFIX = "__errors"
 
@@ -60,7 +63,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     file_bytes: int = 0
     errors: int = 0  # records whose values do not fit the declared columns
     errors_table: str = ""
-    problem: str = ""  # why there is no table though it is switched on
+    problem: str = ""  # why there is no table though it is switched on, or why it is not what it should be
 
 
 class TopicTables:
@@ -71,6 +74,7 @@ class TopicTables:
         self._swept_ms = broker.clock.now_ms()
         self._expiry_ms: dict[bytes, int] = {}  # table id → when it is looked at next for old snapshots
         self._widened: dict[bytes, str] = {}  # table id → columns that it was seen to have
+        self._problems: dict[bytes, str] = {}  # topic id → why its tables are not what the topic says
 
     # The switch
 
@@ -86,6 +90,7 @@ class TopicTables:
         topic = self._broker.streams.topic(name)
         async with self._settling:
             await self._settle(topic)
+            self._problems.pop(topic.topic_id, None)
         return await self.status(topic)
 
     async def _declare(self, topic: Topic, schema: object, delta: str | None) -> None:
@@ -120,6 +125,7 @@ class TopicTables:
     async def settle(self) -> dict[str, str]:
         """Make the tables what the topics say. Returns why a topic has no table though it should, by topic."""
         problems: dict[str, str] = {}
+        found: dict[bytes, str] = {}
         ledger = self._broker.log.ledger
         async with self._settling:
             state = (ledger.topics.digest, ledger.tables.declarations_digest)
@@ -128,11 +134,12 @@ class TopicTables:
             for topic in self._broker.streams.topics():
                 try:
                     await self._settle(topic)
-                except NotFound:
-                    continue  # the topic was deleted meanwhile
-                except MainstemError as error:
-                    problems[topic.name] = str(error)
+                except Exception as error:  # noqa: BLE001 - it is this topic's problem: the others go on
+                    if self._broker.streams.get_by_id(topic.topic_id) is None:
+                        continue  # it was deleted meanwhile
+                    problems[topic.name] = found[topic.topic_id] = described(error)
             self._settled = None if problems else state
+            self._problems = found
         return problems
 
     async def _settle(self, topic: Topic) -> None:
@@ -182,13 +189,25 @@ class TopicTables:
         now = self._broker.clock.now_ms()
         if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
             self._swept_ms = now
-            await self._broker.catalog.sweep_topics(now - limits.TABLE_ORPHAN_MS)
+            await self._sweep(now - limits.TABLE_ORPHAN_MS)
         found = []
         for table in self._broker.log.ledger.tables:
             topic = self._broker.streams.get_by_id(table.topic_id) if table.topic_id else None
-            if topic is not None:
+            if topic is None:
+                continue
+            try:
                 found.append(self._work(topic, table))
+            except Exception as error:  # noqa: BLE001 - it is this topic's problem: the others go on
+                problems[topic.name] = self._problems[topic.topic_id] = described(error)
+                self._settled = None
         return TableWorks(tuple(found), problems)
+
+    async def _sweep(self, before_ms: int) -> None:
+        """Delete what dropped tables left in the store. A failure does not stop publishing."""
+        try:
+            await self._broker.catalog.sweep_topics(before_ms)
+        except Exception as error:  # noqa: BLE001 - it is done again later
+            _events.warning("dropped tables are not swept", error=described(error))
 
     def _work(self, topic: Topic, table: Table) -> TableWork:
         declaration = self._broker.log.ledger.tables.declaration(topic.topic_id)
@@ -278,6 +297,7 @@ class TopicTables:
             int(totals.get("total-files-size", 0)),
             await self._errors(errors),
             f"{errors.namespace}.{errors.name}" if errors else "",
+            self._problems.get(topic.topic_id, ""),
         )
 
     def _problem(self, topic: Topic) -> str:
@@ -286,7 +306,7 @@ class TopicTables:
             self._check_name(topic)
         except MainstemError as error:
             return str(error)
-        return ""
+        return self._problems.get(topic.topic_id, "")
 
     def _partition(self, table: Table, partition: int, stream: int) -> TablePartition:
         log = self._broker.log

@@ -115,5 +115,7 @@ def _print_work(found: LakeStatus) -> None:
             f"\ndriver {report.holder}: {report.state}, {report.tasks} tasks, {report.records} records, "
             f"{report.failed} failed"
         )
+        if report.tables_error:
+            click.echo(f"  no table is published: {report.tables_error}")
         for failure in report.failing:
-            click.echo(f"  {failure.topic}: {failure.error}")
+            click.echo(f"  {failure.topic}: {failure.error} (attempt {failure.failures})")

@@ -19,7 +19,8 @@ from mainstem.broker.lake import LakeStatus, PartitionProgress
 from mainstem.broker.plans import Sources
 from mainstem.broker.table_columns import Column, decode_columns
 from mainstem.broker.table_work import TableWork
-from mainstem.errors import MainstemError, Unavailable, Unreachable
+from mainstem.errors import Unavailable, Unreachable, described
+from mainstem.lake.backoff import Backoff
 from mainstem.lake.columns import ERROR_COLUMN, typed_fields, with_columns
 from mainstem.lake.objects import source_rows
 from mainstem.records.rows import table_schema
@@ -37,22 +38,34 @@ class DeltaBroker(Protocol):
 class DeliveryReport:
     commits: int = 0
     problems: dict[str, str] = field(default_factory=dict)  # topic → why its Delta table is behind
+    waiting: set[str] = field(default_factory=set)  # topics that failed before and were not tried again yet
 
 
-def deliver(broker: DeltaBroker, works: Sequence[TableWork]) -> DeliveryReport:
+def deliver(
+    broker: DeltaBroker, works: Sequence[TableWork], backoff: Backoff | None = None
+) -> DeliveryReport:
     """Bring the Delta tables of these topics up to date. What is wrong with one does not hold up the others."""
     report = DeliveryReport()
+    backoff = backoff or Backoff()
     wanted = [work for work in works if work.delta]
     progress = {topic.topic: topic for topic in broker.status().topics} if wanted else {}
     for work in wanted:
         found = progress.get(work.topic)
+        key = ("delta", work.table_id)
+        if (known := backoff.waiting(key)) is not None:
+            report.problems[work.topic] = known
+            report.waiting.add(work.topic)
+            continue
         try:
             for partition in found.partitions if found else ():
                 report.commits += _Delivery(broker, work, found.topic_id if found else "", partition).run()
         except Unreachable:
             raise
-        except MainstemError as error:
-            report.problems[work.topic] = str(error)
+        except Exception as error:  # noqa: BLE001 - it is this topic's problem
+            report.problems[work.topic] = described(error)
+            backoff.failed(key, report.problems[work.topic])
+        else:
+            backoff.succeeded(key)
     return report
 
 

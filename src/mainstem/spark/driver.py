@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem import limits
 from mainstem.broker.plans import PlanRequest, Publication, Task
-from mainstem.errors import MainstemError, Unavailable
+from mainstem.errors import MainstemError, Unavailable, described
 from mainstem.lake.broker import LakeBroker
 from mainstem.spark.jobs import Outcome
 from mainstem.spark.leases import KeptLeases
@@ -129,7 +129,10 @@ class Driver:
             wait_for_bytes=wait_for_bytes,
             wait_for_ms=wait_for_ms,
         )
-        return self._broker.plan(request).tasks
+        plan = self._broker.plan(request)
+        for topic in self.standing.unplanned(plan.problems):
+            self._progress.event("not planned", topic=topic, error=plan.problems[topic])
+        return plan.tasks
 
     def _due_in_pass(self, task: Task, ends: dict[int, int]) -> bool:
         """Whether it is older than the pass, and did not fail in it."""
@@ -163,8 +166,8 @@ class Driver:
                     self._publish(publication)
                 except Unavailable:
                     raise
-                except MainstemError as refusal:  # overtaken, or the topic is gone
-                    error = str(refusal)
+                except Exception as refusal:  # noqa: BLE001 - overtaken, or the topic is gone: it is this stream's
+                    error = described(refusal)
                 else:
                     self._published(task, publication, seconds)
                     published += 1
@@ -231,14 +234,23 @@ class Driver:
         self._update_tables()
         if collect:
             self._collected_at = time.monotonic()
-            wal_objects, files = self._broker.collect()
-            if wal_objects or files:
-                self._progress.event("collected", wal_objects=wal_objects, files=files)
+            self._collect()
         now = time.monotonic()
         if published or now - self._shown_at > _STATUS_EVERY_S:  # the broker looks at every topic for it
             self._shown_at = now
             self._progress.status(self._broker.status())
         self._report("idle")
+
+    def _collect(self) -> None:
+        try:
+            wal_objects, files = self._broker.collect()
+        except Unavailable:
+            raise
+        except MainstemError as error:  # the report below is what says how topics are
+            self._progress.event("not collected", error=str(error))
+            return
+        if wal_objects or files:
+            self._progress.event("collected", wal_objects=wal_objects, files=files)
 
     def _update_tables(self) -> None:
         self.standing.tables_error = ""
@@ -250,7 +262,7 @@ class Driver:
             self.standing.tables_error = f"{type(error).__name__}: {error}"
             self._progress.event("tables failed", error=self.standing.tables_error)
             return
-        for topic in self.standing.tables_behind(done.problems):
+        for topic in self.standing.tables_behind(done.problems, done.waiting):
             self._progress.event("table behind", topic=topic, error=done.problems[topic])
         if done.commits:
             self._progress.event("tables", commits=done.commits)

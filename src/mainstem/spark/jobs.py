@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from mainstem.broker.plans import Publication, Task
-from mainstem.errors import SliceDamaged
+from mainstem.errors import SliceDamaged, described
 from mainstem.log.extents import EXTENT
 
 if TYPE_CHECKING:
@@ -42,27 +42,36 @@ class SparkRunner:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._busy = False
+        self._cancelled = False
 
     def __call__(self, tasks: Sequence[Task]) -> list[Outcome]:
         """What became of each task, in their order. One that fails says why, and the others go on.
 
-        Raises SparkLost. If workers die more often than Spark tries, all tasks failed."""
-        started = time.monotonic()
+        Raises SparkLost. If workers die more often than Spark tries, each task gets a job of its own: maybe one of
+        them is what kills the workers."""
         self._busy = True
+        try:
+            return self._together(tasks)
+        finally:
+            self._busy = False
+
+    def _together(self, tasks: Sequence[Task]) -> list[Outcome]:
+        started = time.monotonic()
         try:
             return self._run(tasks)
         except Exception as error:  # py4j and PySpark raise kinds of their own
             if not self._alive():
                 raise SparkLost(_first_line(error)) from error
+            if len(tasks) > 1 and not self._cancelled:
+                return [outcome for task in tasks for outcome in self._together([task])]
             seconds = time.monotonic() - started
             return [Outcome(task, None, f"Spark: {_first_line(error)}", seconds) for task in tasks]
-        finally:
-            self._busy = False
 
     def cancel(self) -> None:
         """Have a call that runs on another thread fail, if there is one.
 
         To be repeated: a job that Spark is only about to start is not cancelled."""
+        self._cancelled = True
         if self._busy and self._alive():
             self._spark.sparkContext.cancelAllJobs()
 
@@ -150,10 +159,10 @@ def run_task(encoded: bytes) -> Done:
     from mainstem.lake.materialise import materialise
 
     started = time.monotonic()
-    task = msgspec.msgpack.decode(encoded, type=Task)
     try:
+        task = msgspec.msgpack.decode(encoded, type=Task)
         publication = msgspec.msgpack.encode(materialise(task))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's own failure
         damaged_at = error.start if isinstance(error, SliceDamaged) else None
-        return Done(None, f"{type(error).__name__}: {error}", time.monotonic() - started, damaged_at)
+        return Done(None, described(error), time.monotonic() - started, damaged_at)
     return Done(publication, None, time.monotonic() - started)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import MainstemError, SparkMissing
@@ -78,9 +79,10 @@ def _drive(driver: Driver, progress: Progress, once: bool) -> Standing:
 
 
 def _publish_tables() -> PublishTables:
+    from mainstem.lake.backoff import Backoff
     from mainstem.lake.iceberg.outbox import publish_tables
 
-    return publish_tables
+    return partial(publish_tables, backoff=Backoff())
 
 
 class _Signals:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
+from mainstem import limits
 from mainstem.broker.lake_reports import DriverReport, TopicFailure
 from mainstem.broker.plans import Publication, Task
-
-_PENALTY_S = 5.0  # a stream whose task failed is left alone for this long, doubled with each failure …
-_PENALTY_MAX_S = 600.0  # … up to this
+from mainstem.lake.backoff import delay_s
 
 
 @dataclass(slots=True)
@@ -32,6 +33,9 @@ class Standing:
     tables_error: str = ""  # of the last round
     _troubles: dict[int, _Trouble] = field(default_factory=dict)  # by stream
     _tables: dict[str, TopicFailure] = field(default_factory=dict)  # by topic: what is wrong with its table
+    _plans: dict[str, TopicFailure] = field(
+        default_factory=dict
+    )  # by topic: why the broker has no plan for it
 
     def did(self, publication: Publication, seconds: float) -> None:
         """A task is done and published."""
@@ -45,22 +49,22 @@ class Standing:
         """A task failed. Returns how often the stream's did, one after another."""
         known = self._troubles.get(task.stream)
         failures = known.failure.failures + 1 if known else 1
-        penalty_s = min(_PENALTY_S * 2 ** min(failures - 1, 16), _PENALTY_MAX_S)
         self._troubles[task.stream] = _Trouble(
-            TopicFailure(task.topic, error, failures, _now_ms()), time.monotonic() + penalty_s
+            TopicFailure(task.topic, error, failures, _now_ms()), time.monotonic() + delay_s(failures)
         )
         self.failed += 1
         return failures
 
-    def tables_behind(self, problems: Mapping[str, str]) -> list[str]:
-        """A round of publishing ended with these tables not what they should be. Returns the topics with news."""
-        before, self._tables = self._tables, {}
-        for topic, error in problems.items():
-            known = before.get(topic)
-            self._tables[topic] = TopicFailure(topic, error, known.failures + 1 if known else 1, _now_ms())
-        return [
-            topic for topic, error in problems.items() if topic not in before or before[topic].error != error
-        ]
+    def tables_behind(self, problems: Mapping[str, str], waiting: Collection[str] = ()) -> list[str]:
+        """A round of publishing ended with these tables not what they should be; those of `waiting` were not tried
+        again. Returns the topics with news."""
+        before, self._tables = self._tables, _counted(self._tables, problems, waiting)
+        return _news(before, self._tables)
+
+    def unplanned(self, problems: Mapping[str, str]) -> list[str]:
+        """The broker has no plan for these topics. Returns those with news."""
+        before, self._plans = self._plans, _counted(self._plans, problems)
+        return _news(before, self._plans)
 
     def in_trouble(self, stream: int) -> bool:
         """Whether its last task failed."""
@@ -72,7 +76,8 @@ class Standing:
         return trouble is not None and time.monotonic() < trouble.until
 
     def failing(self) -> tuple[TopicFailure, ...]:
-        return (*(trouble.failure for trouble in self._troubles.values()), *self._tables.values())
+        troubles = (trouble.failure for trouble in self._troubles.values())
+        return (*troubles, *self._plans.values(), *self._tables.values())
 
     def report(self, holder: str, state: str, running: int) -> DriverReport:
         return DriverReport(
@@ -85,8 +90,33 @@ class Standing:
             self.records,
             self.bytes,
             self.seconds,
-            self.failing(),
+            tuple(_short(failure) for failure in self.failing()[: limits.LAKE_FAILURES_REPORTED_MAX]),
+            self.tables_error[: limits.LAKE_FAILURE_CHARS_MAX],
         )
+
+
+def _counted(
+    before: Mapping[str, TopicFailure], problems: Mapping[str, str], waiting: Collection[str] = ()
+) -> dict[str, TopicFailure]:
+    """What is wrong now, with how often it was in a row."""
+    found = {}
+    for topic, error in problems.items():
+        known = before.get(topic)
+        if known is not None and topic in waiting:
+            found[topic] = known
+        else:
+            found[topic] = TopicFailure(topic, error, known.failures + 1 if known else 1, _now_ms())
+    return found
+
+
+def _news(before: Mapping[str, TopicFailure], now: Mapping[str, TopicFailure]) -> list[str]:
+    """Topics that fail, and did not or not so before."""
+    return [topic for topic, one in now.items() if topic not in before or before[topic].error != one.error]
+
+
+def _short(failure: TopicFailure) -> TopicFailure:
+    """Cut the message, so that a report of many failures stays within `REPORT_BYTES_MAX`."""
+    return msgspec.structs.replace(failure, error=failure.error[: limits.LAKE_FAILURE_CHARS_MAX])
 
 
 def _now_ms() -> int:

@@ -75,7 +75,12 @@ async def post_collect(request: Request) -> Response:
 async def get_status(request: Request) -> Response:
     """How far every topic's records are made into parts, and who works on what."""
     status = request.broker.lake.status()
-    allowed = [topic for topic in status.topics if request.key.allows(topic.topic)]
+    problems = request.context.lake_reports.problems()
+    allowed = [
+        msgspec.structs.replace(topic, problem=problems.get(topic.topic, ""))
+        for topic in status.topics
+        if request.key.allows(topic.topic)
+    ]
     drivers = request.context.lake_reports.drivers()
     return reply(msgspec.structs.replace(status, topics=allowed, drivers=drivers))
 

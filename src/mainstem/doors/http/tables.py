@@ -35,7 +35,11 @@ async def put_table(request: Request) -> Response:
 async def get_table(request: Request) -> Response:
     """Whether a topic is a table, and how far the table is."""
     topic = request.broker.streams.topic(request.topic)
-    return reply(_with_performance(request, await request.broker.topic_tables.status(topic)))
+    status = await request.broker.topic_tables.status(topic)
+    if status.enabled and not status.problem:
+        problem = request.context.lake_reports.problems().get(topic.name, "")
+        status = msgspec.structs.replace(status, problem=problem)
+    return reply(_with_performance(request, status))
 
 
 async def delete_table(request: Request) -> Response:

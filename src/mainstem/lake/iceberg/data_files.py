@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 BOUND_CHARS = 16  # of the bounds of texts
 
+_LAST_CHARACTER = chr(0x10FFFF)
+_SURROGATES = range(0xD800, 0xE000)  # UTF-8 cannot encode them
+_AFTER_SURROGATES = 0xE000
+
 # Where the partition and the offset of a row stand, in either kind of table.
 PARTITION_IDS: Mapping[TableKind, int] = {"records": 1, "errors": 2}
 OFFSET_IDS: Mapping[TableKind, int] = {"records": 2, "errors": 4}
@@ -26,13 +30,15 @@ OFFSET_IDS: Mapping[TableKind, int] = {"records": 2, "errors": 4}
 class _Facts:
     """Of one column, over all row groups."""
 
+    kind: PrimitiveType
     size: int = 0
     values: int = 0
     nulls: int | None = 0
-    bounds: Any = None  # pyiceberg's StatsAggregator
+    lower: Any = None  # in the file's physical type: Python's dates end with year 9999
+    upper: Any = None
     bounded: bool = True  # every row group says its bounds
 
-    def add(self, chunk: Any, kind: PrimitiveType) -> None:
+    def add(self, chunk: Any) -> None:
         """Count a row group's chunk of the column."""
         self.size += chunk.total_compressed_size
         self.values += chunk.num_values
@@ -43,19 +49,61 @@ class _Facts:
         if self.nulls is not None:
             self.nulls += statistics.null_count
         if statistics.has_min_max:
-            self._widen(statistics, kind)
+            low, high = statistics.min_raw, statistics.max_raw
+            self.lower = low if self.lower is None else min(low, self.lower)
+            self.upper = high if self.upper is None else max(high, self.upper)
         elif statistics.null_count < chunk.num_values:
             self.bounded = False
 
-    def _widen(self, statistics: Any, kind: PrimitiveType) -> None:
-        from pyiceberg.io.pyarrow import StatsAggregator
-        from pyiceberg.types import BinaryType, StringType
+    def lower_bound(self) -> bytes | None:
+        """As Iceberg writes a single value; None: the column has no bound."""
+        if not self.bounded or self.lower is None:
+            return None
+        return _lower_bound(self.kind, self.lower)
 
-        if self.bounds is None:
-            texts = isinstance(kind, StringType | BinaryType)
-            self.bounds = StatsAggregator(kind, statistics.physical_type, BOUND_CHARS if texts else None)
-        self.bounds.update_min(statistics.min)
-        self.bounds.update_max(statistics.max)
+    def upper_bound(self) -> bytes | None:
+        if not self.bounded or self.upper is None:
+            return None
+        return _upper_bound(self.kind, self.upper)
+
+
+def _lower_bound(kind: PrimitiveType, value: Any) -> bytes:
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.types import BinaryType, StringType
+
+    if isinstance(kind, BinaryType):
+        return bytes(value[:BOUND_CHARS])
+    if isinstance(kind, StringType):
+        return str(value, "utf-8")[:BOUND_CHARS].encode()
+    return to_bytes(kind, value)
+
+
+def _upper_bound(kind: PrimitiveType, value: Any) -> bytes | None:
+    """As `_lower_bound`; None if no short value is greater."""
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.types import BinaryType, StringType
+
+    if isinstance(kind, BinaryType):
+        return value if len(value) <= BOUND_CHARS else _next_bytes(value[:BOUND_CHARS])
+    if isinstance(kind, StringType):
+        text = str(value, "utf-8")
+        return value if len(text) <= BOUND_CHARS else _next_text(text[:BOUND_CHARS])
+    return to_bytes(kind, value)
+
+
+def _next_bytes(start: bytes) -> bytes | None:
+    """The shortest value greater than every value with this prefix."""
+    short = start.rstrip(b"\xff")
+    return short[:-1] + bytes([short[-1] + 1]) if short else None
+
+
+def _next_text(start: str) -> bytes | None:
+    """The shortest value greater than every value with this prefix."""
+    short = start.rstrip(_LAST_CHARACTER)
+    if not short:
+        return None
+    code = ord(short[-1]) + 1
+    return (short[:-1] + chr(_AFTER_SURROGATES if code in _SURROGATES else code)).encode()
 
 
 @dataclass
@@ -73,11 +121,8 @@ def data_file(
 
     footer = _read(metadata, schema)
     columns = footer.columns
-    bounded = {
-        id: facts.bounds for id, facts in columns.items() if facts.bounded and facts.bounds is not None
-    }
-    lower = {id: bounds.min_as_bytes() for id, bounds in bounded.items()}
-    upper = {id: bounds.max_as_bytes() for id, bounds in bounded.items()}
+    lower = {id: facts.lower_bound() for id, facts in columns.items()}
+    upper = {id: facts.upper_bound() for id, facts in columns.items()}
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
@@ -121,7 +166,7 @@ def _read(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
             chunk = group.column(at)
             if chunk.path_in_schema in shown:
                 field_id, kind = shown[chunk.path_in_schema]
-                footer.columns.setdefault(field_id, _Facts()).add(chunk, kind)
+                footer.columns.setdefault(field_id, _Facts(kind)).add(chunk)
     footer.splits.sort()
     return footer
 

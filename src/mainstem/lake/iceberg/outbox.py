@@ -21,7 +21,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
 from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
-from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable
+from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable, described
+from mainstem.lake.backoff import Backoff
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
 from mainstem.lake.iceberg.error_rows import any_errors, write_errors
@@ -53,6 +54,8 @@ class PublishReport:
     refused: int = 0  # commits that came second: what was left of them is seen to next time
     swept: int = 0  # files deleted that nothing named
     problems: dict[str, str] = field(default_factory=dict)  # topic → why its table is not what it should be
+    failed: set[str] = field(default_factory=set)  # topics that failed in this run
+    waiting: set[str] = field(default_factory=set)  # topics that failed before and were not tried again yet
     deliveries: list[TableWork] = field(default_factory=list)  # tables that go elsewhere as well
 
 
@@ -64,21 +67,33 @@ class TablesRound(NamedTuple):
 
     commits: int
     problems: dict[str, str]  # topic → why its table is not what it should be
+    waiting: frozenset[str] = frozenset()  # of these, topics that failed before and were not tried again yet
 
 
-def publish_tables(broker: LakeBroker) -> TablesRound:
+def publish_tables(broker: LakeBroker, backoff: Backoff | None = None) -> TablesRound:
     """Publish all there is, and deliver what goes elsewhere as well, once."""
-    report = Publisher(broker).run()
+    backoff = backoff or Backoff()
+    report = Publisher(broker, backoff=backoff).run()
     if not report.deliveries:
-        return TablesRound(report.commits, report.problems)
-    from mainstem.lake.delta import deliver  # another 60 MB, for those who want it
+        return TablesRound(report.commits, report.problems, frozenset(report.waiting))
+    try:
+        from mainstem.lake import delta  # another 60 MB, for those who want it
 
-    delivered = deliver(broker, report.deliveries)
-    return TablesRound(report.commits + delivered.commits, report.problems | delivered.problems)
+        delivered = delta.deliver(broker, report.deliveries, backoff)
+    except Unreachable:
+        raise
+    except Exception as error:  # noqa: BLE001 - the report still names what was published
+        behind = {
+            work.topic: f"no Delta table is delivered: {described(error)}" for work in report.deliveries
+        }
+        return TablesRound(report.commits, behind | report.problems, frozenset(report.waiting))
+    waiting = frozenset(report.waiting | delivered.waiting)
+    return TablesRound(report.commits + delivered.commits, report.problems | delivered.problems, waiting)
 
 
 class Publisher:
-    """`step` is called with the name of each step once it is done: tests end the run there."""
+    """`step` is called with the name of each step once it is done: tests end the run there. `backoff` knows the
+    tables that failed in earlier runs."""
 
     def __init__(
         self,
@@ -88,61 +103,87 @@ class Publisher:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         sweep_every: int = limits.TABLE_SWEEP_EVERY_COMMITS,
         grace_ms: int = limits.TABLE_ORPHAN_MS,
+        backoff: Backoff | None = None,
     ) -> None:
         self._broker = broker
         self._step = step
         self._now_ms = now_ms
         self._sweep_every = sweep_every
         self._grace_ms = grace_ms
+        self._backoff = backoff or Backoff()
 
     def run(self) -> PublishReport:
-        """Until every table shows what serves its topic. Raises what the broker and the store do."""
+        """Until every table shows what serves its topic, or has failed. Raises what the broker does."""
         report = PublishReport()
         while True:
             works = self._broker.tables()
             report.problems = dict(works.problems)
             report.deliveries = [work for work in works.tables if work.delta]
-            due = [work for work in works.tables if work.changes or work.expire]
-            progress = [self._publish(work, report) for work in due]
+            progress = [self._publish(work, report) for work in works.tables if self._due(work, report)]
             if not any(progress):
                 return report
 
+    def _due(self, work: TableWork, report: PublishReport) -> bool:
+        """Whether there is something to do for a table, and it did not fail a moment ago."""
+        if not (work.changes or work.expire):
+            self._backoff.succeeded(work.table_id)  # another publisher may have published it
+            return False
+        known = self._backoff.waiting(work.table_id)
+        if known is None:
+            return True
+        report.problems[work.topic] = known
+        if work.topic not in report.failed:
+            report.waiting.add(work.topic)
+        return False
+
     def _publish(self, work: TableWork, report: PublishReport) -> bool:
-        """One table. True: there is more to do. What is wrong with it does not hold up the others."""
-        files = StoreIO.open(work.store_url, work.store)
+        """One table. True: there is more to do. No exception stops the other tables: users choose the values, so no
+        list of exceptions is complete."""
         try:
-            table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
-            table.publish()
-            if table.commits and table.version % self._sweep_every < table.commits:
-                report.swept += table.sweep(self._grace_ms)
-            return work.more
+            self._publish_alone(work, report)
         except (TableChanged, NotFound) as refusal:
             # Someone else publishes too, or a part was replaced meanwhile, or all of it is gone.
-            if isinstance(refusal, _FileGone) and self._still_serves(work, refusal.key):
-                report.problems[work.topic] = f"table {work.name!r}: {refusal}"
+            if not self._overtaken(work, refusal):
+                self._failed(work, refusal, report)
                 return False
             report.refused += 1
             _log.info("a commit came second", extra={"table": work.name, "reason": str(refusal)})
             return False
         except Unreachable:
             raise
-        except (MainstemError, OSError) as error:
-            report.problems[work.topic] = f"table {work.name!r}: {error}"
+        except Exception as error:  # noqa: BLE001 - it is this table's problem
+            if not isinstance(error, MainstemError | OSError):
+                _log.warning("a table cannot be published", extra={"table": work.name}, exc_info=True)
+            self._failed(work, error, report)
             return False
+        self._backoff.succeeded(work.table_id)
+        return work.more
+
+    def _failed(self, work: TableWork, error: Exception, report: PublishReport) -> None:
+        report.problems[work.topic] = f"table {work.name!r}: {described(error)}"
+        report.failed.add(work.topic)
+        report.waiting.discard(work.topic)
+        self._backoff.failed(work.table_id, report.problems[work.topic])
+
+    def _publish_alone(self, work: TableWork, report: PublishReport) -> None:
+        files = StoreIO.open(work.store_url, work.store)
+        try:
+            table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
+            table.publish()
+            if table.commits and table.version % self._sweep_every < table.commits:
+                report.swept += table.sweep(self._grace_ms)
         finally:
             files.close()
 
-    def _still_serves(self, work: TableWork, key: str) -> bool:
-        """Whether the broker would have this file shown even now."""
-        pending = [
-            file.key
-            for each in self._broker.tables().tables
-            if each.table_id == work.table_id
-            for change in each.changes
-            for part in change.new
-            for file in part.files
-        ]
-        return key in pending
+    def _overtaken(self, work: TableWork, refusal: Exception) -> bool:
+        """Whether the broker asks for something else by now. If not, the same refusal would come again."""
+        now = next((each for each in self._broker.tables().tables if each.table_id == work.table_id), None)
+        if now is None:
+            return True
+        if isinstance(refusal, _FileGone):
+            parts = (part for change in now.changes for part in change.new)
+            return refusal.key not in {file.key for part in parts for file in part.files}
+        return (now.location, now.changes) != (work.location, work.changes)
 
 
 class _FileGone(NotFound):

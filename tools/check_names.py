@@ -1,0 +1,156 @@
+"""Check names and prose: class names are unique in the package, and nobody adds phrases that we do not write.
+
+`python tools/check_names.py` exits with 1 and names what is wrong. `names_allowed.json` holds what is still
+there: classes that share a name, and phrases a directory. The counts may only fall. `--write` records the
+present state; run it after you removed phrases, or after you moved files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = "src/mainstem"
+PROSE = ("src/mainstem", "docs", "console/src", "tests")
+SUFFIXES = (".py", ".md", ".ts", ".tsx")
+GLOSSARY = "docs/glossary.md"  # it names the words that we do not use
+ALLOWED = "tools/names_allowed.json"
+
+# Phrase, as a regular expression in which a space matches any white space.
+PHRASES = (
+    r"whoever",
+    r"whomever",
+    r"told of",
+    r"tells? of",
+    r"anew",
+    r"is no (?!longer|more|default|limit)",
+    r"are no (?!longer|more)",
+    r"so many",
+    r"to be had",
+    r"had again",
+    r"gone on with",
+    r"goes? on with",
+    r"gets? no further",
+    r"looks? after",
+    r"looked after",
+    r"looked through",
+    r"looked at at a time",
+    r"heard of",
+    r"what became of",
+    r"what becomes of",
+    r"what comes of",
+    r"what has become of",
+    r"worth its while",
+    r"so lately",
+    r"is to be",
+    r"are to be",
+    r"nobody's",
+    r"stands? under",
+    r"stands? beside",
+    r"in the place of",
+    r"bears? that",
+    r"without a word",
+    r"has a say",
+    r"had a say",
+    r"gives? way",
+    r"gave way",
+    r"reckoned",
+    r"none the less",
+)
+_GAP = r"\s+(?:[#*]\s+|//\s+)?"  # a phrase may be broken by the end of a line of comment
+
+
+def _compiled(phrase: str) -> tuple[str, str, re.Pattern[str]]:
+    """A phrase, letters that a text with it must have, and its pattern in lower case."""
+    letters = re.match(r"[a-z]+(?![?])", phrase)
+    end = "" if phrase.endswith(")") else r"\b"
+    return phrase, letters[0] if letters else "", re.compile(rf"\b{phrase.replace(' ', _GAP)}{end}")
+
+
+_FORBIDDEN = [_compiled(phrase) for phrase in PHRASES]
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    arguments.add_argument("--write", action="store_true", help="record the present state as allowed")
+    options = arguments.parse_args()
+    classes, phrases = shared_names(options.root), forbidden_phrases(options.root)
+    allowed_path = options.root / ALLOWED
+    if options.write:
+        state = {
+            "classes": {name: len(places) for name, places in sorted(classes.items())},
+            "phrases": {folder: len(found) for folder, found in sorted(phrases.items())},
+        }
+        allowed_path.write_text(json.dumps(state, indent=2) + "\n")
+        return 0
+    allowed = (
+        json.loads(allowed_path.read_text()) if allowed_path.exists() else {"classes": {}, "phrases": {}}
+    )
+    problems = [
+        f"class {name} is defined {len(places)} times: {', '.join(places)}"
+        for name, places in sorted(classes.items())
+        if len(places) > max(1, allowed["classes"].get(name, 1))
+    ]
+    for folder, found in sorted(phrases.items()):
+        most = allowed["phrases"].get(folder, 0)
+        if len(found) > most:
+            problems.append(f"{folder}: {len(found)} phrases that we do not write, {most} allowed:")
+            problems.extend(f"  {place}" for place in found)
+    for problem in problems:
+        sys.stdout.write(problem + "\n")
+    return 1 if problems else 0
+
+
+def shared_names(root: Path) -> dict[str, list[str]]:
+    """Classes that share a name with another class of the package, with the places of all of them."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        for name, line in _classes(ast.parse(path.read_text())):
+            places[name].append(f"{path.relative_to(root)}:{line}")
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def _classes(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Classes of a module, those inside classes included, those inside functions not."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield child.name, child.lineno
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _classes(child)
+
+
+def forbidden_phrases(root: Path) -> dict[str, list[str]]:
+    """Where phrases of the list stand, by directory."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in _prose_files(root):
+        text = path.read_text().lower()
+        name = path.relative_to(root)
+        hits = sorted(
+            (match.start(), phrase)
+            for phrase, letters, pattern in _FORBIDDEN
+            if letters in text
+            for match in pattern.finditer(text)
+        )
+        for start, phrase in hits:
+            line = text.count("\n", 0, start) + 1
+            found["/".join(name.parts[:-1][:3])].append(f"{name}:{line}: {phrase}")
+    return dict(found)
+
+
+def _prose_files(root: Path) -> Iterator[Path]:
+    for folder in PROSE:
+        for path in sorted((root / folder).rglob("*")):
+            skipped = "static" in path.parts or "node_modules" in path.parts
+            if path.suffix in SUFFIXES and not skipped and path != root / GLOSSARY:
+                yield path
+
+
+if __name__ == "__main__":
+    sys.exit(main())
