@@ -9,7 +9,7 @@ import secrets
 import threading
 
 import mainstem
-from mainstem.client import Record
+from mainstem.client import ConsumerRecord
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def follow(client: mainstem.Client, topic: str) -> None:
     late = threading.Timer(0.2, client.produce, (topic, {"id": 1001, "total": 0.0}), {"key": "late"})
     late.start()
     for event in client.watch({topic: "tail"}):
-        if isinstance(event, Record):
+        if isinstance(event, ConsumerRecord):
             print("then came", event.value["id"])
             break
     late.join()

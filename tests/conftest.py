@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainstem.testing import server
-from tests.support import through
+from tests.support import cluster_server
 from tests.support.forks import Forks
 from tests.support.simulation.schedules import Schedules
 
@@ -53,14 +53,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos", action="store_true", help="all the crash points and seeds, not a slice")
     parser.addoption("--seed", type=int, help="run seeded tests with this seed only")
     parser.addoption(
-        "--through", choices=through.KINDS, help="servers of the doors' tests are brokers of a cluster"
+        "--through", choices=cluster_server.KINDS, help="servers of the doors' tests are brokers of a cluster"
     )
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     kind = session.config.getoption("--through")
     if kind is not None:
-        through.start(kind, Path(tempfile.mkdtemp(prefix="mainstem-through-")))
+        cluster_server.start(kind, Path(tempfile.mkdtemp(prefix="mainstem-through-")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish() -> None:
-    through.end()
+    cluster_server.end()
     _FORKS.close()
 
 

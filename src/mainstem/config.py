@@ -23,7 +23,7 @@ FILE_DEFAULT = "mainstem.toml"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class ValueKind(Generic[T]):
     """How a value is written."""
 
     metavar: str
@@ -32,33 +32,33 @@ class Kind(Generic[T]):
     secret: bool = False  # never shown
 
 
-def _whole(low: int, high: int) -> Kind[int]:
-    return Kind("N", values.whole(low, high))
+def _whole(low: int, high: int) -> ValueKind[int]:
+    return ValueKind("N", values.whole(low, high))
 
 
-def _size(low: int, high: int) -> Kind[int]:
-    return Kind("BYTES", values.size(low, high))
+def _size(low: int, high: int) -> ValueKind[int]:
+    return ValueKind("BYTES", values.size(low, high))
 
 
-def _one_of(*choices: str) -> Kind[str]:
-    return Kind("|".join(choices), values.one_of(*choices))
+def _one_of(*choices: str) -> ValueKind[str]:
+    return ValueKind("|".join(choices), values.one_of(*choices))
 
 
 def _address_or_off(text: str) -> Address | None:
     return None if text == "off" else Address.parse(text)
 
 
-_PATH = Kind("PATH", values.path)
-_ADDRESS = Kind("HOST:PORT|off", _address_or_off, absent="off")
-_ADVERTISED = Kind("HOST:PORT", Address.parse)
-_NAME = Kind("NAME", values.name)
-_FLAG = Kind("true|false", values.flag)
-_SECRET = Kind("KEYS", str, secret=True)
-_URL = Kind("URL", str, secret=True)  # it may hold a key
-_MEMBERS = Kind("HOST:PORT,…", str)
-_WORDS = Kind("WORD,…", str)
-_NAMES = Kind("NAME;…", str)
-_TEXT_VALUE = Kind("TEXT", str)
+_PATH = ValueKind("PATH", values.path)
+_ADDRESS = ValueKind("HOST:PORT|off", _address_or_off, absent="off")
+_ADVERTISED = ValueKind("HOST:PORT", Address.parse)
+_NAME = ValueKind("NAME", values.name)
+_FLAG = ValueKind("true|false", values.flag)
+_SECRET = ValueKind("KEYS", str, secret=True)
+_URL = ValueKind("URL", str, secret=True)  # it may hold a key
+_MEMBERS = ValueKind("HOST:PORT,…", str)
+_WORDS = ValueKind("WORD,…", str)
+_NAMES = ValueKind("NAME;…", str)
+_TEXT_VALUE = ValueKind("TEXT", str)
 
 
 _HTTP = Address("127.0.0.1", 4000)
@@ -281,7 +281,7 @@ class Config:
 @dataclass(frozen=True, slots=True)
 class Setting:
     name: str
-    kind: Kind[Any]
+    kind: ValueKind[Any]
     help: str
     default: object
 
@@ -358,10 +358,10 @@ def _read_file(file: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as wrong:
         raise InvalidConfig(f"the config file {path} is not valid TOML: {wrong}") from None
-    return path, _checked(path, table)
+    return path, _validated_table(path, table)
 
 
-def _checked(path: Path, table: dict[str, Any]) -> dict[str, str]:
+def _validated_table(path: Path, table: dict[str, Any]) -> dict[str, str]:
     known = {row.name: row.kind for row in SETTINGS}
     checked: dict[str, str] = {}
     for key, value in table.items():

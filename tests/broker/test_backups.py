@@ -13,7 +13,7 @@ import pytest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import BackupDamaged, DirectoryUnusable, InvalidConfig, NotFound, ObjectMissing
 from mainstem.log.backup import find_manifest, read_manifests, restore, verify
-from mainstem.log.checkpoints import InlineCheckpoints
+from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention, check_owned, missing_notes
@@ -22,7 +22,7 @@ from mainstem.ports.commitlog.tiered import TieredCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.testing.server import ServerProcess
 from tests.support.history import scan
-from tests.support.turns import until
+from tests.support.waiting import until
 
 
 async def _broker(directory: Path, *, segment_bytes: int = 64 * 1024) -> Broker:
@@ -154,7 +154,7 @@ async def _tiered(directory: Path, bucket: Path) -> Broker:
     store, clock = LocalObjectStore(bucket), SystemClock()
     port = await TieredCommitLog.open_tiered(directory, store, segment_bytes=4096, prepare_ahead=False)
     options = LogOptions(boot_id="test", checkpoint_every_bytes=0, repack=now)
-    log = await Log.open(port, clock, options, InlineCheckpoints(port), store)
+    log = await Log.open(port, clock, options, InlineCheckpointer(port), store)
     await check_owned(port, store, log.ledger)
     assert not await missing_notes(port, log.ledger)
     log.tier(store, clock, SystemRandom(), HotRetention(retain_bytes=0, retain_segments=2))
@@ -164,7 +164,7 @@ async def _tiered(directory: Path, bucket: Path) -> Broker:
 def _cold(broker: Broker) -> list[int]:
     """Files that the bucket alone has, and which nothing else stands for."""
     frontier = broker.log.ledger.repacked.frontier
-    return [one.number for one in broker.log.holdings().objects if one.cold and one.number >= frontier]
+    return [one.number for one in broker.log.stored_objects().objects if one.cold and one.number >= frontier]
 
 
 async def _write_until_cold(broker: Broker, objects: int) -> None:
@@ -195,7 +195,7 @@ async def _at_rest(broker: Broker) -> None:
     """Nothing is left to move."""
     assert broker.log.tiering is not None
     before: object = None
-    while before != (before := (broker.log.holdings().objects, broker.log.ledger.position)):
+    while before != (before := (broker.log.stored_objects().objects, broker.log.ledger.position)):
         await broker.log.tiering.round()
         await asyncio.sleep(0.02)
 

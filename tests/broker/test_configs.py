@@ -7,7 +7,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker import configs
-from mainstem.broker.configs import Edit
+from mainstem.broker.configs import ConfigEdit
 from mainstem.broker.topic_settings import BY_NAME, TOPIC_SETTINGS, TopicSetting
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
@@ -166,7 +166,7 @@ def test_a_value_comes_from_the_topic_the_server_or_the_table() -> None:
 def test_a_default_that_was_given_by_name_counts_as_the_topics_own() -> None:
     config = configs.replaced({"retention.ms": "-1", "segment.ms": "604800000"}, SERVER)
     assert _source(config, "retention.ms") == _source(config, "segment.ms") == "topic"
-    assert configs.edited(config, [Edit("retention.ms", "delete")], SERVER).named == ("segment.ms",)
+    assert configs.edited(config, [ConfigEdit("retention.ms", "delete")], SERVER).named == ("segment.ms",)
 
 
 def test_replacing_forgets_what_is_not_named_again() -> None:
@@ -186,7 +186,9 @@ def test_replacing_keeps_what_is_fixed_or_has_no_name() -> None:
 def test_edits_set_and_delete_single_settings() -> None:
     config = configs.replaced({"retention.ms": "5", "mainstem.durability": "memory"}, SERVER)
     config = configs.edited(
-        config, [Edit("retention.bytes", "set", "7"), Edit("mainstem.durability", "delete")], SERVER
+        config,
+        [ConfigEdit("retention.bytes", "set", "7"), ConfigEdit("mainstem.durability", "delete")],
+        SERVER,
     )
     assert (config.retention_ms, config.retention_bytes, config.durability) == (5, 7, "disk")
     assert config.named == ("retention.bytes", "retention.ms")
@@ -194,17 +196,17 @@ def test_edits_set_and_delete_single_settings() -> None:
 
 
 def test_edits_add_to_lists_and_take_from_them() -> None:
-    config = configs.edited(TopicConfig(), [Edit("cleanup.policy", "append", "compact")], SERVER)
+    config = configs.edited(TopicConfig(), [ConfigEdit("cleanup.policy", "append", "compact")], SERVER)
     assert config.cleanup_policy == "compact,delete"
-    assert configs.edited(config, [Edit("cleanup.policy", "append", "compact")], SERVER) == config
-    config = configs.edited(config, [Edit("cleanup.policy", "subtract", "delete,remove")], SERVER)
+    assert configs.edited(config, [ConfigEdit("cleanup.policy", "append", "compact")], SERVER) == config
+    config = configs.edited(config, [ConfigEdit("cleanup.policy", "subtract", "delete,remove")], SERVER)
     assert config.cleanup_policy == "compact"
     with pytest.raises(InvalidConfig, match=r"cleanup.policy takes"):
-        configs.edited(config, [Edit("cleanup.policy", "subtract", "compact")], SERVER)
+        configs.edited(config, [ConfigEdit("cleanup.policy", "subtract", "compact")], SERVER)
     with pytest.raises(InvalidConfig, match=r"retention.ms takes one value"):
-        configs.edited(config, [Edit("retention.ms", "append", "1")], SERVER)
+        configs.edited(config, [ConfigEdit("retention.ms", "append", "1")], SERVER)
     with pytest.raises(InvalidConfig, match="unknown topic setting"):
-        configs.edited(config, [Edit("retention", "delete")], SERVER)
+        configs.edited(config, [ConfigEdit("retention", "delete")], SERVER)
 
 
 async def test_a_topics_settings_are_the_same_after_a_restart_and_a_power_cut(machine: Machine) -> None:

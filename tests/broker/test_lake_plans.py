@@ -9,9 +9,9 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.plans import PlanRequest
-from mainstem.broker.rounds import Rounds
-from mainstem.broker.sourcing import Logged, Sourcing
+from mainstem.broker.record_locations import LogRange, RecordLocator
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.table_commands import CommitTables, CreateTable, PartChange, TableCommit
@@ -298,15 +298,15 @@ async def test_a_partition_that_cannot_be_planned_is_named_and_the_others_are_pl
     for name in ("a", "hurt", "z"):
         await fill(broker, name)
     (hurt,) = broker.topic("hurt").streams
-    logged = Sourcing.logged
+    logged = RecordLocator.logged
 
-    async def poisoned(sourcing: Sourcing, stream: int, base: int, end: int) -> Logged:
+    async def poisoned(record_locator: RecordLocator, stream: int, base: int, end: int) -> LogRange:
         if stream == hurt:
             raise OverflowError("too far")
-        return await logged(sourcing, stream, base, end)
+        return await logged(record_locator, stream, base, end)
 
     with monkeypatch.context() as poison:
-        poison.setattr(Sourcing, "logged", poisoned)
+        poison.setattr(RecordLocator, "logged", poisoned)
         plan = await broker.lake.plan(PlanRequest("test"))
         assert [task.topic for task in plan.tasks] == ["a", "z"]
         assert plan.problems == {"hurt": "OverflowError: too far"}
@@ -326,7 +326,7 @@ async def test_a_round_that_raises_anything_is_followed_by_another() -> None:
             raise OverflowError("too far")
         again.set()
 
-    kept = Rounds("test", 0.0, work)
+    kept = PeriodicTask("test", 0.0, work)
     kept.start()
     await asyncio.wait_for(again.wait(), 10)
     await kept.stop()

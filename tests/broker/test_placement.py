@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from mainstem.broker.placement import chosen, preferred
-from mainstem.ledger.members import Member
+from mainstem.ledger.members import BrokerMember
 
 _THINGS = [f"stream {number}" for number in range(2_000)]
 
 
-def member(broker: int, zone: str = "") -> Member:
-    return Member(broker, 1, (), zone, "")
+def member(broker: int, zone: str = "") -> BrokerMember:
+    return BrokerMember(broker, 1, (), zone, "")
 
 
 def test_shares_are_about_even() -> None:

@@ -11,7 +11,7 @@ from mainstem.records.building import build_batch
 from tests.support.batches import produced
 from tests.support.history import scan
 from tests.support.machine import Machine
-from tests.support.turns import settle
+from tests.support.waiting import settle
 
 
 async def _opened(machine: Machine) -> Broker:

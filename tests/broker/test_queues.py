@@ -10,8 +10,8 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.jobs import JobReader
-from mainstem.broker.queues import Job, QueueCounts
-from mainstem.broker.workers import Worker
+from mainstem.broker.queues import ClaimedJob, QueueCounts
+from mainstem.broker.workers import JobWorker
 from mainstem.errors import (
     InvalidInput,
     MainstemError,
@@ -24,7 +24,7 @@ from mainstem.errors import (
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
 from tests.support.machine import Machine
-from tests.support.turns import until
+from tests.support.waiting import until
 
 
 async def queue(broker: Broker, *jobs: bytes, name: str = "q", **config: Any) -> None:
@@ -34,7 +34,7 @@ async def queue(broker: Broker, *jobs: bytes, name: str = "q", **config: Any) ->
         await broker.append_values(name, jobs)
 
 
-def offsets(jobs: list[Job]) -> list[int]:
+def offsets(jobs: list[ClaimedJob]) -> list[int]:
     return [job.offset for job in jobs]
 
 
@@ -295,7 +295,7 @@ async def test_an_ephemeral_queue_keeps_the_same_rules_in_memory(machine: Machin
 async def test_a_worker_of_an_ephemeral_queue(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, durability="ephemeral")
-    async with Worker(broker.queues, "q", "ann") as worker:
+    async with JobWorker(broker.queues, "q", "ann") as worker:
         waiting = asyncio.create_task(worker.jobs())
         await asyncio.sleep(0)
         await broker.append_values("q", [b"1"])
@@ -398,7 +398,7 @@ async def test_a_gathered_claim_of_a_queue_that_goes_is_refused(machine: Machine
 async def test_a_worker_is_filled_up_and_gives_back_when_it_leaves(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, b"1", b"2", b"3")
-    async with Worker(broker.queues, "q", "ann", limit=2) as worker:
+    async with JobWorker(broker.queues, "q", "ann", limit=2) as worker:
         assert offsets(await worker.jobs()) == [0, 1]
         waiting = asyncio.create_task(worker.jobs())
         await asyncio.sleep(0)
@@ -411,7 +411,7 @@ async def test_a_worker_is_filled_up_and_gives_back_when_it_leaves(machine: Mach
 async def test_a_worker_wakes_for_appends_and_ends_with_its_queue(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker)
-    async with Worker(broker.queues, "q", "ann", limit=2) as worker:
+    async with JobWorker(broker.queues, "q", "ann", limit=2) as worker:
         waiting = asyncio.create_task(worker.jobs())
         await asyncio.sleep(0)
         await broker.append_values("q", [b"1"])
@@ -427,7 +427,7 @@ async def test_a_worker_that_leaves_in_the_middle_of_a_claim_leaves_no_lease(mac
     broker = await machine.open()
     await queue(broker, b"1")
     assert machine.port is not None
-    async with Worker(broker.queues, "q", "ann") as worker:
+    async with JobWorker(broker.queues, "q", "ann") as worker:
         machine.port.append_gate.clear()
         waiting = asyncio.create_task(worker.jobs())
         await asyncio.sleep(0)

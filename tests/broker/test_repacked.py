@@ -14,7 +14,7 @@ from mainstem.broker.plans import PlanRequest
 from mainstem.errors import InvalidConfig, SliceDamaged, StoreUnreachable
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.repacked import FIRST_NUMBER, REPACKED
+from mainstem.ledger.repacked_objects import FIRST_NUMBER, REPACKED
 from mainstem.log.backup import restore
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention

@@ -10,7 +10,7 @@ from mainstem.errors import TopicFull
 from mainstem.ledger.config import TopicConfig
 from tests.support.history import scan
 from tests.support.machine import Machine
-from tests.support.turns import finished, until
+from tests.support.waiting import finished, until
 
 
 async def _opened(machine: Machine, **config: object) -> Broker:

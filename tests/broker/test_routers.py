@@ -9,10 +9,10 @@ import random
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.diff import Wanted
-from mainstem.broker.matching import Match
+from mainstem.broker.diff import DiffQuery
 from mainstem.broker.read import Record
 from mainstem.broker.routers import RouterSettings
+from mainstem.broker.tag_matching import Match
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM
@@ -167,7 +167,7 @@ async def test_what_the_source_lost_before_it_was_copied_shows_as_a_gap(machine:
         with pytest.raises(RecordsLost) as loss:
             await broker.read(name, 1)
         assert (loss.value.start, loss.value.end, loss.value.reason) == (1, 7, SOURCE_TRIM)
-        page = await broker.diffs.read(broker.streams.topic(name), Wanted(1))
+        page = await broker.diffs.read(broker.streams.topic(name), DiffQuery(1))
         assert page.tombstone is not None
         assert (page.tombstone.reason, page.tombstone.gap_from, page.tombstone.gap_to) == (SOURCE_TRIM, 2, 7)
         assert broker.routers.info(f"a>{name}").forwarded_total == 4
@@ -180,7 +180,7 @@ async def test_a_gap_right_at_the_start_moves_the_earliest_record(machine: Machi
     await route(broker, "a", "b")
     await broker.append_values("a", [b"%d" % at for at in range(5)])
     await broker.routing.drain("b")
-    page = await broker.diffs.read(broker.streams.topic("b"), Wanted())
+    page = await broker.diffs.read(broker.streams.topic("b"), DiffQuery())
     assert page.tombstone is not None
     assert (page.tombstone.reason, page.tombstone.gap_from, page.tombstone.gap_to) == (SOURCE_TRIM, 1, 3)
     assert (page.earliest_seq, page.count, page.next_from_seq) == (4, 2, 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.share.shares import Acquired, Wanted
+from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.errors import RecordNotHeld
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.share_commands import Verdict
@@ -33,7 +33,7 @@ class Shift(Lives):
 
     async def _do_some(self, broker: Broker, member: str) -> None:
         lapses, stream = self._lapses, broker.streams.of("t", 0)
-        wanted = Wanted(self._random.randint(1, 4), 1 << 20, exact=True)
+        wanted = AcquireLimits(self._random.randint(1, 4), 1 << 20, exact=True)
         values = _values(await broker.shares.acquire("g", member, stream, wanted))
         assert not set(values.values()) & self.settled, "handed out after it was settled for good"
         for value in values.values():
@@ -58,7 +58,9 @@ class Shift(Lives):
         self._machine.clock.advance(100_000)
         stream = broker.streams.of("t", 0)
         left: set[bytes] = set()
-        while values := _values(await broker.shares.acquire("g", "last", stream, Wanted(100, 1 << 20))):
+        while values := _values(
+            await broker.shares.acquire("g", "last", stream, AcquireLimits(100, 1 << 20))
+        ):
             assert not left & set(values.values())
             left |= set(values.values())
         assert not left & self.settled

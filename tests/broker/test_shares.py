@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.share.shares import Acquired, Wanted
+from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.errors import InvalidConfig, RecordNotHeld, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.share_commands import Verdict
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.ports.clock import ManualClock
 
 from .test_transactions import abandon
 
-_WANTED = Wanted(5, 1 << 20, exact=True)
+_WANTED = AcquireLimits(5, 1 << 20, exact=True)
 _LOCK_MS = 30_000
 
 
@@ -213,7 +213,7 @@ async def test_records_that_turn_out_to_be_damaged_are_given_up_and_told(
     await broker.shares.change_settings("g", [("share.auto.offset.reset", "earliest")], [])
     read = broker.streams.read_cached
 
-    def damaged(stream: int, offset: int, max_bytes: int) -> Chunk | None:
+    def damaged(stream: int, offset: int, max_bytes: int) -> ReadChunk | None:
         if offset < 6:
             raise RecordsLost(0, 6, "damage")
         return read(stream, offset, max_bytes)

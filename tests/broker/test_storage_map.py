@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.messages import Messages, Sought
+from mainstem.broker.messages import MessageFilter, Messages
 from mainstem.broker.overview import Overview
 from mainstem.broker.storage_map import storage_map
 from mainstem.ledger.commands import MarkLost
@@ -13,7 +13,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.repack.plan import RepackOptions
 from tests.support.lake import Worker
 from tests.support.machine import Machine
-from tests.support.turns import finished
+from tests.support.waiting import finished
 
 
 def everyone(name: str) -> bool:
@@ -86,13 +86,13 @@ async def test_messages_read_the_same_from_parquet_and_the_log(machine: Machine)
     await filled(broker)
     topic = broker.streams.topic("t")
     messages = Messages(broker)
-    before = await messages.before(topic, 0, 1 << 40, 25, Sought())
-    found = await messages.after(topic, 0, 0, 25, Sought(value=b"V1"))
+    before = await messages.before(topic, 0, 1 << 40, 25, MessageFilter())
+    found = await messages.after(topic, 0, 0, 25, MessageFilter(value=b"V1"))
     await materialised(machine, broker)
     broker = await machine.restart()
     topic, messages = broker.streams.topic("t"), Messages(broker)
-    assert (await messages.before(topic, 0, 1 << 40, 25, Sought())).records == before.records
-    assert (await messages.after(topic, 0, 0, 25, Sought(value=b"V1"))).records == found.records
+    assert (await messages.before(topic, 0, 1 << 40, 25, MessageFilter())).records == before.records
+    assert (await messages.after(topic, 0, 0, 25, MessageFilter(value=b"V1"))).records == found.records
     assert [record.offset for record in found.records] == [1, *range(10, 20)]
 
 
@@ -101,9 +101,9 @@ async def test_lost_records_are_named_and_what_stands_around_them_is_shown(machi
     await filled(broker)
     topic = broker.streams.topic("t")
     await broker.log.propose(MarkLost(topic.streams[0], 20, 40))
-    forwards = await Messages(broker).after(topic, 0, 0, 100, Sought())
+    forwards = await Messages(broker).after(topic, 0, 0, 100, MessageFilter())
     assert [record.offset for record in forwards.records] == [*range(20), *range(40, 60)]
     assert forwards.lost == [(20, 40, "damaged")]
-    backwards = await Messages(broker).before(topic, 0, 60, 100, Sought())
+    backwards = await Messages(broker).before(topic, 0, 60, 100, MessageFilter())
     assert [record.offset for record in backwards.records] == [*range(20), *range(40, 60)]
     assert backwards.lost == [(20, 40, "damaged")]

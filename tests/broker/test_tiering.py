@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mainstem.broker.plans import PlanRequest
-from mainstem.lake.access import STORE_ENV
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.materialise import materialise
+from mainstem.lake.store_access import STORE_ENV
 from mainstem.testing.server import ServerProcess
 from tests.support.s3 import S3Server
 

@@ -19,7 +19,7 @@ from mainstem.ledger.config import TopicConfig
 from tests.support.batches import batches
 from tests.support.history import scan
 from tests.support.machine import Machine
-from tests.support.turns import settle, until
+from tests.support.waiting import settle, until
 
 
 async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:

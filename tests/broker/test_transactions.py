@@ -32,7 +32,7 @@ from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import BatchHeader, crc_matches, walk
 from tests.support.machine import Machine
-from tests.support.turns import until
+from tests.support.waiting import until
 
 TIME_MS = 1_700_000_000_000
 CLASSES: list[Durability] = ["memory", "disk", "fsync"]

@@ -10,9 +10,9 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.broker.diff import Diffs, Page, Wanted
-from mainstem.broker.eager import run_eagerly
-from mainstem.broker.watch import News, Place, Wish
+from mainstem.broker.diff import DiffPage, DiffQuery, Diffs
+from mainstem.broker.eager_tasks import run_eagerly
+from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.errors import Throttled
 from mainstem.ledger.config import TopicConfig
@@ -25,19 +25,19 @@ class Watcher:
 
     def __init__(self) -> None:
         self.ready = True
-        self.outlet = self  # which says whether it is ready
+        self.send_buffer = self  # which says whether it is ready
         self.seqs: list[int] = []
         self.gaps: list[tuple[int, int, bool]] = []
         self.caught_up = 0
-        self.pages: list[News] = []
+        self.pages: list[WatchPage] = []
         self.lost: list[str] = []
         self.failures: list[Exception] = []
         self._moved = asyncio.Event()
 
-    def take(self, place: Place, news: News) -> None:
+    def take(self, place: WatchPosition, watch_page: WatchPage) -> None:
         assert self.ready
-        page = news.page
-        self.pages.append(news)
+        page = watch_page.page
+        self.pages.append(watch_page)
         if page.tombstone is not None:
             self.gaps.append((page.tombstone.gap_from, page.tombstone.gap_to, place.first))
         offsets = [int(offset) for part in page.chosen for offset in part.index.fields[0][part.rows]]
@@ -45,11 +45,11 @@ class Watcher:
         self.caught_up += page.caught_up and not place.tailing
         self._moved.set()
 
-    def lose(self, place: Place) -> None:
+    def lose(self, place: WatchPosition) -> None:
         self.lost.append(place.topic)
         self._moved.set()
 
-    def fail(self, place: Place, error: Exception) -> None:
+    def fail(self, place: WatchPosition, error: Exception) -> None:
         self.failures.append(error)
         self._moved.set()
 
@@ -65,7 +65,7 @@ class CountingDiffs:
 
     def __init__(self, diffs: Diffs) -> None:
         self._diffs = diffs
-        self.reads: list[Wanted] = []
+        self.reads: list[DiffQuery] = []
         self.at_once = 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -78,7 +78,7 @@ class CountingDiffs:
                 self._begun.clear()
                 await self._begun.wait()
 
-    async def read(self, topic: Any, wanted: Wanted, partition: int = 0) -> Page:
+    async def read(self, topic: Any, wanted: DiffQuery, partition: int = 0) -> DiffPage:
         self.reads.append(wanted)
         self.at_once += 1
         self._begun.set()
@@ -95,8 +95,12 @@ async def opened(machine: Machine, **config: Any) -> Broker:
     return broker
 
 
-def enter(broker: Broker, watcher: Watcher, from_seq: int = 0, wish: Wish | None = None) -> Place:
-    return broker.watching.enter(watcher, broker.streams.topic("t"), from_seq, wish or Wish())
+def enter(
+    broker: Broker, watcher: Watcher, from_seq: int = 0, watch_options: WatchOptions | None = None
+) -> WatchPosition:
+    return broker.watching.enter(
+        watcher, broker.streams.topic("t"), from_seq, watch_options or WatchOptions()
+    )
 
 
 async def append(broker: Broker, count: int = 1) -> None:
@@ -125,12 +129,12 @@ async def test_those_with_other_wishes_are_read_for_apart(machine: Machine) -> N
     broker = await opened(machine)
     await append(broker, 10)
     small, large = Watcher(), Watcher()
-    enter(broker, small, wish=Wish(limit=3))
+    enter(broker, small, watch_options=WatchOptions(limit=3))
     enter(broker, large)
     await small.until(lambda: small.caught_up)
     await large.until(lambda: large.caught_up)
-    assert [news.page.count for news in small.pages] == [3, 3, 3, 1]
-    assert [news.page.count for news in large.pages] == [10]
+    assert [watch_page.page.count for watch_page in small.pages] == [3, 3, 3, 1]
+    assert [watch_page.page.count for watch_page in large.pages] == [10]
 
 
 class Choir:
@@ -140,12 +144,14 @@ class Choir:
         self.told = 0
         self.broken = False
 
-    def tell(self, places: list[Place], news: News) -> tuple[list[Place], list[Place]]:
+    def tell(
+        self, places: list[WatchPosition], watch_page: WatchPage
+    ) -> tuple[list[WatchPosition], list[WatchPosition]]:
         if self.broken:
             raise RuntimeError("no voice")
         told = [place for place in places[::2] if place.tailing]
         for place in told:
-            place.watcher.take(place, news)
+            place.watcher.take(place, watch_page)
         self.told += len(told)
         return told, [place for place in places if place not in told]
 
@@ -155,7 +161,7 @@ async def test_those_a_chorus_does_not_tell_are_told_one_by_one(machine: Machine
     choir = Choir()
     watchers = [Watcher() for _ in range(2 * limits.WATCH_HANDED_PER_TURN)]
     for watcher in watchers:
-        enter(broker, watcher, wish=Wish(chorus=choir))
+        enter(broker, watcher, watch_options=WatchOptions(watcher_group=choir))
     for number in range(1, 4):
         await append(broker)
         for watcher in watchers:
@@ -167,7 +173,7 @@ async def test_those_a_chorus_does_not_tell_are_told_one_by_one(machine: Machine
 async def test_a_chorus_that_fails_takes_its_own_with_it_and_nobody_else(machine: Machine) -> None:
     broker = await opened(machine)
     choir, singing, alone = Choir(), Watcher(), Watcher()
-    enter(broker, singing, wish=Wish(chorus=choir))
+    enter(broker, singing, watch_options=WatchOptions(watcher_group=choir))
     enter(broker, alone)
     for watcher in (singing, alone):
         await watcher.until(lambda watcher=watcher: watcher.caught_up)
@@ -213,7 +219,9 @@ async def test_a_resume_in_the_middle_of_a_handing_doubles_nothing(machine: Mach
     broker = await opened(machine)
     await broker.create_topic("u", config=TopicConfig(durability="disk"))
     watcher = Watcher()
-    places = [broker.watching.enter(watcher, broker.streams.topic(name), 0, Wish()) for name in ("t", "u")]
+    places = [
+        broker.watching.enter(watcher, broker.streams.topic(name), 0, WatchOptions()) for name in ("t", "u")
+    ]
     await watcher.until(lambda: watcher.caught_up == 2)
     for _ in range(20):
         await broker.append_values("u", [b"1"])
@@ -223,8 +231,13 @@ async def test_a_resume_in_the_middle_of_a_handing_doubles_nothing(machine: Mach
         broker.watching.resume(places)
     await watcher.until(lambda: len(watcher.seqs) == 40)
     for name in ("t", "u"):
-        pages = [news for news in watcher.pages if news.topic == name and news.page.count]
-        assert [news.from_seq for news in pages] == [0, *(news.page.next_from_seq for news in pages[:-1])]
+        pages = [
+            watch_page for watch_page in watcher.pages if watch_page.topic == name and watch_page.page.count
+        ]
+        assert [watch_page.from_seq for watch_page in pages] == [
+            0,
+            *(watch_page.page.next_from_seq for watch_page in pages[:-1]),
+        ]
 
 
 async def test_leaving_ends_it_whatever_is_on_its_way(machine: Machine) -> None:
@@ -272,7 +285,7 @@ async def test_many_who_catch_up_do_not_keep_the_newest_from_those_who_wait_for_
     diffs = broker.watching.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
     late = [Watcher() for _ in range(400)]
     for number, watcher in enumerate(late):
-        enter(broker, watcher, from_seq=number, wish=Wish(limit=1))
+        enter(broker, watcher, from_seq=number, watch_options=WatchOptions(limit=1))
     await diffs.reading(1)
     await append(broker)
     before = len(diffs.reads)
@@ -316,7 +329,7 @@ async def test_a_read_that_fails_is_told_to_those_it_was_for(machine: Machine) -
     await watcher.until(lambda: watcher.caught_up)
 
     class Broken:
-        async def read(self, *_: object) -> Page:
+        async def read(self, *_: object) -> DiffPage:
             raise ValueError("broken")
 
     broker.watching.diffs = Broken()  # type: ignore[assignment]
@@ -330,7 +343,7 @@ async def test_a_watcher_that_raises_is_dropped_and_the_others_go_on(machine: Ma
     broker = await opened(machine)
 
     class Raising(Watcher):
-        def take(self, place: Place, news: News) -> None:
+        def take(self, place: WatchPosition, watch_page: WatchPage) -> None:
             raise RuntimeError("no")
 
     bad, good = Raising(), Watcher()
@@ -348,7 +361,7 @@ async def test_whatever_happens_everyone_gets_every_record_once_and_in_order(
 ) -> None:
     broker = await opened(machine)
     choose = random.Random(seed)
-    watchers: dict[Watcher, tuple[Place, int]] = {}
+    watchers: dict[Watcher, tuple[WatchPosition, int]] = {}
     gone: list[tuple[Watcher, int]] = []
     appended = 0
     for _ in range(300):
@@ -359,8 +372,8 @@ async def test_whatever_happens_everyone_gets_every_record_once_and_in_order(
             appended += count
         elif action < 0.55:
             watcher, start = Watcher(), choose.randint(0, appended)
-            wish = Wish(limit=choose.choice((1, 3, 256)))
-            watchers[watcher] = enter(broker, watcher, start, wish), start
+            watch_options = WatchOptions(limit=choose.choice((1, 3, 256)))
+            watchers[watcher] = enter(broker, watcher, start, watch_options), start
         elif action < 0.75 and watchers:
             choose.choice(list(watchers)).ready = False
         elif action < 0.9 and watchers:
@@ -394,7 +407,7 @@ def sessions(clock: ManualClock, bound: int = 0) -> WatchSessions:
 def test_a_session_idles_only_while_nobody_is_connected() -> None:
     clock = ManualClock()
     kept = sessions(clock)
-    session = kept.create(b"key", {"t": 0}, Wish())
+    session = kept.create(b"key", {"t": 0}, WatchOptions())
     clock.advance(200_000)
     kept.connect(session)
     kept.connect(session)
@@ -413,13 +426,13 @@ def test_a_session_idles_only_while_nobody_is_connected() -> None:
 def test_sessions_go_in_the_order_they_began_to_idle() -> None:
     clock = ManualClock()
     kept = sessions(clock)
-    first = kept.create(b"", {}, Wish())
+    first = kept.create(b"", {}, WatchOptions())
     clock.advance(100_000)
-    second = kept.create(b"", {}, Wish())
+    second = kept.create(b"", {}, WatchOptions())
     kept.connect(first)
     kept.disconnect(first)
     clock.advance(250_000)
-    third = kept.create(b"", {}, Wish())
+    third = kept.create(b"", {}, WatchOptions())
     clock.advance(50_000)
     assert [kept.find(session.wid) for session in (first, second, third)] == [None, None, third]
 
@@ -427,17 +440,17 @@ def test_sessions_go_in_the_order_they_began_to_idle() -> None:
 def test_a_bound_counts_what_is_left() -> None:
     clock = ManualClock()
     kept = sessions(clock, bound=1)
-    session = kept.create(b"", {}, Wish())
+    session = kept.create(b"", {}, WatchOptions())
     with pytest.raises(Throttled) as refused:
-        kept.create(b"", {}, Wish())
+        kept.create(b"", {}, WatchOptions())
     assert (refused.value.limit, refused.value.bound) == ("max_watch_sessions", 1)
     kept.remove(session)
     kept.disconnect(session)
-    kept.create(b"", {}, Wish())
+    kept.create(b"", {}, WatchOptions())
 
 
 def test_rewinding_takes_the_least_of_each_topic_it_knows() -> None:
-    session = sessions(ManualClock()).create(b"", {"a": 5, "b": 5}, Wish())
+    session = sessions(ManualClock()).create(b"", {"a": 5, "b": 5}, WatchOptions())
     session.rewind({"a": 3, "b": 9, "c": 0})
     assert session.cursors == {"a": 3, "b": 5}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.cli import store_findings
+from mainstem.cli import doctor_store_checks
 from mainstem.cli.main import COMMANDS
 from mainstem.testing.broker import ThrowAwayBroker
 
@@ -134,7 +134,7 @@ def test_java_is_only_a_note(plain: Shell, monkeypatch: pytest.MonkeyPatch, tmp_
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr("mainstem.cli.findings.find_spec", lambda name: None)
+    monkeypatch.setattr("mainstem.cli.doctor_checks.find_spec", lambda name: None)
     outcome = plain("doctor", *_FREE, "--json")
     [(level, text)] = _about(outcome, "java")
     assert (level, text.startswith(f"Java 8 at {java} is too old: only the lake needs it")) == ("note", True)
@@ -229,7 +229,7 @@ def test_help_comes_at_once() -> None:
 def test_the_store_of_brokers_is_tried_before_they_start(
     plain: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_findings, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(doctor_store_checks, "_ANSWER_S", 0.5)
     folder = tmp_path / "bucket"
     sound = plain("doctor", *_FREE, "--store", folder.as_uri(), "--json")
     assert [level for level, _ in _about(sound, "store")] == ["ok"]

@@ -10,7 +10,7 @@ from concurrent.futures import wait
 import pytest
 
 import mainstem
-from mainstem.client.answers import Record
+from mainstem.client.responses import ConsumerRecord
 from mainstem.errors import Closed, InvalidInput, TopicFull, TopicNotFound, Unreachable
 from mainstem.testing.broker import ThrowAwayBroker
 
@@ -18,7 +18,7 @@ from .answering import AnsweringServer, Asked, Said
 
 
 def _values(client: mainstem.Client, topic: str) -> list[object]:
-    return [record.value for record in client.read(topic) if isinstance(record, Record)]
+    return [record.value for record in client.read(topic) if isinstance(record, ConsumerRecord)]
 
 
 def test_records_arrive_in_order_and_say_where(client: mainstem.Client, topic: str) -> None:
@@ -219,7 +219,7 @@ def test_a_watch_goes_on_after_a_kill(own_broker: ThrowAwayBroker) -> None:
         client.produce_many("t", [f"{round}.{row}" for row in range(50)])
         while len(seen) < 50 * (round + 1):
             event = next(watching)
-            if isinstance(event, Record):
+            if isinstance(event, ConsumerRecord):
                 seen.append(event.value)
         own_broker.kill()
         own_broker.restart()

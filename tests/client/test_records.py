@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import mainstem
-from mainstem.client.answers import CaughtUp, Gap, Record, TopicDeleted
+from mainstem.client.responses import CaughtUp, ConsumerRecord, Gap, TopicDeleted
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge, TopicNotFound
 
 
@@ -20,7 +20,7 @@ def test_a_value_reads_back_as_it_was_written(client: mainstem.Client, topic: st
     written = client.produce(topic, value, key="k", node="n", meta={"m": 1})
     assert (written.first_seq, written.last_seq, written.created, written.deduped) == (1, 1, True, False)
     [record] = client.read(topic)
-    assert isinstance(record, Record)
+    assert isinstance(record, ConsumerRecord)
     # Bytes that are JSON are no different from the JSON they spell.
     assert record.value == ({} if value == b"{}" else value)
     assert (record.topic, record.seq, record.offset, record.key) == (topic, 1, 0, "k")
@@ -38,8 +38,8 @@ def test_many_are_written_as_one(client: mainstem.Client, topic: str) -> None:
     written = client.produce_many(topic, [{"n": n} for n in range(2500)], keys=[str(n) for n in range(2500)])
     assert (written.first_seq, written.last_seq) == (1, 2500)
     records = list(client.read(topic))
-    assert [record.value["n"] for record in records if isinstance(record, Record)] == [*range(2500)]
-    assert len({record.timestamp_ms for record in records if isinstance(record, Record)}) == 1
+    assert [record.value["n"] for record in records if isinstance(record, ConsumerRecord)] == [*range(2500)]
+    assert len({record.timestamp_ms for record in records if isinstance(record, ConsumerRecord)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_topic_is_not_made_where_that_is_unwanted(client: mainstem.Client, top
 
 def test_reading_goes_on_after_a_sequence_number(client: mainstem.Client, topic: str) -> None:
     client.produce_many(topic, [*range(10)])
-    assert [r.value for r in client.read(topic, from_seq=7) if isinstance(r, Record)] == [7, 8, 9]
+    assert [r.value for r in client.read(topic, from_seq=7) if isinstance(r, ConsumerRecord)] == [7, 8, 9]
     assert list(client.read(topic, from_seq=10)) == []
 
 
@@ -89,7 +89,7 @@ def test_following_waits_for_what_comes(client: mainstem.Client, topic: str) -> 
     following = client.read(topic, follow=True)
     for number in range(5):
         record = next(following)
-        assert isinstance(record, Record)
+        assert isinstance(record, ConsumerRecord)
         assert record.value == number
         client.produce(topic, number + 1)
     following.close()  # type: ignore[attr-defined]
@@ -109,7 +109,7 @@ def test_records_that_a_cap_took_are_told_of(client: mainstem.Client, topic: str
     if on_gap == "yield":
         assert first == Gap(topic, 1, 7, "cap", 8, 10)
         first, *rest = rest
-    assert [r.value for r in (first, *rest) if isinstance(r, Record)] == [7, 8, 9]
+    assert [r.value for r in (first, *rest) if isinstance(r, ConsumerRecord)] == [7, 8, 9]
 
 
 def test_an_unknown_gap_policy_is_refused(client: mainstem.Client, topic: str) -> None:
@@ -121,7 +121,7 @@ def test_deleted_records_leave_no_trace(client: mainstem.Client, topic: str) -> 
     client.produce_many(topic, [*range(6)], keys=["a", "b1", "b2", "a", "c", "a"])
     assert client.delete_records(topic, match="b*").deleted == 2
     assert client.delete_records(topic, before_seq=5, match="a").deleted == 2
-    assert [r.value for r in client.read(topic) if isinstance(r, Record)] == [4, 5]
+    assert [r.value for r in client.read(topic) if isinstance(r, ConsumerRecord)] == [4, 5]
     with pytest.raises(InvalidInput):
         client.delete_records(topic)
 
@@ -129,7 +129,7 @@ def test_deleted_records_leave_no_trace(client: mainstem.Client, topic: str) -> 
 def test_a_node_does_not_read_its_own(client: mainstem.Client, topic: str) -> None:
     client.produce(topic, "mine", node="me")
     client.produce(topic, "yours", node="you")
-    assert [r.value for r in client.read(topic, node="me") if isinstance(r, Record)] == ["yours"]
+    assert [r.value for r in client.read(topic, node="me") if isinstance(r, ConsumerRecord)] == ["yours"]
 
 
 def test_partitions_are_written_and_read_apart(client: mainstem.Client, topic: str) -> None:
@@ -137,7 +137,7 @@ def test_partitions_are_written_and_read_apart(client: mainstem.Client, topic: s
     client.produce(topic, "one", partition=1)
     client.produce(topic, b"raw", partition=1)
     assert list(client.read(topic)) == []
-    found = [r for r in client.read(topic, partition=1) if isinstance(r, Record)]
+    found = [r for r in client.read(topic, partition=1) if isinstance(r, ConsumerRecord)]
     assert [(r.value, r.partition) for r in found] == [("one", 1), (b"raw", 1)]
 
 
@@ -188,11 +188,11 @@ def test_watching_several_topics(client: mainstem.Client, new_name: Callable[[],
     client.produce(new, "before")
     watching = client.watch({old: 1, new: "tail"})
     events = [next(watching), next(watching), next(watching)]
-    assert [event.value for event in events if isinstance(event, Record)] == [2]
+    assert [event.value for event in events if isinstance(event, ConsumerRecord)] == [2]
     assert {event.topic for event in events if isinstance(event, CaughtUp)} == {old, new}
     client.produce(new, "after", key="k")
     event = next(watching)
-    assert isinstance(event, Record)
+    assert isinstance(event, ConsumerRecord)
     assert (event.topic, event.value, event.key) == (new, "after", "k")
     client.delete_topic(old)
     assert next(watching) == TopicDeleted(old)
@@ -223,12 +223,12 @@ async def test_the_asynchronous_client_has_the_same_surface(
     public = {name for name in dir(mainstem.AsyncClient) if not name.startswith("_")}
     assert {name for name in dir(mainstem.Client) if not name.startswith("_")} == public - {"pages", "frames"}
     await async_client.produce_many(topic, [1, 2])
-    assert [r.value async for r in async_client.read(topic) if isinstance(r, Record)] == [1, 2]
+    assert [r.value async for r in async_client.read(topic) if isinstance(r, ConsumerRecord)] == [1, 2]
     async with async_client.producer(topic) as producer:
         delivery = await producer.send(3)
         assert (await delivery).seq == 3
     async for event in async_client.watch({topic: 2}):
-        assert isinstance(event, Record)
+        assert isinstance(event, ConsumerRecord)
         assert event.value == 3
         break
     for name in public - {"url", "close", "pages", "frames"}:

@@ -15,7 +15,7 @@ import pytest
 
 import mainstem
 from mainstem import errors
-from mainstem.client.sse import Event, Frames
+from mainstem.client.sse import Event, EventParser
 from mainstem.testing.broker import throw_away_broker
 from tests.support.certificates import make_self_signed
 
@@ -219,7 +219,7 @@ def test_many_threads_share_a_client(client: mainstem.Client, topic: str) -> Non
 @pytest.mark.parametrize("step", [1, 2, 3, 1000])
 def test_events_are_whole_however_their_bytes_arrive(step: int) -> None:
     stream = b'retry: 2000\n\n: hb 1\n\nid: x\nevent: record\ndata: {"a":1}\n\nevent: job\ndata:1\ndata: 2\n\nid: y'
-    frames = Frames()
+    frames = EventParser()
     found = [event for at in range(0, len(stream), step) for event in frames.feed(stream[at : at + step])]
     assert found == [Event("record", b'{"a":1}', "x"), Event("job", b"1\n2", "")]
 

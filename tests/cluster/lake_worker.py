@@ -9,7 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mainstem.spark.running import run_driver
+from mainstem.spark.driver_process import run_driver
 from mainstem.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def main(url: str, topic: str) -> None:
     spark = open_session("cluster lake", master="local[2,2]")
     reader = spark.read.format("mainstem").option("url", url)
     _say({"before": _offsets(reader, topic)})
-    standing = run_driver(url, once=True)
-    failing = [one.error for one in standing.failing()]
-    _say({"failing": failing, "tables_error": standing.tables_error})
+    driver_status = run_driver(url, once=True)
+    failing = [one.error for one in driver_status.failing()]
+    _say({"failing": failing, "tables_error": driver_status.tables_error})
     _say({"after": _offsets(reader, topic)})
 
 

@@ -15,14 +15,14 @@ from confluent_kafka.cimpl import NewTopic
 from mainstem.broker.broker import Broker
 from mainstem.broker.group.assignors import Partitions
 from mainstem.broker.group.consumer import ConsumerGroup
-from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
 from mainstem.errors import StaleMemberEpoch
 from mainstem.ports.clock import ManualClock
 from tests.support.cluster import BrokerProcesses, eventually
-from tests.support.turns import until
+from tests.support.waiting import until
 
 SESSION_MS = 45_000
 
@@ -49,7 +49,9 @@ class Coordinator:
 
 class Member:
     def __init__(self, name: str) -> None:
-        self.beats = Beat(group="g", member_id=name, epoch=0, rebalance_ms=1_000, topics=frozenset({"t"}))
+        self.beats = ConsumerHeartbeat(
+            group="g", member_id=name, epoch=0, rebalance_ms=1_000, topics=frozenset({"t"})
+        )
         self.owned: Partitions = frozenset()
 
     @property

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.share.shares import Acquired, Wanted
+from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.ledger.cluster_commands import ExpireBroker
 from mainstem.ledger.share_commands import Verdict
 
-_WANTED = Wanted(3, 1 << 20, exact=True)
+_WANTED = AcquireLimits(3, 1 << 20, exact=True)
 
 
 @pytest.fixture

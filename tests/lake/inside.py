@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.plans import PlanRequest, TaskKind
-from mainstem.broker.table_work import TableCommitRequest, TableWorks
+from mainstem.broker.table_work import TableCommitRequest, TableWorkPage
 from mainstem.lake.iceberg.outbox import Publisher, PublishReport
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.commands import DeleteRecords
@@ -32,7 +32,7 @@ class Inside:
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
-    def tables(self) -> TableWorks:
+    def tables(self) -> TableWorkPage:
         return self._call(self.broker.topic_tables.works())
 
     def commit_table(self, commit: TableCommitRequest) -> str:

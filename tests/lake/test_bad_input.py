@@ -20,7 +20,7 @@ from mainstem.lake.iceberg.outbox import publish_tables
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.lake.outputs import LocalOutputs
 from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.standing import Standing
+from mainstem.spark.driver_status import DriverStatus
 from tests.support.driver import done_here
 
 from .tabling import Tabling, numbers, tabling
@@ -56,14 +56,14 @@ def a_pair(lake: Tabling, name: str) -> tuple[str, str]:
     return pair
 
 
-def one_pass(lake: Tabling, *topics: str) -> Standing:
+def one_pass(lake: Tabling, *topics: str) -> DriverStatus:
     """As `mainstem lake run --once` does; the table of every topic follows."""
     options = DriverOptions(holder="tests", topics=topics)
     return Driver(lake.broker, done_here, options, Told(), publish_tables=publish_tables).run_once()
 
 
-def only_failure(standing: Standing) -> tuple[str, str]:
-    (failure,) = standing.failing()
+def only_failure(driver_status: DriverStatus) -> tuple[str, str]:
+    (failure,) = driver_status.failing()
     return failure.topic, failure.error
 
 
@@ -251,14 +251,14 @@ def test_any_exception_is_a_problem_of_its_topic_that_everybody_sees_until_its_c
     driver = Driver(lake.broker, done_here, options, Told(), publish_tables=publish)
     poison = Poison(monkeypatch, id_of(lake, hurt))
 
-    standing = driver.run_once()
-    assert only_failure(standing) == (hurt, f"table {hurt!r}: OverflowError: date value out of range")
-    assert standing.tables_error == ""
+    driver_status = driver.run_once()
+    assert only_failure(driver_status) == (hurt, f"table {hurt!r}: OverflowError: date value out of range")
+    assert driver_status.tables_error == ""
     for sound in (first, last):
         assert lake.values(sound) == numbers(0, 5)
     assert lake.values(hurt) == []
     assert problems(lake) == {hurt}
-    assert lake.status(hurt)["problem"] == only_failure(standing)[1]
+    assert lake.status(hurt)["problem"] == only_failure(driver_status)[1]
     assert poison.met == 1
 
     lake.write(last, *numbers(5, 7))
@@ -301,11 +301,11 @@ def test_a_manifest_that_is_gone_is_a_problem_and_not_a_lost_race(lake: Tabling)
 
 
 def test_a_report_that_names_very_many_topics_is_still_kept(lake: Tabling) -> None:
-    standing = Standing()
+    driver_status = DriverStatus()
     names = [f"{number:03}" + "n" * 240 for number in range(500)]
-    standing.tables_behind(dict.fromkeys(names, "\0" * 5_000))
-    lake.broker.report(standing.report("many", "idle", 0))
+    driver_status.tables_behind(dict.fromkeys(names, "\0" * 5_000))
+    lake.broker.report(driver_status.report("many", "idle", 0))
     reports = [driver["report"] for driver in lake.ask("GET", "/v0/lake/status")["drivers"]]
     (kept,) = [report for report in reports if report["holder"] == "many"]
     assert len(kept["failing"]) == limits.LAKE_FAILURES_REPORTED_MAX
-    lake.broker.report(Standing().report("many", "idle", 0))
+    lake.broker.report(DriverStatus().report("many", "idle", 0))

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from mainstem import limits
 from mainstem.broker.plans import PlanRequest
-from mainstem.broker.table_work import TableWorks
+from mainstem.broker.table_work import TableWorkPage
 from mainstem.errors import StalePlan
 from mainstem.lake.iceberg.outbox import Publisher
 from mainstem.lake.materialise import materialise
@@ -240,8 +240,8 @@ def _show_first_part(lake: Tabling, topic: str) -> None:
         commit_table = staticmethod(lake.broker.commit_table)
         told = False
 
-        def tables(self) -> TableWorks:
-            found = lake.broker.tables() if not self.told else TableWorks(())
+        def tables(self) -> TableWorkPage:
+            found = lake.broker.tables() if not self.told else TableWorkPage(())
             self.told = True
             short = []
             for work in found.tables:
@@ -249,7 +249,7 @@ def _show_first_part(lake: Tabling, topic: str) -> None:
                     (change,) = work.changes
                     change = msgspec.structs.replace(change, new=change.new[:1])
                     short.append(msgspec.structs.replace(work, changes=(change,)))
-            return TableWorks(tuple(short))
+            return TableWorkPage(tuple(short))
 
     assert Publisher(Brief()).run().parts == 1
 

@@ -15,8 +15,8 @@ from mainstem import limits
 from mainstem.broker.plans import Publication, Sources
 from mainstem.errors import InvalidConfig, LogDamaged, NotFound, Unavailable
 from mainstem.lake.materialise import materialise
+from mainstem.lake.object_readers import url_of
 from mainstem.lake.objects import source_rows
-from mainstem.lake.places import url_of
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 from mainstem.records.building import build_batch

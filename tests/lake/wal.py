@@ -16,7 +16,7 @@ from mainstem.ledger.parts import Part
 from mainstem.log.extents import EXTENT
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import walk
-from mainstem.records.merging import Run, merged_rows
+from mainstem.records.merging import RowRun, merged_rows
 from mainstem.records.parquet import RowFile
 from mainstem.records.rebatching import encode_rows
 from mainstem.records.rows import row_schema
@@ -77,7 +77,7 @@ def stored_records(store: Path, parts: Sequence[Part]) -> list[StoredRecord]:
     found = []
     for part in parts:
         runs = [
-            Run(file.base, lambda path=store / file.key: RowFile(str(path)).rows()) for file in part.files
+            RowRun(file.base, lambda path=store / file.key: RowFile(str(path)).rows()) for file in part.files
         ]
         rows = pa.Table.from_batches(merged_rows(runs), row_schema())
         found += [record for batch in encode_rows(rows) for record in decode_records(batch)]

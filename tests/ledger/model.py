@@ -83,7 +83,7 @@ class ModelStream:
         self.evict()
         return base
 
-    def untold(self) -> dict[int, str]:
+    def has_unsaved_changes(self) -> dict[int, str]:
         """Lost offsets below the start that no floor of retention tells of."""
         told = max(self.evict_floor, self.expiry_floor)
         return {at: state for at, state in self.passed.items() if at >= told}

@@ -274,7 +274,9 @@ class LedgerMachine(RuleBasedStateMachine):
             assert streams.evict_floor[number] == stream.evict_floor
             assert streams.lost(number) == stream.ranges(lost=True)
             passed = streams.passed.above(number, 0)
-            assert {at: why for first, last, why in passed for at in range(first, last)} == stream.untold()
+            assert {
+                at: why for first, last, why in passed for at in range(first, last)
+            } == stream.has_unsaved_changes()
             assert streams.deleted(number) == [(a, b) for a, b, _ in stream.ranges(lost=False)]
         assert len(self.ledger.producers) == len(self.model.producers)
         cursors = self.ledger.cursors

@@ -10,7 +10,7 @@ from mainstem.ledger.cluster_commands import AdmitBroker, ExpireBroker, Heartbea
 from mainstem.ledger.commands import Boot, Command, Halt
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.members import Member
+from mainstem.ledger.members import BrokerMember
 from mainstem.ledger.results import Booted, BrokerGone
 
 _DOORS = (("http", "h:1"), ("kafka", "h:2"))
@@ -35,7 +35,7 @@ class Brokers:
     def join(self, broker: int) -> int:
         epoch = self.boot(broker)
         member = self.commit(broker, epoch, JoinBroker(broker, epoch, _DOORS, "z", "n"))
-        assert member == Member(broker, epoch, _DOORS, "z", "n")
+        assert member == BrokerMember(broker, epoch, _DOORS, "z", "n")
         return epoch
 
     def last(self, broker: int) -> int:

@@ -27,9 +27,9 @@ from mainstem.ledger.commands import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import mix, mix_many
-from mainstem.ledger.leases import Leases, deal, ranges_of
+from mainstem.ledger.leases import Leases, deal_round_robin, ranges_of
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.results import Claimed
+from mainstem.ledger.results import JobsClaimed
 
 from .writer import Writer, run, slice_row
 
@@ -47,13 +47,13 @@ def queue(**config: Any) -> Writer:
 
 def claim(
     writer: Writer, node: str = "ann", limit: int = 1, lease_ms: int = 1_000, token: int = 7
-) -> Claimed:
+) -> JobsClaimed:
     claimed = writer.do(Claim(QUEUE, ((node, limit, lease_ms, token),), writer.broker))
-    assert isinstance(claimed, Claimed), claimed
+    assert isinstance(claimed, JobsClaimed), claimed
     return claimed
 
 
-def offsets_of(claimed: Claimed) -> list[int]:
+def offsets_of(claimed: JobsClaimed) -> list[int]:
     return [offset for grant in claimed.grants for offset in grant.offsets]
 
 
@@ -203,7 +203,7 @@ def test_what_may_be_answered_before_it_is_synced() -> None:
         assert claimed.reach == 2
 
 
-def exhausted(writer: Writer) -> Claimed:
+def exhausted(writer: Writer) -> JobsClaimed:
     """A queue of two jobs, the first of which was given back as often as it may be."""
     writer.append_sizes(QUEUE, 5, 6)
     for _ in range(2):
@@ -441,7 +441,7 @@ def test_ranges_cover_exactly_their_offsets(offsets: set[int]) -> None:
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 50])
 def test_dealing_is_fair_and_leaves_nothing_that_somebody_wants(count: int) -> None:
     wanted = [3, 0, 10, 1]
-    hands = deal(count, wanted)
+    hands = deal_round_robin(count, wanted)
     assert sorted(position for hand in hands for position in hand) == list(range(min(count, sum(wanted))))
     assert all(len(hand) <= limit for hand, limit in zip(hands, wanted, strict=True))
     hungry = [len(hand) for hand, limit in zip(hands, wanted, strict=True) if len(hand) < limit]

@@ -8,7 +8,7 @@ from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.report_commands import KeepReport
-from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, Report
+from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, StoredReport
 
 from .writer import Writer
 
@@ -24,7 +24,7 @@ def names(ledger: Ledger, kind: str) -> list[str]:
 
 def test_the_last_report_of_each_is_kept_with_its_time(writer: Writer) -> None:
     (first,) = writer.apply(KeepReport(PIPELINE, "a", b"1"))
-    assert first == Report(PIPELINE, "a", b"1", writer.ledger.time_ms)
+    assert first == StoredReport(PIPELINE, "a", b"1", writer.ledger.time_ms)
     writer.apply(KeepReport(LAKE_DRIVER, "a", b"other"))
     writer.apply(KeepReport(PIPELINE, "b", b"2"))
     writer.apply(KeepReport(PIPELINE, "a", b"3"))

@@ -197,8 +197,8 @@ class RouterModel(RuleBasedStateMachine):
                 continue
             assert int(ledger.streams.end[stream]) == len(model.cells)
             assert ledger.streams.start(stream) == model.trimmed
-            standing = model.cells[model.trimmed :]
-            assert int(ledger.streams.records[stream]) == sum(cell.live for cell in standing)
+            driver_status = model.cells[model.trimmed :]
+            assert int(ledger.streams.records[stream]) == sum(cell.live for cell in driver_status)
             self._check_bytes_are_found(ledger, stream, model)
         for name, router in self.routers.items():
             found = ledger.routers.get(name)

@@ -23,7 +23,7 @@ from mainstem.ledger.commands import DeleteTopic
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.parts import Part
-from mainstem.ledger.published import Published, part_name
+from mainstem.ledger.published_parts import PublishedParts, part_name
 from mainstem.ledger.table_commands import (
     CommitTables,
     CreateNamespace,
@@ -343,7 +343,7 @@ def test_what_a_table_shows_and_protects_agrees_with_a_plain_model(seed: int) ->
 
 def _publish(lake: Lake, rng: random.Random, snapshot: int) -> bool:
     """Make the first of the changes that are pending, if there is one."""
-    changes = Published(3, lake.to, lake.shown).pending(lake.serving[3])
+    changes = PublishedParts(3, lake.to, lake.shown).pending(lake.serving[3])
     if not changes:
         return False
     old, new = changes[0]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.results import TierChanged
 from mainstem.ledger.tier_commands import ForgetTier, PlanTier, SettleTier
-from mainstem.ledger.tiers import Stage, Tiers
+from mainstem.ledger.tiers import Tiers, TierStage
 
 TOKEN, OTHER = b"t" * 16, b"o" * 16
 
@@ -15,7 +15,7 @@ def test_an_object_is_planned_stored_left_and_forgotten() -> None:
     tiers.settle(SettleTier(3, TOKEN), 5)
     stored = tiers.stored(3)
     assert stored is not None
-    assert (stored.size_bytes, stored.stage) == (100, Stage.STORED)
+    assert (stored.size_bytes, stored.stage) == (100, TierStage.STORED)
     tiers.settle(SettleTier(3, TOKEN, leaving=True), 7)
     assert tiers.of(3) is None
     assert [tier.since_ms for tier in tiers.leaving()] == [7]

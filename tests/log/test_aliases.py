@@ -11,7 +11,7 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.routers import RouterSettings
 from mainstem.ledger.aliases import AliasRun
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.aliases import Source, restamped
+from mainstem.log.aliases import CopySource, restamped
 from mainstem.log.extents import Extent
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
@@ -56,7 +56,7 @@ def test_any_part_of_a_slice_is_served_under_its_own_offsets_and_time(
 ) -> None:
     slice = _slice([5, 4, 3], 100, codec)
     run = AliasRun(40, last - first, 9, first, 1_234)
-    made = restamped(Source(run, _extent(slice, 100, 12)), slice, 0)
+    made = restamped(CopySource(run, _extent(slice, 100, 12)), slice, 0)
     records = list(decode_records(made))
     assert [record.offset for record in records] == list(range(40, 40 + last - first))
     assert [record.value for record in records] == [b"v%d" % at for at in range(first, last)]
@@ -74,11 +74,11 @@ def test_any_part_of_a_slice_is_served_under_its_own_offsets_and_time(
 
 def test_a_source_knows_which_copies_an_extent_holds() -> None:
     run = AliasRun(50, 10, 1, 200, 0)
-    whole = Source(run, Extent(1, 100, 150, 0, 1, 0, 0))
+    whole = CopySource(run, Extent(1, 100, 150, 0, 1, 0, 0))
     assert (whole.first, whole.end) == (50, 60)
-    tail = Source(run, Extent(1, 100, 205, 0, 1, 0, 0))
+    tail = CopySource(run, Extent(1, 100, 205, 0, 1, 0, 0))
     assert (tail.first, tail.end) == (55, 60)
-    head = Source(run, Extent(1, 6, 198, 0, 1, 0, 0))
+    head = CopySource(run, Extent(1, 6, 198, 0, 1, 0, 0))
     assert (head.first, head.end) == (50, 54)
 
 

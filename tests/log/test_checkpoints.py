@@ -12,13 +12,13 @@ from mainstem.errors import StorageError
 from mainstem.ledger.commands import DeleteRecords
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.checkpoints import ChildCheckpoints
+from mainstem.log.checkpoints import ChildCheckpointer
 from mainstem.log.recovery import recover
 from mainstem.ports.commitlog.local import LocalCommitLog
 from tests.support.batches import produced
 from tests.support.history import scan
 from tests.support.machine import DIRECTORY, Machine
-from tests.support.turns import finished, until
+from tests.support.waiting import finished, until
 
 
 async def _work(broker: Broker, *, waiting: bool = False) -> None:
@@ -52,7 +52,7 @@ async def test_a_child_process_makes_the_checkpoint_the_broker_would_have_made(t
     port = await LocalCommitLog.open(tmp_path)
     live = (await recover(port)).ledger
     await port.close()
-    checkpoints = ChildCheckpoints(tmp_path)
+    checkpoints = ChildCheckpointer(tmp_path)
     checkpoints.reached(live)
     assert await checkpoints.save() == live.position
     port = await LocalCommitLog.open(tmp_path)
@@ -89,7 +89,7 @@ async def test_a_child_that_cannot_do_it_says_why_and_leaves_no_file(tmp_path: P
     broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
     await broker.close()
     before = sorted((tmp_path / "checkpoints").iterdir())
-    checkpoints = ChildCheckpoints(tmp_path)
+    checkpoints = ChildCheckpointer(tmp_path)
     ledger = Ledger()
     ledger.position = 10_000
     checkpoints.reached(ledger)
@@ -121,7 +121,7 @@ async def test_a_child_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> Non
     broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
     await _work(broker)
     await broker.close()
-    checkpoints = ChildCheckpoints(tmp_path)
+    checkpoints = ChildCheckpointer(tmp_path)
     saving = asyncio.ensure_future(checkpoints.save())
     await asyncio.sleep(0)
     (child,) = (one for one in psutil.Process().children() if "mainstem.log.checkpointer" in one.cmdline())

@@ -11,7 +11,7 @@ from mainstem.ledger.config import TopicConfig
 from tests.support.batches import TIME_MS
 from tests.support.history import scan
 from tests.support.machine import Machine
-from tests.support.turns import settle
+from tests.support.waiting import settle
 
 EPHEMERAL = TopicConfig(durability="ephemeral")
 

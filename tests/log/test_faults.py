@@ -13,7 +13,7 @@ from mainstem.ledger.config import TopicConfig
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.history import scan
 from tests.support.machine import Machine
-from tests.support.turns import settle, until
+from tests.support.waiting import settle, until
 
 
 async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedCommitLog]:

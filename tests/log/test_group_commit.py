@@ -18,7 +18,7 @@ from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.records.building import build_batch
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.machine import Machine
-from tests.support.turns import settle, until
+from tests.support.waiting import settle, until
 
 
 async def _opened(machine: Machine, **config: object) -> tuple[Broker, GatedCommitLog]:

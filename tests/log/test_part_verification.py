@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.log.verification.directory import DirectoryCheck, Report
+from mainstem.log.verification.directory import DirectoryCheck, VerificationReport
 from mainstem.log.verification.problems import Severity
 from tests.support.lake import Worker
 from tests.support.machine import DIRECTORY, Machine
@@ -30,7 +30,7 @@ async def made(machine: Machine) -> list[Path]:
     return [DIRECTORY / "objects" / file.key for file in files]
 
 
-def check(machine: Machine, **how: bool) -> Report:
+def check(machine: Machine, **how: bool) -> VerificationReport:
     return DirectoryCheck(DIRECTORY, files=machine.files, **how).run()
 
 

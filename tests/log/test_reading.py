@@ -13,7 +13,7 @@ from tests.support.batches import TIME_MS, batches, records_of
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.history import scan
 from tests.support.machine import Machine
-from tests.support.turns import finished, settle
+from tests.support.waiting import finished, settle
 
 Values = dict[int, bytes]
 

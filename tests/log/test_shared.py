@@ -9,7 +9,7 @@ import pytest
 
 from mainstem.broker.broker import Broker
 from mainstem.errors import BrokerFenced, OutcomeUnknown, Stale, Unavailable
-from mainstem.log.following import Following
+from mainstem.log.follower import Follower
 from mainstem.log.log import LogOptions
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
@@ -96,7 +96,7 @@ async def test_what_is_in_the_log_is_not_said_to_be_missing(
         raise trouble
 
     with monkeypatch.context() as broken:
-        broken.setattr(Following, "_reach", fail)
+        broken.setattr(Follower, "_reach", fail)
         with pytest.raises(OutcomeUnknown):
             await one.append_values("t", [b"written"])
     two = await cell.join(2)

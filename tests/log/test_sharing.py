@@ -15,12 +15,12 @@ from mainstem.ledger.cluster_commands import ExpireBroker, Heartbeat
 from mainstem.ledger.commands import CommitOffsets
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import LogOptions
+from mainstem.log.maintenance import LogMaintenance
 from mainstem.log.sharing import Sharing
-from mainstem.log.upkeep import Upkeep
 from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
-from tests.support.turns import until
+from tests.support.waiting import until
 
 from .cell import Cell
 
@@ -90,7 +90,7 @@ def sharing(broker: Broker) -> Sharing:
     return broker.log.sharing
 
 
-def upkeep(broker: Broker) -> Upkeep:
+def upkeep(broker: Broker) -> LogMaintenance:
     return broker.log.upkeep()
 
 

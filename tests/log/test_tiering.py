@@ -30,7 +30,7 @@ from tests.support.history import History, scan
 from tests.support.lanes import step_instead_of_threads
 from tests.support.machine import DIRECTORY
 from tests.support.tiers import TieredMachine
-from tests.support.turns import finished, until
+from tests.support.waiting import finished, until
 from tests.support.workload import Workload
 
 
@@ -201,7 +201,7 @@ async def test_what_nothing_needs_leaves_the_store_after_a_while(machine: Tiered
         assert machine.log is not None
         return [tier.object for tier in machine.log.ledger.tiers.leaving() if tier.object < 10]
 
-    held = broker.log.holdings(spans=True).objects
+    held = broker.log.stored_objects(spans=True).objects
     spans = next(one.spans for one in held if one.number == gone[-1])
     assert spans is not None
     await broker.trim("t", int(spans["end"][0]))

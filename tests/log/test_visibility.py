@@ -15,7 +15,7 @@ from mainstem.ledger.config import Durability, TopicConfig
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.history import scan
 from tests.support.machine import Machine
-from tests.support.turns import settle, until
+from tests.support.waiting import settle, until
 
 RELAXED: tuple[Durability, ...] = ("disk", "memory")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.reference.metrics import Described, described, scraped
+from tools.reference.metrics import MetricDescription, described, scraped
 
 ROOT = Path(__file__).parents[2]
 _METRIC = re.compile(r"\b(mainstem_\w+)(?:\{([^}]*)\})?")
@@ -18,7 +18,7 @@ _GIVEN_BY_PROMETHEUS = {"job", "instance"}
 
 
 @pytest.fixture(scope="module")
-def published() -> dict[str, Described]:
+def published() -> dict[str, MetricDescription]:
     return described(scraped())
 
 
@@ -39,7 +39,7 @@ def expressions() -> list[str]:
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_what_is_asked_for_is_published(expression: str, published: dict[str, Described]) -> None:
+def test_what_is_asked_for_is_published(expression: str, published: dict[str, MetricDescription]) -> None:
     assert balanced(expression)
     for name, selectors in _METRIC.findall(expression):
         base = re.sub(r"_(bucket|sum|count)$", "", name)

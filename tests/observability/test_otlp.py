@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from mainstem import tracing
-from mainstem.client.answers import Record
-from mainstem.client.working import Job
+from mainstem.client.responses import ConsumerRecord
+from mainstem.client.sync_worker import Job
 from mainstem.testing.broker import ThrowAwayBroker, throw_away_broker
 
 from .receiver import Span, TraceReceiver
@@ -86,7 +86,9 @@ def test_from_http_to_a_kafka_consumer(
 
 def test_from_http_to_a_watcher(broker: ThrowAwayBroker, receiver: TraceReceiver, traced: None) -> None:
     posted(broker, "to.watch", {"id": 1})
-    record = next(event for event in broker.client.watch({"to.watch": 0}) if isinstance(event, Record))
+    record = next(
+        event for event in broker.client.watch({"to.watch": 0}) if isinstance(event, ConsumerRecord)
+    )
     with tracing.processing("to.watch", record.trace):
         pass
     one_trace(receiver, "to.watch")

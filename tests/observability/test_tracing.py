@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from mainstem import tracing
-from mainstem.client.answers import Record
+from mainstem.client.responses import ConsumerRecord
 from mainstem.errors import InvalidConfig
 from mainstem.testing.broker import ThrowAwayBroker, throw_away_broker
 
@@ -43,9 +43,9 @@ def spans(provider: TracerProvider) -> InMemorySpanExporter:
     return exporter
 
 
-def only_record(broker: ThrowAwayBroker, topic: str) -> Record:
+def only_record(broker: ThrowAwayBroker, topic: str) -> ConsumerRecord:
     (record,) = broker.client.read(topic)
-    assert isinstance(record, Record)
+    assert isinstance(record, ConsumerRecord)
     return record
 
 
@@ -102,7 +102,7 @@ def test_each_record_of_a_batching_producer_has_a_context_of_its_own(
     with broker.client.producer("traced.many") as producer:
         for number in range(300):
             producer.send({"n": number})
-    records = [one for one in broker.client.read("traced.many") if isinstance(one, Record)]
+    records = [one for one in broker.client.read("traced.many") if isinstance(one, ConsumerRecord)]
     assert [one.value["n"] for one in records] == list(range(300))
     assert len({one.trace for one in records}) == 300
     assert len(spans.get_finished_spans()) == 300

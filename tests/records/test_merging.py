@@ -8,21 +8,21 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.records.merging import Run, merged_rows
+from mainstem.records.merging import RowRun, merged_rows
 
 
 def _rows(offsets: list[int], name: str) -> pa.RecordBatch:
     return pa.record_batch({"_offset": pa.array(offsets, pa.int64()), "from": [name] * len(offsets)})
 
 
-def _run(name: str, batches: list[list[int]], opened: list[str] | None = None) -> Run:
+def _run(name: str, batches: list[list[int]], opened: list[str] | None = None) -> RowRun:
     def rows() -> Iterator[pa.RecordBatch]:
         if opened is not None:
             opened.append(name)
         for batch in batches:
             yield _rows(batch, name)
 
-    return Run(min((offset for batch in batches for offset in batch), default=0), rows)
+    return RowRun(min((offset for batch in batches for offset in batch), default=0), rows)
 
 
 @settings(max_examples=150, deadline=None)
@@ -61,7 +61,7 @@ def test_a_run_is_opened_only_once_its_turn_comes() -> None:
 
 def test_columns_that_only_some_files_have_are_null_elsewhere() -> None:
     more = _rows([1, 3], "b").append_column("price", pa.array([7, 8]))
-    together = list(merged_rows([_run("a", [[0, 2]]), Run(0, lambda: iter([more]))]))
+    together = list(merged_rows([_run("a", [[0, 2]]), RowRun(0, lambda: iter([more]))]))
     prices = [
         price
         for batch in together

@@ -136,7 +136,7 @@ def test_python_workers_killed_in_the_middle_are_replaced(
         killed = _kill_workers()
         thread.join(WAIT_S)
         assert not thread.is_alive()
-        if driver.standing.failed:  # killed more often than Spark tries: another pass gets there
+        if driver.driver_status.failed:  # killed more often than Spark tries: another pass gets there
             driver = Driver(calls, SparkRunner(spark), options, progress)
             driver.run_once()
     assert killed

@@ -15,10 +15,10 @@ from mainstem.broker.lake import LakeStatus
 from mainstem.broker.plans import PlanRequest, Task, WalExtents
 from mainstem.errors import StalePlan, Unreachable
 from mainstem.lake.broker import LakeBroker
-from mainstem.lake.places import local_path
+from mainstem.lake.object_readers import local_path
 from mainstem.log.extents import EXTENT
 from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.jobs import Outcome
+from mainstem.spark.jobs import TaskOutcome
 from mainstem.testing.server import ServerProcess
 from tests.support.driver import done_here
 
@@ -69,7 +69,10 @@ def broker_calls(lake: Broker) -> Iterator[LakeBroker]:
 
 
 def _driver(
-    calls: LakeBroker, topic: str, run: Callable[[Sequence[Task]], list[Outcome]] = done_here, **options: Any
+    calls: LakeBroker,
+    topic: str,
+    run: Callable[[Sequence[Task]], list[TaskOutcome]] = done_here,
+    **options: Any,
 ) -> tuple[Driver, Watched]:
     progress = Watched()
     chosen = {"wait_for_bytes": 0, "wait_for_ms": 0, **options}
@@ -115,8 +118,8 @@ def test_a_pass_makes_files_of_every_partition_and_readers_see_no_difference(
     lake.ask("POST", f"/v0/topics/{topic}/delete", {"match": "key-3"})
     before = [_read(lake, topic, partition) for partition in range(3)]
     driver, progress = _driver(broker_calls, topic)
-    standing = driver.run_once()
-    assert standing.records == sum(map(len, before))
+    driver_status = driver.run_once()
+    assert driver_status.records == sum(map(len, before))
     assert {fields["partition"] for fields in progress.named("published")} == {0, 1, 2}
     reached = _progress(broker_calls, topic)
     assert reached.lag_records == 0
@@ -159,9 +162,9 @@ def test_a_task_that_fails_is_reported_for_its_topic_and_the_others_go_on(
         lake.create(name)
         _fill(lake, name)
 
-    def half(tasks: Sequence[Task]) -> list[Outcome]:
+    def half(tasks: Sequence[Task]) -> list[TaskOutcome]:
         return [
-            Outcome(task, None, "the disk is made of cheese", 0.1)
+            TaskOutcome(task, None, "the disk is made of cheese", 0.1)
             if task.topic == bad
             else done_here([task])[0]
             for task in tasks
@@ -170,10 +173,10 @@ def test_a_task_that_fails_is_reported_for_its_topic_and_the_others_go_on(
     progress = Watched()
     options = DriverOptions(holder=topic, topics=(good, bad), wait_for_bytes=0, wait_for_ms=0)
     driver = Driver(broker_calls, half, options, progress)
-    standing = driver.run_once()
+    driver_status = driver.run_once()
     assert [f["topic"] for f in progress.named("published")] == [good]
     assert [f["topic"] for f in progress.named("failed")] == [bad]
-    assert standing.failing()[0].error == "the disk is made of cheese"
+    assert driver_status.failing()[0].error == "the disk is made of cheese"
     (heard,) = [one for one in broker_calls.status().drivers if one.report.holder == topic]
     assert [(f.topic, f.failures) for f in heard.report.failing] == [(bad, 1)]
     assert f'mainstem_lake_tasks_failed_total{{driver="{topic}"}} 1' in lake.client.get("/v0/metrics").text
@@ -190,9 +193,9 @@ def test_a_failing_stream_is_left_alone_for_a_while(
     _fill(lake, topic)
     attempts: list[int] = []
 
-    def fails(tasks: Sequence[Task]) -> list[Outcome]:
+    def fails(tasks: Sequence[Task]) -> list[TaskOutcome]:
         attempts.append(len(tasks))
-        return [Outcome(task, None, "no", 0.1) for task in tasks]
+        return [TaskOutcome(task, None, "no", 0.1) for task in tasks]
 
     driver, _ = _driver(broker_calls, topic, fails)
     driver.round()
@@ -208,7 +211,7 @@ def test_a_lease_is_kept_while_the_work_takes_longer(
     seen: list[Any] = []
     pace = threading.Event()
 
-    def slow(tasks: Sequence[Task]) -> list[Outcome]:
+    def slow(tasks: Sequence[Task]) -> list[TaskOutcome]:
         first = broker_calls.status()
         deadline = next(task for task in first.tasks if task.holder == f"test {topic}").deadline_ms
         while True:  # until the lease would have run out, and was extended at least once
@@ -253,7 +256,7 @@ def test_a_topic_deleted_meanwhile_fails_alone(lake: Broker, broker_calls: LakeB
         lake.create(name)
         _fill(lake, name)
 
-    def deleted(tasks: Sequence[Task]) -> list[Outcome]:
+    def deleted(tasks: Sequence[Task]) -> list[TaskOutcome]:
         outcomes = done_here(tasks)
         assert lake.client.delete(f"/v0/topics/{gone}").is_success
         return outcomes
@@ -276,9 +279,9 @@ def test_tables_that_fail_do_not_keep_records_from_becoming_files(
 
     progress = Watched()
     options = DriverOptions(holder=topic, topics=(topic,))
-    standing = Driver(broker_calls, done_here, options, progress, publish_tables=broken).run_once()
-    assert standing.records == 50
-    assert standing.tables_error == "ValueError: no such catalog"
+    driver_status = Driver(broker_calls, done_here, options, progress, publish_tables=broken).run_once()
+    assert driver_status.records == 50
+    assert driver_status.tables_error == "ValueError: no such catalog"
     assert progress.named("tables failed") == [{"error": "ValueError: no such catalog"}]
 
 
@@ -305,7 +308,7 @@ def test_a_broker_killed_between_work_and_publishing_gets_it_when_it_is_back(
         before = _read(broker, topic)
         address = str(server.address("http"))
 
-        def killed(tasks: Sequence[Task]) -> list[Outcome]:
+        def killed(tasks: Sequence[Task]) -> list[TaskOutcome]:
             outcomes = done_here(tasks)
             server.kill()
             restarted.append(ServerProcess(tmp_path / "data", *flags, "--http", address))

@@ -13,8 +13,8 @@ from mainstem import limits
 from mainstem.broker.pipeline_reports import PipelineReport, Position
 from mainstem.errors import MainstemError, Unreachable
 from mainstem.spark.pipelines import Pipeline
+from mainstem.spark.pipelines.query_progress import watch
 from mainstem.spark.pipelines.reporting import PipelineReporter
-from mainstem.spark.pipelines.watching import watch
 
 
 class Ear:

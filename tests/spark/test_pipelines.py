@@ -14,11 +14,11 @@ import pytest
 from mainstem.errors import InvalidInput, MainstemError
 from mainstem.spark.pipelines import Pipeline
 from mainstem.spark.pipelines.loading import load
+from mainstem.spark.pipelines.query_progress import QueryLines, watch
 from mainstem.spark.pipelines.reporting import PipelineReporter
-from mainstem.spark.pipelines.running import PipelineRun, Settings
+from mainstem.spark.pipelines.running import PipelineRun, PipelineSettings
 from mainstem.spark.pipelines.tables import TableSink, open_catalog, table_frame
-from mainstem.spark.pipelines.watching import QueryLines, watch
-from mainstem.spark.stretches import bound, topic_bound
+from mainstem.spark.range_options import bound, topic_bound
 from mainstem.spark.views import TopicViews
 from tests.support.driver import lake_pass
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run_once(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> list[dict[str, Any]]:
+def run_once(spark: SparkSession, pipeline: Pipeline, settings: PipelineSettings) -> list[dict[str, Any]]:
     """Run all that is there, and give back the lines it wrote."""
     out = io.StringIO()
     with PipelineReporter.connected(
@@ -63,7 +63,7 @@ def test_clicks_become_sessions_in_a_table(spark: SparkSession, broker: Broker, 
     first = [("ada", "10:00"), ("ada", "10:20"), ("bob", "10:05"), ("ada", "12:00"), ("late", "23:00")]
     broker.write("clicks", *jsons(*({"user": user, "at": at(time), "page": "/"} for user, time in first)))
     pipeline = load(EXAMPLES / "sessions.py")
-    settings = Settings(broker.url, tmp_path)
+    settings = PipelineSettings(broker.url, tmp_path)
     lines = run_once(spark, pipeline, settings)
     assert lines[0]["output"] == "sessions:sessions"
     assert lines[0]["rows"] == 5
@@ -87,19 +87,21 @@ def test_orders_are_joined_with_customers_and_go_on_after_a_restart(
     order = lambda id, customer: {"id": id, "customer": customer, "amount": 1.5}  # noqa: E731
     broker.write("orders", *jsons(order(1, "c1"), order(2, "c2")))
     pipeline = load(EXAMPLES / "enriched_orders.sql")
-    run_once(spark, pipeline, Settings(broker.url, tmp_path))
+    run_once(spark, pipeline, PipelineSettings(broker.url, tmp_path))
     broker.write("orders", *jsons(order(3, "c9")))
     assert reported(broker, pipeline.name) == ("done", "", {"topic:orders.enriched": (2, 2, 1)})
-    run_once(spark, pipeline, Settings(broker.url, tmp_path))
+    run_once(spark, pipeline, PipelineSettings(broker.url, tmp_path))
     assert reported(broker, pipeline.name)[2]["topic:orders.enriched"][2] == 0
     found = sorted(broker.values("orders.enriched"), key=lambda value: value["id"])
     assert [(value["id"], value.get("name")) for value in found] == [(1, "Ada"), (2, "Bob"), (3, None)]
-    anew = Settings(broker.url, tmp_path, begin=bound("starting", ("start", 0)), label="from-start-0")
+    anew = PipelineSettings(broker.url, tmp_path, begin=bound("starting", ("start", 0)), label="from-start-0")
     run_once(spark, pipeline, anew)
     assert len(broker.values("orders.enriched")) == 6
     assert reported(broker, f"{pipeline.name} from-start-0")[0] == "done", "it has a report of its own"
     bounds = {"startingOffsets": '{"orders":{"0":1}}'}
-    done = PipelineRun(spark, pipeline, Settings(broker.url, tmp_path)).replay("orders", bounds, "again.")
+    done = PipelineRun(spark, pipeline, PipelineSettings(broker.url, tmp_path)).replay(
+        "orders", bounds, "again."
+    )
     assert done == {"topic:orders.enriched": 2}
     assert sorted(value["id"] for value in broker.values("again.orders.enriched")) == [2, 3]
 
@@ -121,15 +123,15 @@ def test_features_are_computed_again_as_of_a_snapshot(
     assert trained_on is not None
     table.append(purchases(60.0))
     pipeline = load(EXAMPLES / "features.py")
-    run_once(spark, pipeline, Settings(broker.url, tmp_path))
+    run_once(spark, pipeline, PipelineSettings(broker.url, tmp_path))
     pipeline.pin("purchases", trained_on.snapshot_id)
-    run_once(spark, pipeline, Settings(broker.url, tmp_path))
+    run_once(spark, pipeline, PipelineSettings(broker.url, tmp_path))
     assert [(value["bought"], value["mean"]) for value in broker.values("features")] == [(3, 30.0), (2, 15.0)]
     with pytest.raises(InvalidInput, match="can be run once"):
-        PipelineRun(spark, pipeline, Settings(broker.url, tmp_path)).start()
+        PipelineRun(spark, pipeline, PipelineSettings(broker.url, tmp_path)).start()
     pipeline.pin("purchases", 1)
     with pytest.raises(InvalidInput, match="no snapshot 1"):
-        run_once(spark, pipeline, Settings(broker.url, tmp_path))
+        run_once(spark, pipeline, PipelineSettings(broker.url, tmp_path))
 
 
 def test_a_batch_is_added_to_a_table_once(broker: Broker) -> None:
@@ -156,7 +158,7 @@ def test_an_output_that_fails_says_why(
         return a.select("value")
 
     with pytest.raises(MainstemError, match=f"output failing:out failed: .*{topic}.out"):
-        run_once(spark, pipeline, Settings(broker.url, tmp_path))
+        run_once(spark, pipeline, PipelineSettings(broker.url, tmp_path))
     state, error, _ = reported(broker, "failing")
     assert state == "failed"
     assert f"{topic}.out" in error

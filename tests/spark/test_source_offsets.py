@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import InvalidInput
-from mainstem.spark.source.offsets import Positions, Range, distance, limited, ranges_between, split
+from mainstem.spark.source.offsets import PartitionRange, Positions, distance, limited, ranges_between, split
 
 
 def at(**offsets: list[int]) -> Positions:
@@ -38,7 +38,7 @@ def test_foreign_checkpoints_are_refused(wrong: Any) -> None:
 
 def test_ranges_are_what_lies_between() -> None:
     start, end = at(a=[1, 5, 7], b=[0]), at(a=[4, 5, 6], b=[2], c=[9])
-    assert ranges_between(start, end) == [Range("a", 0, 1, 4), Range("b", 0, 0, 2)]
+    assert ranges_between(start, end) == [PartitionRange("a", 0, 1, 4), PartitionRange("b", 0, 0, 2)]
     assert distance(start, end) == 5
 
 
@@ -71,7 +71,7 @@ def test_repeated_limits_read_everything_once(backlog: list[int], most: int) -> 
 @settings(max_examples=200, deadline=None)
 @given(sizes, st.integers(1, 40) | st.none())
 def test_pieces_hold_the_same_offsets_in_order(backlog: list[int], pieces: int | None) -> None:
-    ranges = [Range("a", number, 5, 5 + size) for number, size in enumerate(backlog)]
+    ranges = [PartitionRange("a", number, 5, 5 + size) for number, size in enumerate(backlog)]
     found = split(ranges, pieces)
     for one in ranges:
         covered = [
@@ -87,5 +87,5 @@ def test_pieces_hold_the_same_offsets_in_order(backlog: list[int], pieces: int |
 
 
 def test_a_large_partition_gives_more_pieces_than_a_small_one() -> None:
-    found = split([Range("a", 0, 0, 900), Range("a", 1, 0, 100)], 10)
+    found = split([PartitionRange("a", 0, 0, 900), PartitionRange("a", 1, 0, 100)], 10)
     assert [piece.partition for piece in found].count(0) == 9

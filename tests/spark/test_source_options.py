@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.errors import InvalidInput
-from mainstem.spark.source.options import Place, SourceOptions
+from mainstem.spark.source.options import OffsetBound, SourceOptions
 
 
 def batch(**options: str) -> SourceOptions:
@@ -19,8 +19,8 @@ def stream(**options: str) -> SourceOptions:
 def test_defaults_are_those_of_the_kafka_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MAINSTEM_URL", raising=False)
     options = batch()
-    assert (options.starting, options.ending) == (Place("earliest"), Place("latest"))
-    assert stream().starting == Place("latest")
+    assert (options.starting, options.ending) == (OffsetBound("earliest"), OffsetBound("latest"))
+    assert stream().starting == OffsetBound("latest")
     assert options.url == "http://127.0.0.1:4000"
     assert options.fail_on_data_loss
     assert options.committed_only
@@ -50,11 +50,13 @@ def test_topics_are_named_by_pattern_by_partition_or_by_path() -> None:
 
 def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets() -> None:
     offsets, times = '{"t":{"0":-2,"1":7}}', '{"t":{"0":5}}'
-    assert batch(startingOffsets=offsets).starting == Place("offsets", by_partition={"t": {0: -2, 1: 7}})
+    assert batch(startingOffsets=offsets).starting == OffsetBound(
+        "offsets", by_partition={"t": {0: -2, 1: 7}}
+    )
     both = batch(startingOffsets=offsets, startingOffsetsByTimestamp=times)
-    assert both.starting == Place("times", by_partition={"t": {0: 5}})
-    assert batch(startingOffsetsByTimestamp=times, startingTimestamp="9").starting == Place("time", 9)
-    assert batch(endingTimestamp="9").ending == Place("time", 9)
+    assert both.starting == OffsetBound("times", by_partition={"t": {0: 5}})
+    assert batch(startingOffsetsByTimestamp=times, startingTimestamp="9").starting == OffsetBound("time", 9)
+    assert batch(endingTimestamp="9").ending == OffsetBound("time", 9)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mainstem.lake.broker import LakeBroker
 from mainstem.lake.materialise import materialise
 from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.source import ranges
-from mainstem.spark.source.offsets import Range
+from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
 from mainstem.spark.source.ranges import RangeRows
 from mainstem.testing.server import ServerProcess
@@ -55,7 +55,7 @@ def read(
     parsed = SourceOptions.parse({"url": lake.url, "subscribe": topic, **options}, streaming=False)
     with RemoteBroker(lake.url) as broker:
         found = []
-        for rows in RangeRows(broker, Range(topic, 0, start, end), parsed):
+        for rows in RangeRows(broker, PartitionRange(topic, 0, start, end), parsed):
             columns = rows.column("_offset").to_pylist(), rows.column("_value").to_pylist()
             found += list(zip(*columns, strict=True))
         return found

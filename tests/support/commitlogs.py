@@ -14,7 +14,7 @@ from mainstem.ports.commitlog.port import (
     Piece,
     Placement,
 )
-from tests.support.turns import until
+from tests.support.waiting import until
 
 
 class GatedCommitLog:

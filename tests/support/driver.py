@@ -11,11 +11,11 @@ from mainstem.broker.plans import Publication, Task
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.outbox import publish_tables
 from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.jobs import Outcome, run_task
+from mainstem.spark.jobs import TaskOutcome, run_task
 from mainstem.spark.progress import JsonProgress
 
 
-def done_here(tasks: Sequence[Task]) -> list[Outcome]:
+def done_here(tasks: Sequence[Task]) -> list[TaskOutcome]:
     """What Spark would do."""
     outcomes = []
     for task in tasks:
@@ -23,7 +23,7 @@ def done_here(tasks: Sequence[Task]) -> list[Outcome]:
         made = (
             None if done.publication is None else msgspec.msgpack.decode(done.publication, type=Publication)
         )
-        outcomes.append(Outcome(task, made, done.error or "", done.seconds, done.damaged_at))
+        outcomes.append(TaskOutcome(task, made, done.error or "", done.seconds, done.damaged_at))
     return outcomes
 
 

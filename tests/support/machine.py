@@ -8,7 +8,7 @@ from random import Random
 from typing import Literal
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.checkpoints import InlineCheckpoints
+from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
@@ -84,7 +84,7 @@ class Machine:
         )
         try:
             objects = LocalObjectStore(DIRECTORY / "objects", files=self.files)
-            log = await Log.open(self.port, self.clock, options, InlineCheckpoints(self.port), objects)
+            log = await Log.open(self.port, self.clock, options, InlineCheckpointer(self.port), objects)
         except BaseException:
             with contextlib.suppress(Exception):
                 await port.close()

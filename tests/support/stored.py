@@ -9,7 +9,7 @@ from pathlib import Path
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import invariant
 from mainstem.log.extents import SealedExtents
-from mainstem.log.verification.scan import Found, scan_frames
+from mainstem.log.verification.scan import FoundFrame, scan_frames
 from mainstem.ports.commitlog import identity, segments
 from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.layout import CHECKPOINTS, WAL
@@ -65,13 +65,13 @@ class StoredLog:
         invariant(found is not None, "the index is whole")
         return SealedExtents.decode(number, found[0] if found else b"")
 
-    def frames(self, number: int) -> list[Found]:
+    def frames(self, number: int) -> list[FoundFrame]:
         """Every whole frame of a segment."""
         file = OsFiles().open(self.wal(number))
         try:
             limit = self.footer(number).index_a if self.is_sealed(number) else file.size()
             found = scan_frames(file, self.log.low, at=HEADER_BYTES, limit=limit)
-            return [one for one in found if isinstance(one, Found)]
+            return [one for one in found if isinstance(one, FoundFrame)]
         finally:
             file.close()
 

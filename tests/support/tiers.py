@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.checkpoints import InlineCheckpoints
+from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import HotRetention, check_alone, check_owned, missing_notes
@@ -56,4 +56,4 @@ class TieredMachine(Machine):
             tail_cache_bytes=self._tail_cache_bytes,
             repack=self._repack,
         )
-        return await Log.open(port, self.clock, options, InlineCheckpoints(port), self.bucket)
+        return await Log.open(port, self.clock, options, InlineCheckpointer(port), self.bucket)

@@ -9,12 +9,14 @@ What was learned:
 - A request of 1 MB is received by two reads, so there is little Python in it; what is left are passes over its bytes
   (the kernel's two copies, checksums) and the memory for them. Half the page faults of the server were for buffers that
   malloc had just given back to the kernel (heap.py).
-- In requests of 64 KB the largest item was to copy them out of the buffer they came in (landing.py). Then it was to put
+- In requests of 64 KB the largest item was to copy them out of the buffer they came in (receive_buffer.py). Then it
+  was to put
   the payload's checksum together from those of the batches: a quarter of the interpreter's time, since the tables for
   it are never in the cache. To pass over the bytes once more costs a third of that.
 - What is left of such a request are some thirty small calls. A request that waits for its commit itself, instead of a
   future with a callback, and a beginning that is compared as a whole (lone_batch.py) took a tenth off.
-- Memory that is new to the process costs half as much as to receive into it: blocks are filled again (landing.py).
+- Memory that is new to the process costs half as much as to receive into it: blocks are filled again
+  (receive_buffer.py).
 - To wake another thread costs some 70 µs in a virtual machine. So a large commit goes to one and back once, not twice:
   it is written and synced there, and what comes meanwhile makes the next one larger (a fifth as many commits of 64 KB
   batches, and a quarter less of the broker's own CPU).

@@ -34,8 +34,8 @@ from mainstem.lake.broker import LakeBroker
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
 from mainstem.spark.driver import Driver, DriverOptions
+from mainstem.spark.driver_process import JVM_SETTINGS
 from mainstem.spark.jobs import SparkRunner
-from mainstem.spark.running import JVM_SETTINGS
 from mainstem.spark.session import open_session
 from mainstem.testing.server import ServerProcess
 from tools.bench.machine import settle

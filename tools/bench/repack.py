@@ -20,7 +20,7 @@ import uvloop
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.checkpoints import InlineCheckpoints
+from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import SystemClock, SystemRandom
@@ -88,7 +88,7 @@ async def _raw(store: CountedStore) -> float:
 async def _local(directory: Path) -> Broker:
     port = await LocalCommitLog.open(directory, segment_bytes=LOG_FILE_BYTES)
     objects = LocalObjectStore(directory / "objects")
-    return await _broker(directory, port, LogOptions(), objects, InlineCheckpoints(port))
+    return await _broker(directory, port, LogOptions(), objects, InlineCheckpointer(port))
 
 
 async def _in_bucket(directory: Path, store: CountedStore) -> Broker:
@@ -111,7 +111,7 @@ async def _broker(
     port: CommitLog,
     options: LogOptions,
     objects: LocalObjectStore | CountedStore,
-    checkpoints: InlineCheckpoints | None,
+    checkpoints: InlineCheckpointer | None,
 ) -> Broker:
     options = replace(options, repack=_NOW, tail_cache_bytes=0)
     log = await Log.open(port, SystemClock(), options, checkpoints, objects)

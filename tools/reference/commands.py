@@ -33,7 +33,9 @@ def _section(name: str, command: click.Command, context: click.Context) -> Itera
     usage = " ".join(piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
     said = (command.help or "").strip().split("\n\n")[0].replace("\n", " ")
     yield f"## `{name}{' ' + usage if usage else ''}`\n\n{said}\n\n"
-    flags = [option for option in command.params if isinstance(option, click.Option) and _shown(option)]
+    flags = [
+        option for option in command.params if isinstance(option, click.Option) and _is_documented(option)
+    ]
     if flags:
         yield table(("flag", ""), [(code(", ".join(flag.opts)), flag.help or "") for flag in flags]) + "\n"
     if isinstance(command, click.Group):
@@ -43,5 +45,5 @@ def _section(name: str, command: click.Command, context: click.Context) -> Itera
                 yield from _section(f"{name} {inner}", found, click.Context(found, context, inner))
 
 
-def _shown(option: click.Option) -> bool:
+def _is_documented(option: click.Option) -> bool:
     return not option.hidden and _LEFT_OUT.isdisjoint(option.opts)

@@ -41,7 +41,7 @@ _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)  # api, version, correlation 
 
 
 @dataclass
-class Described:
+class MetricDescription:
     """A metric as its documentation tells of it."""
 
     name: str
@@ -58,12 +58,12 @@ def metrics_page(exposition: str) -> str:
     return MADE + _TEXT + table(("metric", "kind", "labels", ""), rows)
 
 
-def described(exposition: str) -> dict[str, Described]:
+def described(exposition: str) -> dict[str, MetricDescription]:
     """What there is in a text that Prometheus would read."""
-    found: dict[str, Described] = {}
+    found: dict[str, MetricDescription] = {}
     for line in exposition.splitlines():
         if match := _HELP.match(line):
-            found[match[1]] = Described(match[1], match[2])
+            found[match[1]] = MetricDescription(match[1], match[2])
         elif match := _TYPE.match(line):
             found[match[1]].kind = match[2]
         elif match := _SAMPLE.match(line):

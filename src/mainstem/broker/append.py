@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.broker.recompression import Recompression
-from mainstem.broker.streams import Streams, stream_of
-from mainstem.broker.transactions import Transactions
+from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.transactions import TransactionService
 from mainstem.errors import InvalidBatch, InvalidInput, TooLarge
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
@@ -44,7 +44,9 @@ class Appended(NamedTuple):  # one for every append, where a frozen dataclass co
 
 
 class Appends:
-    def __init__(self, log: Log, clock: Clock, streams: Streams, transactions: Transactions) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, streams: StreamService, transactions: TransactionService
+    ) -> None:
         self._log_streams = log.streams
         self._producers = log.ledger.producers
         self._clock = clock

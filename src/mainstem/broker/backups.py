@@ -15,12 +15,12 @@ from mainstem.broker.catalog import FOLDER
 from mainstem.broker.lake_garbage import PARTS
 from mainstem.errors import DirectoryUnusable, ObjectMissing, Throttled
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repacked import REPACKED
+from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.tiers import Tier
 from mainstem.log.backup import BackupReport, Progress, write_backup
 from mainstem.log.backup_contents import (
     OBJECTS,
-    Content,
+    BackupContent,
     LocalFile,
     cold_contents,
     file_contents,
@@ -76,7 +76,7 @@ class Backups:
             self._running = False
             await asyncio.to_thread(shutil.rmtree, links, True)
 
-    async def _contents(self, links: Path) -> tuple[int, list[Content]]:
+    async def _contents(self, links: Path) -> tuple[int, list[BackupContent]]:
         log, ledger = LogId(self._log.identity), self._log.ledger
         position, linked = await self._log.link_files(links)
         files = [LocalFile(PurePosixPath(path), length) for path, length in linked]
@@ -90,14 +90,14 @@ class Backups:
 
 async def _stored_elsewhere(
     store: ObjectStore, log: LogId, ledger: Ledger, here: Sequence[LocalFile]
-) -> list[Content]:
+) -> list[BackupContent]:
     """What a log has in its object store and not in these files. Raises ObjectMissing if it lacks what is needed."""
     paths = {file.path for file in here}
     # Tables first: what they leave behind when they move on is swept by jobs, which do not ask.
     found = await stored_contents(store, f"{FOLDER}/", may_go=True)
     for prefix in (REPACKED, PARTS):
         found += await stored_contents(store, prefix)
-    if lost := _named(ledger) - {content.path for content in found} - paths:
+    if lost := _referenced_files(ledger) - {content.path for content in found} - paths:
         raise ObjectMissing(
             f"the object store has lost {min(lost)} ({len(lost)} in all), so a backup would not be whole"
         )
@@ -105,7 +105,7 @@ async def _stored_elsewhere(
     return [content for content in found if content.path not in paths]
 
 
-def _named(ledger: Ledger) -> set[PurePosixPath]:
+def _referenced_files(ledger: Ledger) -> set[PurePosixPath]:
     """Files of the object store that readers are sent to."""
     keys = {file.key for one in ledger.repacked.rounds for file in one.files}
     generations = ledger.generations
@@ -155,7 +155,7 @@ async def back_up_directory(directory: Path, to: str, *, objects: str, showing: 
         contents = file_contents(directory, files, log, ledger.tiers)
         if objects:
             contents += await _stored_elsewhere(open_store(objects), log, ledger, files)
-        elif _cold(ledger, files) or _named(ledger) - {file.path for file in files}:
+        elif _cold(ledger, files) or _referenced_files(ledger) - {file.path for file in files}:
             raise DirectoryUnusable(
                 "older files of the log are in an object store alone: name it with --objects"
             )

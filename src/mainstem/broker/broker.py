@@ -15,31 +15,31 @@ from mainstem.broker.activity import Activity
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.backups import Backups
 from mainstem.broker.catalog import Catalog
-from mainstem.broker.client_quotas import ClientQuotas
+from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.clock import LogClock
 from mainstem.broker.cluster import Cluster
-from mainstem.broker.deletes import Deletes
+from mainstem.broker.deletes import DeleteService
 from mainstem.broker.diff import Diffs
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import GroupPeers, Groups
 from mainstem.broker.lake import Lake
 from mainstem.broker.opening import open_log
-from mainstem.broker.queues import Queues
+from mainstem.broker.partition_summaries import PartitionSummaries
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.queues import QueueService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.retention import Retention
-from mainstem.broker.rounds import Rounds
-from mainstem.broker.routers import Routers
+from mainstem.broker.routers import RouterService
 from mainstem.broker.security import Security
-from mainstem.broker.share.shares import Shares
-from mainstem.broker.sinks import Sinks
-from mainstem.broker.states import States
+from mainstem.broker.share.shares import ShareService
+from mainstem.broker.sinks import SinkService
 from mainstem.broker.store_clock import clock_off_ms
-from mainstem.broker.streams import Streams
+from mainstem.broker.streams import StreamService
 from mainstem.broker.topic_tables import TopicTables
-from mainstem.broker.topics import Topics
-from mainstem.broker.transactions import Transactions
-from mainstem.broker.watch import Watching
-from mainstem.broker.writes import Writes
+from mainstem.broker.topics import TopicService
+from mainstem.broker.transactions import TransactionService
+from mainstem.broker.watch import WatchService
+from mainstem.broker.writes import WriteService
 from mainstem.errors import GroupNotFound
 from mainstem.ledger.commands import (
     CommitOffsets,
@@ -104,31 +104,31 @@ class Broker:
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
-        self._clock_rounds = Rounds("clock", limits.CLOCK_CHECK_S, self.check_clock)
+        self._clock_rounds = PeriodicTask("clock", limits.CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, where the log is elsewhere
         self._retention = Retention(log, clock)
-        self.transactions = Transactions(log, clock)
-        self.streams = Streams(log)
+        self.transactions = TransactionService(log, clock)
+        self.streams = StreamService(log)
         self.appends = Appends(log, clock, self.streams, self.transactions)
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
-        self.client_quotas = ClientQuotas(log, clock)
-        self.shares = Shares(log, clock, self.streams)
-        self._topics = Topics(log, clock, random, options.default_config, topics_max=options.topics_max)
+        self.client_quotas = ClientQuotaService(log, clock)
+        self.shares = ShareService(log, clock, self.streams)
+        self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)
         self.activity = Activity(clock)
-        self.states = States(log, clock)
-        self.writes = Writes(
+        self.states = PartitionSummaries(log, clock)
+        self.writes = WriteService(
             log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
         )
-        self.sinks = Sinks(log, clock, self.appends, self.transactions)
+        self.sinks = SinkService(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock)
-        self.deletes = Deletes(log, clock)
-        self.queues = Queues(log, clock, random, self._topics)
-        self.routers = Routers(
+        self.deletes = DeleteService(log, clock)
+        self.queues = QueueService(log, clock, random, self._topics)
+        self.routers = RouterService(
             log, clock, self.streams, self._topics, self.cluster, routers_max=options.routers_max
         )
         self.routing = self.routers
-        self.watching = Watching(self.streams, self.diffs, self.routers, self.activity)
+        self.watching = WatchService(self.streams, self.diffs, self.routers, self.activity)
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url)
         self.backups = Backups(log, options.data_dir, clock)
@@ -149,15 +149,15 @@ class Broker:
         broker._lock = lock
         if broker.cluster.shared:
             await broker.check_clock()  # before anything it does depends on it
-        await broker.catalog.bring_home()
+        await broker.catalog.relocate_tables()
         broker.start_rounds()
         return broker
 
     def start_rounds(self) -> None:
         """Do what comes up again and again, as far as it falls to this broker."""
-        self._log.maintains = partial(self.cluster.does, "upkeep")
+        self._log.maintains = partial(self.cluster.runs_here, "upkeep")
         for rounds in self._rounds:
-            rounds.when = partial(self.cluster.tends, rounds.name)
+            rounds.when = partial(self.cluster.runs_here_on_trusted_clock, rounds.name)
             rounds.start()
         if self.cluster.shared:
             self._clock_rounds.start()
@@ -168,7 +168,7 @@ class Broker:
         self.cluster.take_clock(await clock_off_ms(self.objects, self._own_clock, self._random))
 
     @property
-    def _rounds(self) -> tuple[Rounds, ...]:
+    def _rounds(self) -> tuple[PeriodicTask, ...]:
         return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self.lake.rounds)
 
     async def close(self) -> None:

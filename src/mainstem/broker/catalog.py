@@ -313,20 +313,20 @@ class Catalog:
 
     # Coming from elsewhere
 
-    async def bring_home(self) -> None:
+    async def relocate_tables(self) -> None:
         """Have tables name files where they are, in a store that was another place when they were written.
 
         One that cannot be brought here stays as it is, and says so when it is asked for."""
         for table in list(self._log.ledger.tables):
             if not table.location.startswith(f"{self.store_url}/"):
                 try:
-                    await self._bring_home(table)
+                    await self._relocate_table(table)
                 except TableChanged:
                     continue  # another broker was quicker
                 except MainstemError as error:
                     _events.warning("a table names another place", table=table.name, error=str(error))
 
-    async def _bring_home(self, table: Table) -> None:
+    async def _relocate_table(self, table: Table) -> None:
         before = table.location
         key, content = await found_in(self._store, before)
         table_metadata.check_available()

@@ -26,7 +26,7 @@ __all__ = [
     "REQUEST_PERCENTAGE",
     "AlterClientQuota",
     "ClientQuota",
-    "ClientQuotas",
+    "ClientQuotaService",
     "Meter",
     "QuotaEntity",
 ]
@@ -65,7 +65,7 @@ class Meter:
         return int(min(-self._allowance / self.rate * 1000 + 1, limits.QUOTA_THROTTLE_MS_MAX))
 
 
-class ClientQuotas:
+class ClientQuotaService:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self.held = log.ledger.client_quotas  # empty: nobody is held back

@@ -14,7 +14,7 @@ from mainstem import events, limits
 from mainstem.broker import placement
 from mainstem.errors import BrokerFenced, MainstemError, Stale
 from mainstem.ledger.cluster_commands import ExpireBroker, Heartbeat, JoinBroker
-from mainstem.ledger.members import Member
+from mainstem.ledger.members import BrokerMember
 from mainstem.log.log import Log
 from mainstem.log.sharing import Sharing
 from mainstem.ports.clock import Clock
@@ -67,14 +67,14 @@ class Cluster:
         """Equal as long as every stream has the same leader."""
         return self.state ^ hash(self._suspects)
 
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[BrokerMember]:
         """Everybody who serves, by number. A broker that has not joined counts itself only if nobody else is there."""
         there = list(self._log.ledger.members)
         return there or [self.here]
 
     @property
-    def here(self) -> Member:
-        return Member(self.broker, self._log.epoch, self._addresses, self._zone, self._node)
+    def here(self) -> BrokerMember:
+        return BrokerMember(self.broker, self._log.epoch, self._addresses, self._zone, self._node)
 
     @property
     def refusal(self) -> str | None:
@@ -88,13 +88,13 @@ class Cluster:
 
     # Who does what
 
-    def does(self, work: str) -> bool:
+    def runs_here(self, work: str) -> bool:
         """Whether a piece of work that one broker is enough for falls to this one."""
-        return self.doer(work) == self.broker
+        return self.broker_for(work) == self.broker
 
-    def tends(self, work: str) -> bool:
+    def runs_here_on_trusted_clock(self, work: str) -> bool:
         """The same for work that depends on what time it is."""
-        return (self._sharing is None or self._sharing.clock_trusted) and self.does(work)
+        return (self._sharing is None or self._sharing.clock_trusted) and self.runs_here(work)
 
     def take_clock(self, off_ms: int) -> None:
         """This broker's clock is that far off the store's."""
@@ -104,7 +104,7 @@ class Cluster:
             _log.warning("clock", off_ms=off_ms, trusted=trusted, message="keep the brokers' clocks in step")
             self._sharing.trust_clock(trusted)
 
-    def doer(self, work: str) -> int:
+    def broker_for(self, work: str) -> int:
         """The broker that a piece of work falls to."""
         return self._choice(f"work {work}")
 
@@ -180,12 +180,12 @@ class Cluster:
                     self._beat_since = self._clock.monotonic()
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
-                self._beats()
+                self._heartbeat_loop()
                 self._tell()
             except (BrokerFenced, Stale):
                 await asyncio.sleep(limits.MEMBER_REJOIN_S)
             except MainstemError as error:
-                self._beats_not(error)
+                self._heartbeat_failed(error)
             await asyncio.sleep(limits.MEMBER_HEARTBEAT_S / 4)
 
     def _beat_every_s(self) -> float:
@@ -193,13 +193,13 @@ class Cluster:
         alone = len(self._log.ledger.members) <= 1
         return limits.MEMBER_ALONE_HEARTBEAT_S if alone else limits.MEMBER_HEARTBEAT_S
 
-    def _beats(self) -> None:
+    def _heartbeat_loop(self) -> None:
         self._beat_since = None
         if self._beat_failure is not None:
             self._beat_failure = None
             _log.info("heartbeats are committed again")
 
-    def _beats_not(self, error: MainstemError) -> None:
+    def _heartbeat_failed(self, error: MainstemError) -> None:
         """Told once: until it is over there is nothing new to tell."""
         self._beat_since = None
         if self._beat_failure is None:

@@ -19,7 +19,7 @@ Operation = Literal["set", "delete", "append", "subtract"]
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ConfigEdit:
     """One change of one setting, by name. `delete` goes back to the server's default and takes no text."""
 
     name: str
@@ -28,7 +28,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConfigEntry:
     """One setting as a topic has it."""
 
     setting: TopicSetting
@@ -69,7 +69,7 @@ def replaced(
     return msgspec.structs.replace(parse(settings, start), named=tuple(sorted(settings)))
 
 
-def edited(config: TopicConfig, edits: Sequence[Edit], default: TopicConfig) -> TopicConfig:
+def edited(config: TopicConfig, edits: Sequence[ConfigEdit], default: TopicConfig) -> TopicConfig:
     """The config after these edits. Raises InvalidConfig."""
     named = set(config.named)
     texts: dict[str, str] = {}
@@ -90,7 +90,7 @@ def describe(config: TopicConfig) -> dict[str, str]:
     return dict(sorted((effective | dict(config.inert)).items()))
 
 
-def entries(config: TopicConfig, default: TopicConfig) -> list[Entry]:
+def entries(config: TopicConfig, default: TopicConfig) -> list[ConfigEntry]:
     """Every setting there is, as a topic has it, by name."""
     return [_entry(row, config, default) for row in TOPIC_SETTINGS]
 
@@ -119,7 +119,7 @@ def _parsed(row: TopicSetting, text: str) -> object:
         raise InvalidConfig(f"{row.name} {wrong}") from None
 
 
-def _edited_text(row: TopicSetting, edit: Edit, config: TopicConfig) -> str:
+def _edited_text(row: TopicSetting, edit: ConfigEdit, config: TopicConfig) -> str:
     if edit.operation == "set":
         return edit.text
     if row.kind != "list":
@@ -131,12 +131,12 @@ def _edited_text(row: TopicSetting, edit: Edit, config: TopicConfig) -> str:
     return ",".join(item for item in present if item not in removed)
 
 
-def _entry(row: TopicSetting, config: TopicConfig, default: TopicConfig) -> Entry:
+def _entry(row: TopicSetting, config: TopicConfig, default: TopicConfig) -> ConfigEntry:
     value = value_of(row, config)
     server_value = value_of(row, default)
     if row.name in config.named or value != server_value:
-        return Entry(row, value, "topic", server_value)
-    return Entry(row, value, "default" if value == row.default else "server", server_value)
+        return ConfigEntry(row, value, "topic", server_value)
+    return ConfigEntry(row, value, "default" if value == row.default else "server", server_value)
 
 
 def _check_together(config: TopicConfig) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from mainstem import limits
 from mainstem.broker.append import AppendRequest, promise, sized
 from mainstem.broker.jobs import JobReader
-from mainstem.broker.topics import Topics
+from mainstem.broker.topics import TopicService
 from mainstem.errors import MainstemError, Rejected
 from mainstem.ledger.commands import Bury, NoteCopies
 from mainstem.ledger.leases import ranges_of
@@ -32,7 +32,7 @@ _ORIGINAL_META = "_topics_original_meta"  # where a meta that is no object goes
 
 
 class DeadLetters:
-    def __init__(self, log: Log, clock: Clock, reader: JobReader, topics: Topics) -> None:
+    def __init__(self, log: Log, clock: Clock, reader: JobReader, topics: TopicService) -> None:
         self._log = log
         self._clock = clock
         self._reader = reader

@@ -13,27 +13,27 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.broker.floors import expire, floors_of
-from mainstem.broker.matching import Match
 from mainstem.broker.streams import stream_of
+from mainstem.broker.tag_matching import Match
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import Integers, index_slices
-from mainstem.records.marks import find_marks
+from mainstem.records.reserved_headers import find_reserved_headers
 
 Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
-class _Found:
+class _MatchingRecords:
     offsets: list[Integers] = field(default_factory=list)
     sizes: list[Integers] = field(default_factory=list)
     read_bytes: int = 0
 
 
-class Deletes:
+class DeleteService:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
@@ -67,7 +67,7 @@ class Deletes:
             size = int(sum(sizes.sum() for sizes in found.sizes))
         return await self._log.streams.of(stream).trim(stream, end, "delete", size)
 
-    async def _punch(self, stream: int, found: _Found) -> int:
+    async def _punch(self, stream: int, found: _MatchingRecords) -> int:
         if not found.offsets:
             return 0
         offsets, sizes = np.concatenate(found.offsets), np.concatenate(found.sizes)
@@ -79,9 +79,9 @@ class Deletes:
             )
         return deleted
 
-    async def _scan(self, stream: int, start: int, end: int, match: Match | None) -> _Found:
+    async def _scan(self, stream: int, start: int, end: int, match: Match | None) -> _MatchingRecords:
         """The records of [start, end) that match, and their sizes."""
-        found = _Found()
+        found = _MatchingRecords()
         at = start
         while at < end:
             try:
@@ -97,16 +97,18 @@ class Deletes:
             if match is None:
                 found.read_bytes += sum(map(len, chunk.batches))
                 if found.read_bytes > limits.DELETE_SIZING_BYTES_MAX:
-                    return _Found()  # so much that the average has to do
+                    return _MatchingRecords()  # so much that the average has to do
             if chunk.batches:
-                await asyncio.to_thread(_look, chunk.batches, at, end, match, found)
+                await asyncio.to_thread(_find_matching, chunk.batches, at, end, match, found)
             if chunk.next_offset <= at:
                 break
             at = chunk.next_offset
         return found
 
 
-def _look(batches: Sequence[memoryview], start: int, end: int, match: Match | None, found: _Found) -> None:
+def _find_matching(
+    batches: Sequence[memoryview], start: int, end: int, match: Match | None, found: _MatchingRecords
+) -> None:
     joined = [memoryview(b"".join(batches))] if len(batches) > 1 else batches
     wanted = None if match is None else match.offsets(joined[0])
     for index in index_slices(joined):
@@ -116,7 +118,7 @@ def _look(batches: Sequence[memoryview], start: int, end: int, match: Match | No
             chosen &= np.isin(offsets, wanted, assume_unique=True)
         sizes = np.maximum(index.fields[kernels.VALUE_LENGTH], 0)
         if index.headers:
-            sizes = sizes + np.maximum(find_marks(index).meta_length, 0)
+            sizes = sizes + np.maximum(find_reserved_headers(index).meta_length, 0)
         if chosen.any():
             found.offsets.append(offsets[chosen])
             found.sizes.append(sizes[chosen])

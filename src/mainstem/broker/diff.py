@@ -23,7 +23,7 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import RecordIndex, index_slices
-from mainstem.records.marks import Marks, find_marks, nodes_among
+from mainstem.records.reserved_headers import ReservedHeaders, find_reserved_headers, nodes_among
 
 LOST = "lost"  # damaged, or never synced when the machine went down
 
@@ -33,7 +33,7 @@ _READ_BYTES_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DiffQuery:
     """What a reader asks for. Bounds are those of limits.py, already applied."""
 
     from_seq: int = 0  # exclusive
@@ -57,21 +57,21 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedRecords:
     """Some records of an index, by column, with where their node and meta stand."""
 
     index: RecordIndex
-    marks: Marks
+    reserved_headers: ReservedHeaders
     rows: npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class Page:
+class DiffPage:
     head_seq: int
     earliest_seq: int
     next_from_seq: int
     tombstone: Tombstone | None = None
-    chosen: list[Chosen] = field(default_factory=list)
+    chosen: list[SelectedRecords] = field(default_factory=list)
     count: int = 0
     bytes: int = 0  # logical, of the records chosen
     scanned: int = 0
@@ -93,7 +93,7 @@ class Diffs:
         self._waiting: dict[int, int] = {}  # readers by stream
         self._stopped = False
 
-    async def read(self, topic: Topic, wanted: Wanted, partition: int = 0) -> Page:
+    async def read(self, topic: Topic, wanted: DiffQuery, partition: int = 0) -> DiffPage:
         """Raises PartitionNotFound, or TopicNotFound if the topic is deleted meanwhile."""
         stream = stream_of(topic, partition)
         try:
@@ -122,13 +122,13 @@ class Diffs:
             if not self._waiting[stream]:
                 del self._waiting[stream]
 
-    async def _page(self, stream: int, config: TopicConfig, wanted: Wanted) -> Page:
+    async def _page(self, stream: int, config: TopicConfig, wanted: DiffQuery) -> DiffPage:
         now = self._clock.now_ms()
         if config.ttl_ms:
             await expire_untracked(self._log, stream, config, now)
         floors = floors_of(self._log, stream, config, now)
         tombstone, at = _first_gap(floors, wanted.from_seq)
-        page = Page(floors.end, floors.start + 1, at, tombstone)
+        page = DiffPage(floors.end, floors.start + 1, at, tombstone)
         nodes = wanted.nodes if config.dedupe_node else ()
         while page.count < wanted.limit and page.next_from_seq < floors.end:
             try:
@@ -160,7 +160,7 @@ class Diffs:
         return min(records * average, room) + overhead + _READ_BYTES_MIN
 
     async def _fill(
-        self, stream: int, page: Page, floors: Floors, wanted: Wanted, nodes: Sequence[bytes]
+        self, stream: int, page: DiffPage, floors: Floors, wanted: DiffQuery, nodes: Sequence[bytes]
     ) -> bool:
         """Add records from where the page ends. False once it is full."""
         at = page.next_from_seq
@@ -187,11 +187,11 @@ class Diffs:
 
 def _choose(
     index: RecordIndex,
-    page: Page,
+    page: DiffPage,
     at: int,
     end: int,
     floors: Floors,
-    wanted: Wanted,
+    wanted: DiffQuery,
     nodes: Sequence[bytes],
 ) -> bool:
     """Choose records of one index for the page. False once the page is full."""
@@ -200,16 +200,16 @@ def _choose(
     first, last = np.searchsorted(offsets, (at, end))
     if first == last:
         return True
-    marks = find_marks(index)
+    reserved_headers = find_reserved_headers(index)
     kept = np.ones(last - first, np.bool_)
     if floors.expires_before_ms is not None:
         kept &= fields[kernels.TIMESTAMP, first:last] >= floors.expires_before_ms
     if nodes and index.headers:
-        kept &= ~nodes_among(index, marks, nodes)[first:last]
+        kept &= ~nodes_among(index, reserved_headers, nodes)[first:last]
     rows = np.flatnonzero(kept) + first
     sizes = np.maximum(fields[kernels.VALUE_LENGTH, rows], 0)
     if index.headers:
-        sizes = sizes + np.maximum(marks.meta_length[rows], 0)
+        sizes = sizes + np.maximum(reserved_headers.meta_length[rows], 0)
     totals = np.cumsum(sizes) + page.bytes
     fitting = int(np.searchsorted(totals, wanted.max_bytes, side="right"))
     if not page.count and not fitting and len(rows):
@@ -217,7 +217,7 @@ def _choose(
     taken = min(fitting, wanted.limit - page.count, len(rows))
     full = taken < len(rows) or page.count + taken >= wanted.limit
     if taken:
-        page.chosen.append(Chosen(index, marks, rows[:taken]))
+        page.chosen.append(SelectedRecords(index, reserved_headers, rows[:taken]))
         page.count += taken
         page.bytes = int(totals[taken - 1])
     if full and taken < len(rows) and page.count < wanted.limit:

@@ -11,16 +11,16 @@ from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from mainstem import limits
-from mainstem.broker.group.beats import check_beat, check_share_beat
 from mainstem.broker.group.classic import EMPTY, ClassicGroup
 from mainstem.broker.group.consumer import ConsumerGroup
-from mainstem.broker.group.consumer_member import Beat, BeatAnswer
-from mainstem.broker.group.keeping import Keeper
-from mainstem.broker.group.known import Group, KnownGroups
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.group.group_persistence import GroupPersistence
+from mainstem.broker.group.heartbeat_checks import check_consumer_heartbeat, check_share_heartbeat
 from mainstem.broker.group.member import Join, Joined, Synced
 from mainstem.broker.group.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
 from mainstem.broker.group.options import GroupOptions
-from mainstem.broker.group.subscription import topics_told
+from mainstem.broker.group.registry import Group, GroupRegistry
+from mainstem.broker.group.subscription import subscribed_topics
 from mainstem.broker.group.timers import Timers
 from mainstem.broker.share.group import ShareGroup
 from mainstem.broker.share.settings import ShareSettings
@@ -94,7 +94,7 @@ class Groups:
         self._options = options or GroupOptions()
         self._random = random or SystemRandom()
         self._peers = peers  # None: this broker coordinates every group
-        self._known = KnownGroups(log, self.timers, self._options, self.coordinates)
+        self._known = GroupRegistry(log, self.timers, self._options, self.coordinates)
         self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
         self._expiry = self.timers.timer(self._start_expiring)
         self._expiring: asyncio.Task[None] | None = None
@@ -175,13 +175,13 @@ class Groups:
 
     # Members that the broker assigns to
 
-    async def consumer_heartbeat(self, beat: Beat) -> BeatAnswer:
+    async def consumer_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """Join, stay in or leave a group whose partitions the broker assigns. What is answered is durable."""
         self._check_open(beat.group)
-        check_beat(beat)
+        check_consumer_heartbeat(beat)
         if beat.epoch == 0 and not beat.member_id:
             beat = replace(beat, member_id=self._new_id("member"))
-        return await self._decided(
+        return await self._decide_and_save(
             beat.group, partial(self._consumers, beat), lambda group: group.heartbeat(beat)
         )
 
@@ -189,18 +189,18 @@ class Groups:
         """What an administrator does to a static member, whoever assigns. Raises UnknownMember."""
         self._check_open(group)
 
-        async def consumers() -> Keeper:
+        async def consumers() -> GroupPersistence:
             if not isinstance(self._known.get(group), ConsumerGroup):
                 raise UnknownMember(group, "")
             return self._known.keeper(group)
 
         if isinstance(self._known.get(group), ConsumerGroup):
-            await self._decided(group, consumers, lambda found: found.remove(instance_id))
+            await self._decide_and_save(group, consumers, lambda found: found.remove(instance_id))
         else:
             self.leave(group, "", instance_id)
 
-    async def _decided(
-        self, name: str, find: Callable[[], Awaitable[Keeper]], decide: Callable[[ConsumerGroup], T]
+    async def _decide_and_save(
+        self, name: str, find: Callable[[], Awaitable[GroupPersistence]], decide: Callable[[ConsumerGroup], T]
     ) -> T:
         """Have a group that the broker assigns to decide something: it is in the ledger then."""
         for _ in range(_LOOKS_MAX):
@@ -215,7 +215,7 @@ class Groups:
                 self._check_open(name)  # what the other broker decided is known here by now
         raise GroupOvertaken(name)
 
-    async def _consumers(self, beat: Beat) -> Keeper:
+    async def _consumers(self, beat: ConsumerHeartbeat) -> GroupPersistence:
         """The group of a member, as the ledger knows it. Raises UnknownMember, WrongGroupKind."""
         group = self._known.get(beat.group)
         if beat.epoch != 0 and (group is None or group.empty):
@@ -230,10 +230,10 @@ class Groups:
             raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
         return self._known.keeper(beat.group)
 
-    def share_heartbeat(self, beat: Beat) -> BeatAnswer:
+    def share_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """Join, stay in or leave a group whose members share partitions."""
         self._check_open(beat.group)
-        check_share_beat(beat)
+        check_share_heartbeat(beat)
         group = self._known.get(beat.group)
         if group is None or (group.empty and not isinstance(group, ShareGroup)):
             if beat.epoch != 0:
@@ -525,7 +525,7 @@ class Groups:
             raise GroupNotEmpty(name)
         for member in group.members.values():
             for _, metadata in member.protocols:
-                told = topics_told(metadata)
+                told = subscribed_topics(metadata)
                 if told is None or topic in told:
                     raise GroupSubscribed(name, topic)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.errors import OffsetOutOfRange, RecordsLost
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.log.log import Log
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
@@ -22,7 +22,7 @@ _READ_BYTES_PER_RECORD = 512  # a guess; if it is low the rest takes another rea
 _FEW = 4  # records below which array calls cost more than they save
 
 
-class _Piece(NamedTuple):
+class _CachedBatches(NamedTuple):
     """Batches that were read together: all records of [first, end) that there are."""
 
     first: int
@@ -39,7 +39,9 @@ class JobReader:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._pieces: OrderedDict[tuple[int, int], _Piece] = OrderedDict()  # by stream and first offset
+        self._pieces: OrderedDict[tuple[int, int], _CachedBatches] = (
+            OrderedDict()
+        )  # by stream and first offset
         self._firsts: dict[int, list[int]] = {}  # of a stream's pieces, rising
         self._bytes = 0
 
@@ -66,7 +68,7 @@ class JobReader:
         for first in self._firsts.pop(stream, []):
             self._bytes -= self._pieces.pop((stream, first)).bytes
 
-    def _piece(self, stream: int, offset: int) -> _Piece | None:
+    def _piece(self, stream: int, offset: int) -> _CachedBatches | None:
         firsts = self._firsts.get(stream, [])
         at = bisect_right(firsts, offset) - 1
         if at < 0:
@@ -77,17 +79,17 @@ class JobReader:
         self._pieces.move_to_end((stream, piece.first))
         return piece
 
-    async def _load(self, stream: int, offset: int, wanted: int) -> _Piece:
+    async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
         chunk = await self._log.streams.of(stream).stored(stream, offset, max_bytes)
         index = _index_of(chunk)
         # The first batch may begin before the offset, and its records serve as well.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset
-        piece = _Piece(first, max(chunk.next_offset, offset + 1), index)
+        piece = _CachedBatches(first, max(chunk.next_offset, offset + 1), index)
         self._keep(stream, piece)
         return piece
 
-    def _keep(self, stream: int, piece: _Piece) -> None:
+    def _keep(self, stream: int, piece: _CachedBatches) -> None:
         old = self._pieces.pop((stream, piece.first), None)
         if old is None:
             firsts = self._firsts.setdefault(stream, [])
@@ -113,7 +115,7 @@ def _count_below(offsets: Sequence[int], start: int, end: int) -> int:
     return at - start
 
 
-def _index_of(chunk: Chunk) -> RecordIndex | None:
+def _index_of(chunk: ReadChunk) -> RecordIndex | None:
     """All records of a chunk under one index."""
     parts = list(index_slices(chunk.batches))
     if not parts:
@@ -131,7 +133,7 @@ def _index_of(chunk: Chunk) -> RecordIndex | None:
     return RecordIndex(data, np.concatenate(fields, axis=1), sum(part.headers for part in parts))
 
 
-def _pick(piece: _Piece, offsets: Sequence[int]) -> list[StoredRecord | None]:
+def _pick(piece: _CachedBatches, offsets: Sequence[int]) -> list[StoredRecord | None]:
     index = piece.records
     if index is None or not len(index):
         return [None] * len(offsets)

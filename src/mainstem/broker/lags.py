@@ -21,7 +21,7 @@ def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
     members = groups.members()
     names = groups.offsets.names()
     everybody = [*members, *names, *log.ledger.shares.groups()]
-    shown = list(islice(_shown(groups, everybody), limits.GROUPS_MEASURED_MAX))
+    shown = list(islice(_reported_groups(groups, everybody), limits.GROUPS_MEASURED_MAX))
     yield one(
         "mainstem_groups",
         "gauge",
@@ -32,7 +32,7 @@ def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
     yield _by_group("lag_records", "Records a group has left to read.", _lags(log, shown))
 
 
-def _shown(groups: Groups, names: Iterable[str]) -> Iterator[str]:
+def _reported_groups(groups: Groups, names: Iterable[str]) -> Iterator[str]:
     """Each once: those that this broker looks after. Cursors of our own programs are nobody's group."""
     for name in dict.fromkeys(names):
         if not name.startswith(OWN_PREFIX) and groups.coordinates(name):

@@ -8,11 +8,11 @@ import msgspec
 
 from mainstem import limits
 from mainstem.broker.lake_garbage import Collected, LakeGarbage
-from mainstem.broker.lake_reports import HeardReport
-from mainstem.broker.planning import Planning
+from mainstem.broker.lake_reports import ReceivedDriverReport
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.planning import LakePlanner
 from mainstem.broker.plans import Plan, PlanRequest, Publication, Sources
-from mainstem.broker.rounds import Rounds
-from mainstem.broker.sourcing import Sourcing
+from mainstem.broker.record_locations import RecordLocator
 from mainstem.broker.streams import stream_of
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import task_of
@@ -58,7 +58,7 @@ class TopicLag(NamedTuple):
     table_records: int | None  # that the topic's table does not show yet; None: it has none
 
 
-class HeldTask(msgspec.Struct, frozen=True):
+class LeasedTask(msgspec.Struct, frozen=True):
     task: str
     holder: str
     deadline_ms: int
@@ -67,10 +67,10 @@ class HeldTask(msgspec.Struct, frozen=True):
 class LakeStatus(msgspec.Struct, frozen=True):
     store: str
     topics: list[TopicProgress]
-    tasks: list[HeldTask]
+    tasks: list[LeasedTask]
     garbage: int  # files that were replaced and not deleted yet
     now_ms: int
-    drivers: list[HeardReport] = []  # who does the work, as they say themselves
+    drivers: list[ReceivedDriverReport] = []  # who does the work, as they say themselves
 
 
 class Lake:
@@ -81,10 +81,10 @@ class Lake:
         self._clock = clock
         self.store = store
         self.store_url = public(store_url)
-        self._sourcing = Sourcing(log, self.store_url)
-        self._planning = Planning(log, self._sourcing, clock, random, all_topics=all_topics)
+        self._record_locator = RecordLocator(log, self.store_url)
+        self._planning = LakePlanner(log, self._record_locator, clock, random, all_topics=all_topics)
         self._garbage = LakeGarbage(log, store, clock)
-        self.rounds = Rounds("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
+        self.rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
 
     async def plan(self, request: PlanRequest) -> Plan:
         """Tasks that are due, each stream's under a lease. Raises InvalidInput."""
@@ -94,7 +94,7 @@ class Lake:
         """Where the committed records of [start, end) are, or of the first of them.
 
         Raises PartitionNotFound, OffsetOutOfRange, NotFound."""
-        return await self._sourcing.readable(stream_of(topic, partition), start, end)
+        return await self._record_locator.readable(stream_of(topic, partition), start, end)
 
     async def publish(self, publication: Publication) -> int:
         """Serve the range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""
@@ -163,7 +163,7 @@ class Lake:
         return LakeStatus(
             self.store_url,
             topics,
-            [HeldTask(lease.task, lease.holder, lease.deadline_ms) for lease in ledger.tasks],
+            [LeasedTask(lease.task, lease.holder, lease.deadline_ms) for lease in ledger.tasks],
             len(ledger.generations.garbage()),
             self._clock.now_ms(),
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstem import limits
-from mainstem.broker.told import Told
+from mainstem.broker.report_store import ReportStore
 from mainstem.ledger.reports import LAKE_DRIVER
 from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
@@ -42,7 +42,7 @@ class DriverReport(msgspec.Struct, frozen=True):
     tables_error: str = ""  # why the last round published no table at all
 
 
-class HeardReport(msgspec.Struct, frozen=True):
+class ReceivedDriverReport(msgspec.Struct, frozen=True):
     report: DriverReport
     heard_ms: int
 
@@ -52,15 +52,15 @@ class LakeReports:
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._clock = clock
-        self._told = Told(LAKE_DRIVER, DriverReport, log, clock)
+        self._told = ReportStore(LAKE_DRIVER, DriverReport, log, clock)
 
     async def hear(self, report: DriverReport) -> None:
         await self._told.hear(report.holder, report)
 
-    def drivers(self) -> list[HeardReport]:
+    def drivers(self) -> list[ReceivedDriverReport]:
         """Those heard of lately."""
         since = self._clock.now_ms() - limits.LAKE_DRIVER_SILENT_MS
-        return [HeardReport(*heard) for heard in self._told.heard(since).values()]
+        return [ReceivedDriverReport(*heard) for heard in self._told.heard(since).values()]
 
     def problems(self) -> dict[str, str]:
         """What keeps topics from becoming files and tables, by topic."""

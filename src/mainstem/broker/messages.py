@@ -24,7 +24,7 @@ Loss = tuple[int, int, str]  # from, to, why
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class MessageFilter:
     """What to look for: text that a record's key, value and one of its headers contain, whatever their case."""
 
     key: bytes = b""
@@ -35,7 +35,7 @@ class Sought:
         return (
             _holds(record.key, self.key)
             and _holds(record.value, self.value)
-            and (not self.header or any(_named(header, self.header) for header in record.headers))
+            and (not self.header or any(_header_matches(header, self.header) for header in record.headers))
         )
 
 
@@ -58,7 +58,7 @@ class Messages:
         self._log = broker.log
 
     async def after(
-        self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought
+        self, topic: Topic, partition: int, offset: int, limit: int, sought: MessageFilter
     ) -> MessagePage:
         """The first records from `offset` on. Raises PartitionNotFound, TopicNotFound."""
         stream, floors = await self._floors(topic, partition)
@@ -69,7 +69,7 @@ class Messages:
         return page
 
     async def before(
-        self, topic: Topic, partition: int, offset: int, limit: int, sought: Sought
+        self, topic: Topic, partition: int, offset: int, limit: int, sought: MessageFilter
     ) -> MessagePage:
         """The last records before `offset`. Raises PartitionNotFound, TopicNotFound."""
         stream, floors = await self._floors(topic, partition)
@@ -108,7 +108,7 @@ class Messages:
             raise TopicNotFound(topic.name) from None
 
     async def _scan(
-        self, stream: int, page: MessagePage, floors: Floors, end: int, limit: int, sought: Sought
+        self, stream: int, page: MessagePage, floors: Floors, end: int, limit: int, sought: MessageFilter
     ) -> None:
         """Read [page.from_offset, end) until the page is full, or enough was looked at."""
         read_bytes = 0
@@ -133,7 +133,7 @@ class Messages:
             except NotFound:
                 return  # deleted meanwhile: what was read is all there is
             read_bytes += sum(map(len, chunk.batches))
-            reached = await asyncio.to_thread(_look, chunk.batches, page, floors, end, limit, sought)
+            reached = await asyncio.to_thread(_add_matching, chunk.batches, page, floors, end, limit, sought)
             page.from_offset = (
                 max(reached, min(chunk.next_offset, end)) if len(page.records) < limit else reached
             )
@@ -141,8 +141,13 @@ class Messages:
                 return
 
 
-def _look(
-    batches: Sequence[memoryview], page: MessagePage, floors: Floors, end: int, limit: int, sought: Sought
+def _add_matching(
+    batches: Sequence[memoryview],
+    page: MessagePage,
+    floors: Floors,
+    end: int,
+    limit: int,
+    sought: MessageFilter,
 ) -> int:
     """Add what fits to the page. Returns the offset up to which it looked."""
     at = page.from_offset
@@ -162,7 +167,7 @@ def _holds(content: bytes | None, wanted: bytes) -> bool:
     return not wanted or (content is not None and wanted.lower() in content.lower())
 
 
-def _named(header: tuple[str, bytes | None], wanted: bytes) -> bool:
+def _header_matches(header: tuple[str, bytes | None], wanted: bytes) -> bool:
     """By its name, its content, or both as name=content."""
     name, content = header
     return _holds(name.encode() + b"=" + (content or b""), wanted)

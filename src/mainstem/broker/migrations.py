@@ -22,7 +22,7 @@ from mainstem.log.migration import (
     plan_migration,
     verify_migration,
 )
-from mainstem.log.recovery import Recovered, load_ledger, recover, replay
+from mainstem.log.recovery import RecoveredLog, load_ledger, recover, replay
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.tiering import absent_tiers
 from mainstem.ports.clock import SystemClock
@@ -92,7 +92,7 @@ async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
             ledger = await asyncio.to_thread(load_ledger, reader)
             async for _ in replay(reader, ledger):
                 pass
-            plan = await asyncio.to_thread(plan_migration, _Glance(files, directory, reader), ledger)
+            plan = await asyncio.to_thread(plan_migration, _UnopenedLog(files, directory, reader), ledger)
             plan.files += await files_of_tables(plan, store)
         finally:
             await reader.close()
@@ -104,7 +104,7 @@ async def files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[Plann
     files where they are then. Raises InvalidInput for a table with which it could not."""
     if not plan.tables:
         return []
-    found = {one.key: PlannedFile(*_of(one)) async for one in store.list(f"{FOLDER}/")}
+    found = {one.key: PlannedFile(*_object_fields(one)) async for one in store.list(f"{FOLDER}/")}
     known = found.keys() | {file.key for file in plan.files}
     for table in plan.ledger.tables:
         if table.topic_id:
@@ -113,11 +113,11 @@ async def files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[Plann
             # Elsewhere in the store: an engine was told to add a file that it did not write itself.
             async for one in store.list(key):
                 if one.key == key:
-                    found[key] = PlannedFile(*_of(one))
+                    found[key] = PlannedFile(*_object_fields(one))
     return list(found.values())
 
 
-def _of(stored: StoredObject) -> tuple[str, int, int]:
+def _object_fields(stored: StoredObject) -> tuple[str, int, int]:
     return stored.key, stored.size_bytes, stored.modified_ms
 
 
@@ -129,7 +129,7 @@ async def _rows(table: Table, store: ObjectStore) -> set[str]:
         from mainstem.broker.table_relocation import Relocation
 
         old = table.location.removesuffix(key)
-        rehearsed = Relocation(_Unwritten(store), old, old, "rehearsed")
+        rehearsed = Relocation(_ReadOnlyStore(store), old, old, "rehearsed")
         await rehearsed.run(content)
         keys = {name.removeprefix(old) for name in rehearsed.named if name.startswith(old)}
         for key in keys:
@@ -143,7 +143,7 @@ async def _rows(table: Table, store: ObjectStore) -> set[str]:
     return keys
 
 
-class _Unwritten:
+class _ReadOnlyStore:
     """A store to which nothing is written."""
 
     def __init__(self, store: ObjectStore) -> None:
@@ -156,7 +156,7 @@ class _Unwritten:
         return True
 
 
-class _Glance:
+class _UnopenedLog:
     """The objects of a directory that nobody has open."""
 
     def __init__(self, files: OsFiles, directory: Path, reader: LogReader) -> None:
@@ -207,7 +207,7 @@ async def _planned(
         raise
 
 
-def _unsettled(port: LocalCommitLog, recovered: Recovered) -> int | None:
+def _unsettled(port: LocalCommitLog, recovered: RecoveredLog) -> int | None:
     """Which broker did not say goodbye, or has to once more; None: every object is sealed, and all is known."""
     members = list(recovered.ledger.brokers)
     left = [member.broker for member in members if not member.halted]

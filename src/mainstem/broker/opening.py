@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mainstem import events, limits
 from mainstem.errors import InvalidConfig
 from mainstem.log.backup_contents import OBJECTS
-from mainstem.log.checkpoints import ChildCheckpoints, SharedChildCheckpoints
+from mainstem.log.checkpoints import ChildCheckpointer, SharedChildCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.tiering import (
     HotRetention,
@@ -128,7 +128,7 @@ async def _opened(port: LocalCommitLog, options: BrokerOptions, clock: Clock, st
             port,
             clock,
             replace(_log_options(options), boot_id=boot_id()),
-            ChildCheckpoints(options.data_dir),
+            ChildCheckpointer(options.data_dir),
             store,
         )
     except BaseException:
@@ -145,7 +145,7 @@ async def _join(
     make_directories(files, options.data_dir)
     lock = files.lock(options.data_dir / _LOCK)
     try:
-        memory = _Memory.load(options.data_dir, random)
+        memory = _BrokerNumberFile.load(options.data_dir, random)
         number = options.broker_id
         if number is None and memory.log == place.name:
             number = memory.broker
@@ -164,7 +164,7 @@ async def _join(
                     linger_ms=place.linger_ms,
                 ),
                 objects=ForgivingObjectStore(open_store(place.store)),
-                save_at=SharedChildCheckpoints(place).save_at,
+                save_at=SharedChildCheckpointer(place).save_at,
             )
         except BaseException:
             await port.close()
@@ -189,7 +189,7 @@ def _log_options(options: BrokerOptions) -> LogOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Memory:
+class _BrokerNumberFile:
     """What a broker without a number of its own remembers from one start to the next."""
 
     token: str  # by which etcd knows it
@@ -197,7 +197,7 @@ class _Memory:
     log: str = ""  # which log the number is of
 
     @classmethod
-    def load(cls, directory: Path, random: Random) -> _Memory:
+    def load(cls, directory: Path, random: Random) -> _BrokerNumberFile:
         try:
             return cls(**json.loads((directory / _MEMORY).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SortBy = Literal["name", "records", "bytes", "partitions", "written"]
 
 
-class TopicRow(msgspec.Struct, frozen=True):
+class TopicSummary(msgspec.Struct, frozen=True):
     topic: str
     type: str
     durability: str
@@ -30,12 +30,12 @@ class TopicRow(msgspec.Struct, frozen=True):
     table: bool
 
 
-class TopicRows(msgspec.Struct, frozen=True):
-    topics: list[TopicRow]
+class TopicSummaries(msgspec.Struct, frozen=True):
+    topics: list[TopicSummary]
     total: int  # that match
 
 
-class BrokerRow(msgspec.Struct, frozen=True):
+class BrokerSummary(msgspec.Struct, frozen=True):
     broker: int
     epoch: int
     node: str
@@ -45,7 +45,7 @@ class BrokerRow(msgspec.Struct, frozen=True):
     silent_s: float
 
 
-class Tiers(msgspec.Struct, frozen=True):
+class TierSizes(msgspec.Struct, frozen=True):
     """Where the bytes are."""
 
     memory_bytes: int
@@ -62,10 +62,10 @@ class Tiers(msgspec.Struct, frozen=True):
     repacked_bytes: int = 0
 
 
-class Glance(msgspec.Struct, frozen=True):
+class ServerSummary(msgspec.Struct, frozen=True):
     node: str
     broker: int
-    brokers: list[BrokerRow]
+    brokers: list[BrokerSummary]
     topics: int
     partitions: int
     records: int
@@ -74,7 +74,7 @@ class Glance(msgspec.Struct, frozen=True):
     commits: int
     open_transactions: int
     routers: int
-    tiers: Tiers
+    tiers: TierSizes
     refusal: str | None  # why writes are refused, if they are
     now_ms: int
 
@@ -84,16 +84,16 @@ class Overview:
         self._broker = broker
         self._log = broker.log
 
-    def glance(self) -> Glance:
+    def glance(self) -> ServerSummary:
         broker, ledger, cluster = self._broker, self._log.ledger, self._broker.cluster
         streams = ledger.streams
         alive = streams.alive[: streams.count]
         refusal = self._log.refusal
-        return Glance(
+        return ServerSummary(
             broker.options.node,
             cluster.broker,
             [
-                BrokerRow(
+                BrokerSummary(
                     member.broker,
                     member.epoch,
                     member.node,
@@ -117,7 +117,7 @@ class Overview:
             broker.clock.now_ms(),
         )
 
-    def tiers(self) -> Tiers:
+    def tiers(self) -> TierSizes:
         generations = self._log.ledger.generations
         files = file_bytes = records = 0
         for stream in generations.streams():
@@ -127,8 +127,8 @@ class Overview:
                     file_bytes + part.bytes,
                     records + part.records,
                 )
-        held = self._log.holdings()
-        return Tiers(
+        held = self._log.stored_objects()
+        return TierSizes(
             held.memory_bytes,
             self._broker.options.tail_cache_bytes,
             len(held.objects),
@@ -155,7 +155,7 @@ class Overview:
         descending: bool = False,
         skip: int = 0,
         limit: int = 100,
-    ) -> TopicRows:
+    ) -> TopicSummaries:
         """A page of the topics whose names contain `search`, in the order asked for; by name where equal."""
         wanted = search.lower()
         found = [
@@ -171,7 +171,7 @@ class Overview:
             ranks = self._ranks(found, by)
             ordered = np.argsort(-ranks if descending else ranks, kind="stable").tolist()
         page = [found[at] for at in ordered[skip : skip + limit]]
-        return TopicRows([self._row(topic) for topic in page], len(found))
+        return TopicSummaries([self._row(topic) for topic in page], len(found))
 
     def _ranks(self, topics: Sequence[Topic], by: SortBy) -> npt.NDArray[np.int64]:
         counts = np.array([len(topic.streams) for topic in topics], np.int64)
@@ -187,7 +187,7 @@ class Overview:
         column = streams.records if by == "records" else streams.bytes
         return np.asarray(np.add.reduceat(column[numbers], firsts))
 
-    def _row(self, topic: Topic) -> TopicRow:
+    def _row(self, topic: Topic) -> TopicSummary:
         streams = self._log.ledger.streams
         config = topic.config
         if config.durability == "ephemeral" or config.ttl_ms:
@@ -200,7 +200,7 @@ class Overview:
             numbers = list(topic.streams)
             records, size = int(streams.records[numbers].sum()), int(streams.bytes[numbers].sum())
             end, latest = int(streams.end[numbers].sum()), int(streams.max_timestamp[numbers].max())
-        return TopicRow(
+        return TopicSummary(
             topic.name,
             config.type,
             config.durability,

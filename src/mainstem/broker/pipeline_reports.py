@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from mainstem import limits
-from mainstem.broker.told import Heard, Told
+from mainstem.broker.report_store import ReceivedReport, ReportStore
 from mainstem.errors import MainstemError
 from mainstem.ledger.reports import PIPELINE
 from mainstem.metrics import Labels, Metric
@@ -94,7 +94,7 @@ class PipelineReports:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._told = Told(PIPELINE, PipelineReport, log, clock)
+        self._told = ReportStore(PIPELINE, PipelineReport, log, clock)
 
     async def hear(self, report: PipelineReport) -> None:
         await self._told.hear(report.pipeline, report)
@@ -104,7 +104,7 @@ class PipelineReports:
         kept = self._told.heard(self._clock.now_ms() - limits.PIPELINE_KEPT_MS)
         return [self._status(heard) for _, heard in sorted(kept.items())]
 
-    def _status(self, heard: Heard[PipelineReport]) -> PipelineStatus:
+    def _status(self, heard: ReceivedReport[PipelineReport]) -> PipelineStatus:
         report = heard.report
         at_work = report.state in ("starting", "running")
         silent = at_work and heard.heard_ms < self._clock.now_ms() - limits.PIPELINE_SILENT_MS

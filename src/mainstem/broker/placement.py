@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 
-class Placed(Protocol):
+class PlacedBroker(Protocol):
     @property
     def broker(self) -> int: ...
 
@@ -28,7 +28,7 @@ def chosen(thing: str, brokers: Iterable[int]) -> int | None:
     return max(brokers, key=lambda broker: (score(thing, broker), broker), default=None)
 
 
-def preferred(thing: str, live: Sequence[Placed], zone: str = "") -> int | None:
+def preferred(thing: str, live: Sequence[PlacedBroker], zone: str = "") -> int | None:
     """The same, among the brokers of a zone if it has any."""
     near = [one.broker for one in live if one.zone == zone] if zone else []
     return chosen(thing, near or [one.broker for one in live])

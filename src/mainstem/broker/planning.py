@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mainstem import events, limits
 from mainstem.broker.plans import Plan, PlanRequest, Sources, Task, TaskKind
-from mainstem.broker.sourcing import Sourcing
+from mainstem.broker.record_locations import RecordLocator
 from mainstem.errors import (
     BrokerFenced,
     InvalidInput,
@@ -36,7 +36,7 @@ _KINDS: tuple[TaskKind, ...] = ("materialise", "rewrite", "merge", "compact")
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _LeasedWork:
     """What one lease is for: consecutive or separate ranges of one stream, in order."""
 
     kind: TaskKind
@@ -45,12 +45,12 @@ class _Work:
     tombstones_before_ms: int = 0
 
 
-class Planning:
+class LakePlanner:
     def __init__(
-        self, log: Log, sourcing: Sourcing, clock: Clock, random: Random, *, all_topics: bool
+        self, log: Log, record_locator: RecordLocator, clock: Clock, random: Random, *, all_topics: bool
     ) -> None:
         self._log = log
-        self._sourcing = sourcing
+        self._record_locator = record_locator
         self._clock = clock
         self._random = random
         self._all_topics = all_topics
@@ -77,7 +77,7 @@ class Planning:
         _check(request)
         bound = min(request.tasks_max, limits.LAKE_TASKS_PER_PLAN_MAX)
         tasks: list[Task] = []
-        for topic in self._in_turn(request.topics):
+        for topic in self._rotated_topics(request.topics):
             for stream in topic.streams:
                 if len(tasks) >= bound:
                     self._next = topic.name
@@ -112,12 +112,12 @@ class Planning:
                 found.setdefault(topic.name, error)
         return found
 
-    def _in_turn(self, names: tuple[str, ...]) -> list[Topic]:
+    def _rotated_topics(self, names: tuple[str, ...]) -> list[Topic]:
         topics = [topic for topic in self._log.ledger.topics if not names or topic.name in names]
         return sorted(topics, key=lambda topic: (topic.name < self._next, topic.name))
 
     async def _stream_tasks(self, topic: Topic, stream: int, request: PlanRequest, room: int) -> list[Task]:
-        if self._held(stream):
+        if self._is_leased(stream):
             return []
         work = await self._due(topic, stream, request, min(room, limits.LAKE_RANGES_PER_LEASE_MAX))
         if work is None:
@@ -142,7 +142,7 @@ class Planning:
         ]
 
     def _task(
-        self, topic: Topic, stream: int, work: _Work, sources: Sources, token: int, deadline_ms: int
+        self, topic: Topic, stream: int, work: _LeasedWork, sources: Sources, token: int, deadline_ms: int
     ) -> Task:
         generation = 1 + max((part.generation for part in sources.parts), default=0)
         return Task(
@@ -162,11 +162,11 @@ class Planning:
             tombstones_before_ms=work.tombstones_before_ms,
         )
 
-    def _held(self, stream: int) -> bool:
+    def _is_leased(self, stream: int) -> bool:
         lease = self._log.ledger.tasks.get(task_of(stream))
         return lease is not None and self._clock.now_ms() < lease.deadline_ms
 
-    def _still_due(self, stream: int, work: _Work) -> bool:
+    def _still_due(self, stream: int, work: _LeasedWork) -> bool:
         """Whether the ranges looked up before the lease was taken are served as they were then."""
         for sources in work.sources[:1] if work.kind == "materialise" else work.sources:
             parts = self._generations.parts(stream, sources.base, sources.end)
@@ -178,8 +178,8 @@ class Planning:
 
     # What is due
 
-    async def _due(self, topic: Topic, stream: int, request: PlanRequest, ranges: int) -> _Work | None:
-        look: dict[TaskKind, Callable[[], Awaitable[_Work | None]]] = {
+    async def _due(self, topic: Topic, stream: int, request: PlanRequest, ranges: int) -> _LeasedWork | None:
+        look: dict[TaskKind, Callable[[], Awaitable[_LeasedWork | None]]] = {
             "materialise": lambda: self._materialise(topic, stream, request, ranges),
             "rewrite": lambda: self._rewrite(stream, ranges),
             "merge": lambda: self._merge(topic, stream),
@@ -196,7 +196,7 @@ class Planning:
 
     async def _materialise(
         self, topic: Topic, stream: int, request: PlanRequest, ranges: int
-    ) -> _Work | None:
+    ) -> _LeasedWork | None:
         at, end = self._generations.frontier(stream), self._log.streams.of(stream).stable_end(stream)
         if not self.wanted(topic) or end - at < max(1, request.least_records):
             self._waiting.pop(stream, None)
@@ -208,22 +208,22 @@ class Planning:
         found: list[Sources] = []
         size = 0
         while at < end and len(found) < ranges:
-            logged = await self._sourcing.logged(stream, at, end)
+            logged = await self._record_locator.logged(stream, at, end)
             found.append(logged.sources)
             size += logged.bytes
             at = logged.sources.end
         young = self._clock.now_ms() - since_ms < request.wait_for_ms
         if size < request.wait_for_bytes and young:
             return None
-        return _Work("materialise", tuple(found))
+        return _LeasedWork("materialise", tuple(found))
 
-    async def _rewrite(self, stream: int, ranges: int) -> _Work | None:
+    async def _rewrite(self, stream: int, ranges: int) -> _LeasedWork | None:
         stale = self._generations.stale(stream)[:ranges]
         if not stale:
             return None
-        return _Work("rewrite", tuple(self._sourcing.of_parts(stream, [part]) for part in stale))
+        return _LeasedWork("rewrite", tuple(self._record_locator.of_parts(stream, [part]) for part in stale))
 
-    async def _merge(self, topic: Topic, stream: int) -> _Work | None:
+    async def _merge(self, topic: Topic, stream: int) -> _LeasedWork | None:
         run: list[Part] = []
         size = 0
         shown_to = self._log.ledger.tables.shown_to(topic.topic_id, stream)
@@ -239,9 +239,9 @@ class Planning:
             run, size = ([part], part.bytes) if small else ([], 0)
         if len(run) < limits.LAKE_MERGE_PARTS_MIN:
             return None
-        return _Work("merge", (self._sourcing.of_parts(stream, run),))
+        return _LeasedWork("merge", (self._record_locator.of_parts(stream, run),))
 
-    async def _compact(self, topic: Topic, stream: int) -> _Work | None:
+    async def _compact(self, topic: Topic, stream: int) -> _LeasedWork | None:
         config = topic.config
         if "compact" not in config.cleanup_policy or config.tracked:
             return None
@@ -258,9 +258,9 @@ class Planning:
         ratio = sum(part.bytes for part in dirty) / max(1, sum(part.bytes for part in parts))
         if not overdue and ratio < limits.LAKE_COMPACT_DIRTY_RATIO:
             return None
-        return _Work(
+        return _LeasedWork(
             "compact",
-            (self._sourcing.of_parts(stream, parts),),
+            (self._record_locator.of_parts(stream, parts),),
             compact_before_ms=before_ms,
             tombstones_before_ms=now - config.delete_retention_ms,
         )

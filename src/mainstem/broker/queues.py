@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem import limits
-from mainstem.broker.bells import Bell, Bells
 from mainstem.broker.dead_letters import DeadLetters
 from mainstem.broker.floors import expired_to
 from mainstem.broker.jobs import JobReader
+from mainstem.broker.queue_signals import QueueSignal, QueueSignals
 from mainstem.broker.streams import stream_of
-from mainstem.broker.topics import Topics
+from mainstem.broker.topics import TopicService
 from mainstem.errors import (
     Closed,
     InvalidInput,
@@ -28,7 +28,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.commands import Ack, Claim, ExpireLeases, Extend, Nack
 from mainstem.ledger.leases import ranges_of
-from mainstem.ledger.results import Claimed, Granted, JobsChanged
+from mainstem.ledger.results import JobsChanged, JobsClaimed, JobsGranted
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
@@ -37,7 +37,7 @@ from mainstem.records.decoding import Headers
 _TOKEN_BYTES = 8
 
 
-class Job(NamedTuple):
+class ClaimedJob(NamedTuple):
     """A record that its claimer alone may work on, up to and including the deadline."""
 
     offset: int
@@ -51,7 +51,7 @@ class Job(NamedTuple):
 
 
 class Claims(NamedTuple):
-    jobs: list[Job]
+    jobs: list[ClaimedJob]
     ready: int  # jobs that are left to claim
 
 
@@ -61,7 +61,7 @@ class QueueCounts(NamedTuple):
     dead_lettered: int
 
 
-class HeldJob(NamedTuple):
+class LeasedJob(NamedTuple):
     """A job that somebody works on, or that was given back with a delay."""
 
     offset: int
@@ -76,25 +76,25 @@ class _Claimer(NamedTuple):
     limit: int
     lease_ms: int
     token: int
-    granted: asyncio.Future[tuple[Granted, Claimed]]
+    granted: asyncio.Future[tuple[JobsGranted, JobsClaimed]]
 
 
-class Queues:
+class QueueService:
     """Every method raises TopicNotFound, PartitionNotFound or NotAQueue for a name that is no queue's."""
 
-    def __init__(self, log: Log, clock: Clock, random: Random, topics: Topics) -> None:
+    def __init__(self, log: Log, clock: Clock, random: Random, topics: TopicService) -> None:
         self._log = log
         self._clock = clock
         self._random = random
         self._broker_id = log.broker
         self._reader = JobReader(log)
         self._dead_letters = DeadLetters(log, clock, self._reader, topics)
-        self._bells = Bells(log, clock, self._expire)
+        self._wake_signals = QueueSignals(log, clock, self._expire)
         self._gathering: dict[int, list[_Claimer]] = {}  # by stream: claims that will be served together
         self._servings: dict[asyncio.Task[None], list[_Claimer]] = {}
 
     async def close(self) -> None:
-        self._bells.close()
+        self._wake_signals.close()
         servings = dict(self._servings)
         for task in servings:
             task.cancel()
@@ -126,19 +126,19 @@ class Queues:
                     break
         except NotFound:
             raise TopicNotFound(name) from None
-        bell = self._bells.get(stream)
-        if bell is not None:
-            bell.arm()
+        wake_signal = self._wake_signals.get(stream)
+        if wake_signal is not None:
+            wake_signal.arm()
         return Claims(jobs, self._ready(stream) if claimed.exhausted else claimed.ready)
 
     async def _grant(
         self, topic: Topic, stream: int, node: str, limit: int, lease_ms: int
-    ) -> tuple[Granted, Claimed]:
+    ) -> tuple[JobsGranted, JobsClaimed]:
         # Never 0, which stands for a token that no lease has.
         token = int.from_bytes(self._random.token(_TOKEN_BYTES), "little") | 1
         if not topic.config.claim_jitter_ms:
             command = Claim(stream, ((node, limit, lease_ms, token),), self._broker_id)
-            claimed: Claimed = await self._log.streams.of(stream).change_queue(command)
+            claimed: JobsClaimed = await self._log.streams.of(stream).change_queue(command)
             return claimed.grants[0], claimed
         claimer = _Claimer(node, limit, lease_ms, token, asyncio.get_running_loop().create_future())
         gathered = self._gathering.get(stream)
@@ -160,7 +160,7 @@ class Queues:
             if not waiting:
                 return
             claimers = tuple((c.node, c.limit, c.lease_ms, c.token) for c in waiting)
-            claimed: Claimed = await self._log.streams.of(stream).change_queue(
+            claimed: JobsClaimed = await self._log.streams.of(stream).change_queue(
                 Claim(stream, claimers, self._broker_id)
             )
             for claimer, granted in zip(waiting, claimed.grants, strict=True):
@@ -173,12 +173,12 @@ class Queues:
         except MainstemError as error:
             _refuse(gathered, error)
 
-    async def _jobs(self, stream: int, granted: Granted) -> list[Job]:
+    async def _jobs(self, stream: int, granted: JobsGranted) -> list[ClaimedJob]:
         if not granted.offsets:
             return []
         records = await self._reader.read(stream, granted.offsets)
         jobs = [
-            Job(*record, deliveries, granted.token, granted.deadline_ms)
+            ClaimedJob(*record, deliveries, granted.token, granted.deadline_ms)
             for record, deliveries in zip(records, granted.deliveries, strict=True)
             if record is not None
         ]
@@ -239,9 +239,9 @@ class Queues:
             changed: JobsChanged = await self._log.streams.of(stream).change_queue(command)
         except NotFound:
             raise TopicNotFound(name) from None
-        bell = self._bells.get(stream)
-        if bell is not None:
-            bell.changed()
+        wake_signal = self._wake_signals.get(stream)
+        if wake_signal is not None:
+            wake_signal.changed()
         return changed
 
     def _settled_queue(
@@ -286,7 +286,7 @@ class Queues:
         grant = leases.holder(offset) if leases else None
         return grant is not None and grant.token == token
 
-    def held(self, name: str, partition: int = 0) -> list[HeldJob]:
+    def held(self, name: str, partition: int = 0) -> list[LeasedJob]:
         """Jobs that are leased, then those that are delayed: the first of each."""
         _, stream = self._queue(name, partition)
         queues, number = self._log.streams.of(stream).queue(stream)
@@ -295,18 +295,18 @@ class Queues:
             return []
         shown = limits.LEASES_SHOWN
         leased = [
-            HeldJob(offset, grant.node, grant.deadline_ms, leases.deliveries(offset), grant.token)
+            LeasedJob(offset, grant.node, grant.deadline_ms, leases.deliveries(offset), grant.token)
             for offset, grant in leases.holders(shown)
         ]
         delayed = [
-            HeldJob(offset, "", due_ms, leases.deliveries(offset), 0)
+            LeasedJob(offset, "", due_ms, leases.deliveries(offset), 0)
             for offset, due_ms in leases.delayed(shown)
         ]
         return leased + delayed
 
-    def bell(self, name: str, partition: int = 0) -> Bell:
+    def wake_signal(self, name: str, partition: int = 0) -> QueueSignal:
         """Rings whenever it may be worth to claim again; hand it back with `Bell.leave`."""
-        return self._bells.open(self._queue(name, partition)[1])
+        return self._wake_signals.open(self._queue(name, partition)[1])
 
     def forget(self, streams: Sequence[int]) -> None:
         """Their topic is deleted."""

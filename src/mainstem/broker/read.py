@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from mainstem import limits
-from mainstem.broker.streams import Streams
+from mainstem.broker.streams import StreamService
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.commands import Take
 from mainstem.log.log import Log
@@ -37,7 +37,7 @@ class Fetched:
 
 
 class Reads:
-    def __init__(self, log: Log, streams: Streams) -> None:
+    def __init__(self, log: Log, streams: StreamService) -> None:
         self._log = log
         self._streams = streams
 

@@ -22,7 +22,7 @@ from mainstem.records.rewrite import in_codec
 
 
 @dataclass(slots=True)
-class _Line:
+class _AppendQueue:
     """Appends that wait for one stream, in order of arrival."""
 
     head: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -33,7 +33,7 @@ class Recompression:
     def __init__(self, streams: LogStreams) -> None:
         self._streams = streams
         self.lines: dict[
-            int, _Line
+            int, _AppendQueue
         ] = {}  # by stream whose batches are being compressed: later ones have to wait
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -45,14 +45,14 @@ class Recompression:
         if stream not in self.lines and not _heavy(request.batches, config):
             self._append(request, _packed(request.batches, config), waiter)
             return
-        line = self.lines.setdefault(stream, _Line())
+        line = self.lines.setdefault(stream, _AppendQueue())
         line.length += 1
-        task = asyncio.get_running_loop().create_task(self._in_line(request, config, waiter, line))
+        task = asyncio.get_running_loop().create_task(self._append_in_order(request, config, waiter, line))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _in_line(
-        self, request: AppendRequest, config: TopicConfig, waiter: Waiter, line: _Line
+    async def _append_in_order(
+        self, request: AppendRequest, config: TopicConfig, waiter: Waiter, line: _AppendQueue
     ) -> None:
         try:
             async with line.head:

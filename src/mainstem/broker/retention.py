@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mainstem import events, limits
 from mainstem.broker.floors import expire_untracked, expired_to
-from mainstem.broker.rounds import Rounds
+from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import BrokerFenced, NotFound, Unavailable, described
 from mainstem.ledger.commands import TrimReason
 from mainstem.ledger.config import TopicConfig
@@ -23,7 +23,7 @@ class Retention:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self.rounds = Rounds("retention", limits.RETENTION_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("retention", limits.RETENTION_EVERY_S, self.enforce)
 
     async def enforce(self) -> int:
         """Trim every partition that is over a limit. Returns how many were trimmed."""

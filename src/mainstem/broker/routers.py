@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from mainstem import events, limits
 from mainstem.broker.cluster import Cluster
-from mainstem.broker.copying import Copying
 from mainstem.broker.floors import expire
-from mainstem.broker.matching import Match
 from mainstem.broker.names import valid_name, valid_router_name
-from mainstem.broker.rounds import Rounds
-from mainstem.broker.streams import Streams
-from mainstem.broker.topics import Topics
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.router_copying import RouterCopier
+from mainstem.broker.streams import StreamService
+from mainstem.broker.tag_matching import Match
+from mainstem.broker.topics import TopicService
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -64,7 +64,7 @@ class RouterInfo:
     forwarded_total: int
 
 
-class _Feeder:
+class _StreamForwarder:
     """Has one source stream forwarded, soon after something becomes visible in it."""
 
     __slots__ = ("_due", "_forward", "_timer", "legs", "stream")
@@ -80,9 +80,11 @@ class _Feeder:
         """Runs in the middle of a commit."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(self._due, loop.time() + limits.ROUTER_PAUSE_S_MIN), self._go)
+            self._timer = loop.call_at(
+                max(self._due, loop.time() + limits.ROUTER_PAUSE_S_MIN), self._on_timer
+            )
 
-    def _go(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._due = asyncio.get_running_loop().time() + self.legs * limits.ROUTER_PAUSE_S_PER_LEG
         self._forward(self.stream)
@@ -92,11 +94,18 @@ class _Feeder:
             self._timer.cancel()
 
 
-class Routers:
+class RouterService:
     """The `Routing` of a broker."""
 
     def __init__(
-        self, log: Log, clock: Clock, streams: Streams, topics: Topics, cluster: Cluster, *, routers_max: int
+        self,
+        log: Log,
+        clock: Clock,
+        streams: StreamService,
+        topics: TopicService,
+        cluster: Cluster,
+        *,
+        routers_max: int,
     ) -> None:
         self._log = log
         self._clock = clock
@@ -104,12 +113,12 @@ class Routers:
         self._topics = topics
         self._cluster = cluster
         self._routers_max = routers_max  # 0: unlimited
-        self._copying = Copying(log, clock)
+        self._copying = RouterCopier(log, clock)
         self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forwards at a time
-        self._feeders: dict[int, _Feeder] | None = None  # None: not started
+        self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
-        self._rounds = Rounds("routers", limits.ROUTER_RETRY_S, self._retry)
+        self._rounds = PeriodicTask("routers", limits.ROUTER_RETRY_S, self._retry)
 
     def start(self) -> None:
         """Forward in the background from now on."""
@@ -181,7 +190,7 @@ class Routers:
             if ephemeral
             else (),
         )
-        async with self._still(source):
+        async with self._paused(source):
             made: RouterPut = await self._log.propose(command)
         return made
 
@@ -226,13 +235,13 @@ class Routers:
         source = None if router is None else self._streams.get_by_id(router.source)
         if source is None:
             return False
-        async with self._still(source):
+        async with self._paused(source):
             deleted: RouterDeleted = await self._log.propose(DeleteRouter(name))
         self._watch_sources()
         return deleted.existed
 
     @contextlib.asynccontextmanager
-    async def _still(self, source: Topic) -> AsyncIterator[None]:
+    async def _paused(self, source: Topic) -> AsyncIterator[None]:
         """Nothing of this source is under way meanwhile."""
         async with contextlib.AsyncExitStack() as held:
             for stream in source.streams:
@@ -245,10 +254,10 @@ class Routers:
         """Copy everything that routers have for this topic by now, so that the next read sees it.
 
         By now means acked through any broker. Who tends a source copies soon, but a reader need not wait for it."""
-        found = self._fed(topic)
+        found = self._destination_topic(topic)
         if found is not None and self._cluster.shared:
             await self._log.barrier()
-            found = self._fed(topic)
+            found = self._destination_topic(topic)
         if found is None:
             return
         sources, cyclic = self._upstream(found)
@@ -258,7 +267,7 @@ class Routers:
             if not any(map(self._pending, sources)):
                 return
 
-    def _fed(self, topic: str) -> Topic | None:
+    def _destination_topic(self, topic: str) -> Topic | None:
         """The topic, if there is a router to it."""
         legs = self._log.ledger.routers.legs
         found = self._streams.get(topic) if len(self._log.ledger.routers) else None
@@ -312,7 +321,7 @@ class Routers:
         routers = self._log.ledger.routers
         sources = self._sources()
         for stream in sources - self._feeders.keys():
-            feeder = self._feeders[stream] = _Feeder(stream, self._start)
+            feeder = self._feeders[stream] = _StreamForwarder(stream, self._start)
             self._streams.watch((stream,), feeder)
         for stream in self._feeders.keys() - sources:
             feeder = self._feeders.pop(stream)
@@ -324,7 +333,7 @@ class Routers:
 
     def _turn(self, stream: int) -> bool:
         """Whether it is this broker that copies from the stream unasked, of those that share the log."""
-        return self._cluster.does(f"copies of {stream}")
+        return self._cluster.runs_here(f"copies of {stream}")
 
     def _start(self, stream: int) -> None:
         if not self._turn(stream):

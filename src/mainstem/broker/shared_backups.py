@@ -21,7 +21,7 @@ from mainstem.log.migration import (
     check_place,
     plan_migration,
 )
-from mainstem.log.recovery import Recovered, recover
+from mainstem.log.recovery import RecoveredLog, recover
 from mainstem.ports.commitlog.adoption import open_adoption
 from mainstem.ports.commitlog.places import SharedPlace, open_shared
 from mainstem.ports.commitlog.port import LogObject, SharedCommitLog
@@ -79,7 +79,7 @@ async def _copied(
         try:
             await adoption.check_free()
             await check_place(target, port.identity)
-            held = _Held(port, await recover(port, port))
+            held = _LogObjects(port, await recover(port, port))
             plan = await asyncio.to_thread(plan_migration, held, held.ledger)
             plan.files += await files_of_tables(plan, store)
             with showing(plan.total_bytes) as progress:
@@ -91,10 +91,10 @@ async def _copied(
         await port.close()
 
 
-class _Held:
+class _LogObjects:
     """The objects of a log at the moment that its state is of, those that are not sealed by then among them."""
 
-    def __init__(self, port: SharedCommitLog, recovered: Recovered) -> None:
+    def __init__(self, port: SharedCommitLog, recovered: RecoveredLog) -> None:
         recovered.index.finish()
         self.ledger = recovered.ledger
         self._port = port

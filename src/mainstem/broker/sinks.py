@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from mainstem import limits
 from mainstem.broker.append import Appends, promise
-from mainstem.broker.rounds import Rounds
+from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.streams import stream_of
-from mainstem.broker.transactions import ProducerStamp, Transactions
+from mainstem.broker.transactions import ProducerStamp, TransactionService
 from mainstem.errors import InvalidTransaction
 from mainstem.ledger.commands import (
     AbortSinkBatch,
@@ -24,15 +24,15 @@ from mainstem.ports.clock import Clock
 from mainstem.records.header import BatchHeader, SliceFacts, walk
 
 
-class Sinks:
+class SinkService:
     """What a query's tasks and its driver may do; the ledger decides."""
 
-    def __init__(self, log: Log, clock: Clock, appends: Appends, transactions: Transactions) -> None:
+    def __init__(self, log: Log, clock: Clock, appends: Appends, transactions: TransactionService) -> None:
         self._log = log
         self._clock = clock
         self._appends = appends
         self._transactions = transactions
-        self.rounds = Rounds("sinks", limits.SINKS_CHECK_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("sinks", limits.SINKS_CHECK_EVERY_S, self.enforce)
 
     async def begin(
         self, query: str, run: str, batch: int, attempt: str, *, timeout_ms: int, lasting: bool

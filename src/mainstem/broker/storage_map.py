@@ -9,16 +9,16 @@ import msgspec
 
 from mainstem import limits
 from mainstem.errors import LogDamaged
-from mainstem.ledger.repacked import Round
+from mainstem.ledger.repacked_objects import RepackRound
 from mainstem.ledger.topics import Topic
 from mainstem.log.extents import Rows
-from mainstem.log.holdings import HeldObject
+from mainstem.log.stored_objects import ObjectContents
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
 
-class HeldRange(msgspec.Struct, frozen=True):
+class StoredRange(msgspec.Struct, frozen=True):
     """Offsets [base, end) of a partition."""
 
     topic: str
@@ -37,7 +37,7 @@ class WalObject(msgspec.Struct, frozen=True):
     bytes: int
     sealed: bool
     commits: int
-    ranges: list[HeldRange]  # the largest ones
+    ranges: list[StoredRange]  # the largest ones
     ranges_total: int
     tier: Tier = "disk"  # where its bytes are
 
@@ -51,7 +51,7 @@ class RepackedRow(msgspec.Struct, frozen=True):
     first: int  # of the log's files that it stands for, with the others of its round
     end: int
     streams: int  # partitions that it has records of
-    ranges: list[HeldRange]  # the largest ones
+    ranges: list[StoredRange]  # the largest ones
     ranges_total: int
     damaged: bool = False  # what it holds cannot be told
 
@@ -85,7 +85,7 @@ async def storage_map(
 ) -> StorageMap:
     """All that is stored, or all that is stored of one topic."""
     streams = None if topic is None else set(topic.streams)
-    held = broker.log.holdings(spans=True).objects[::-1]
+    held = broker.log.stored_objects(spans=True).objects[::-1]
     if streams is not None:
         held = [one for one in held if _mentions(one, streams)]
     objects = [_object(broker, one, allowed, streams) for one in held[: limits.STORAGE_OBJECTS_SHOWN]]
@@ -107,12 +107,12 @@ async def storage_map(
     )
 
 
-def _mentions(one: HeldObject, streams: set[int]) -> bool:
+def _mentions(one: ObjectContents, streams: set[int]) -> bool:
     return one.spans is not None and not streams.isdisjoint(one.spans["stream"].tolist())
 
 
 def _object(
-    broker: Broker, one: HeldObject, allowed: Callable[[str], bool], streams: set[int] | None
+    broker: Broker, one: ObjectContents, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> WalObject:
     ranges = [] if one.spans is None else _ranges(broker, one.spans, allowed, streams)
     return WalObject(
@@ -128,10 +128,10 @@ def _object(
 
 def _ranges(
     broker: Broker, spans: Rows, allowed: Callable[[str], bool], streams: set[int] | None
-) -> list[HeldRange]:
+) -> list[StoredRange]:
     """What an object holds, the largest first."""
     columns = [spans[name].tolist() for name in ("bytes", "stream", "base", "end")]
-    ranges: list[HeldRange] = []
+    ranges: list[StoredRange] = []
     for size, stream, base, end in sorted(zip(*columns, strict=True), reverse=True):
         topic = broker.log.ledger.topics.of_stream(stream)
         if topic is None or not allowed(topic.name) or (streams is not None and stream not in streams):
@@ -141,11 +141,11 @@ def _ranges(
             broker.log.ledger.generations.frontier(stream),
         )
         live = end > max(start, frontier)
-        ranges.append(HeldRange(topic.name, topic.streams.index(stream), base, end, size, live))
+        ranges.append(StoredRange(topic.name, topic.streams.index(stream), base, end, size, live))
     return ranges
 
 
-def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int, Round]]:
+def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int, RepackRound]]:
     """By number, newest first; of a topic those that may hold records of it."""
     found: set[tuple[int, int]] = set()
     rounds = broker.log.ledger.repacked.rounds
@@ -157,7 +157,7 @@ def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int,
 
 
 async def _repacked(
-    broker: Broker, number: int, made: Round, allowed: Callable[[str], bool], streams: set[int] | None
+    broker: Broker, number: int, made: RepackRound, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> RepackedRow | None:
     """None if it was replaced meanwhile, or holds nothing of the topic."""
     file = made.files[number - made.number]
@@ -175,7 +175,7 @@ async def _repacked(
     return RepackedRow(*facts, len(spans), ranges[: limits.STORAGE_RANGES_SHOWN], len(ranges))
 
 
-def _tier(broker: Broker, one: HeldObject) -> Tier:
+def _tier(broker: Broker, one: ObjectContents) -> Tier:
     if one.cold or broker.log.shared:
         return "store"
     return "disk" if broker.log.ledger.tiers.stored(one.number) is None else "both"

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.log import Log
 from mainstem.log.views import View
-from mainstem.log.visibility import Watcher
+from mainstem.log.visibility import VisibilityWatcher
 from mainstem.records.decoding import decode_records
 
-__all__ = ["LEADER_EPOCH", "Chunk", "Streams", "View", "Watcher", "stream_of"]
+__all__ = ["LEADER_EPOCH", "ReadChunk", "StreamService", "View", "VisibilityWatcher", "stream_of"]
 
 
 def stream_of(topic: Topic, partition: int) -> int:
@@ -28,7 +28,7 @@ def stream_of(topic: Topic, partition: int) -> int:
     return topic.streams[partition]
 
 
-class Streams:
+class StreamService:
     def __init__(self, log: Log) -> None:
         self._log = log
 
@@ -86,7 +86,7 @@ class Streams:
         found = self._log.ledger.streams.transactions.aborted(stream, first, end)
         return [(one.producer, one.first) for one in found]
 
-    def read_cached(self, stream: int, offset: int, max_bytes: int) -> Chunk | None:
+    def read_cached(self, stream: int, offset: int, max_bytes: int) -> ReadChunk | None:
         """What `read` returns, if memory has it; None if it takes a file. Raises as `read` does."""
         return self._log.streams.of(stream).read_cached(
             stream, offset, min(max_bytes, limits.READ_BYTES_MAX), View.STORED
@@ -100,7 +100,7 @@ class Streams:
         *,
         max_wait_ms: int = 0,
         view: View = View.STORED,
-    ) -> Chunk:
+    ) -> ReadChunk:
         """Batches from `offset` on: at least one if there is any. At the end it waits up to `max_wait_ms` for one.
 
         `View.STORED` includes the markers of transactions, and the records of open and aborted ones. Raises
@@ -134,9 +134,9 @@ class Streams:
         time_ms = await self._log.streams.of(stream).latest_time(stream)
         return None if time_ms is None else await self.at_time(stream, time_ms)
 
-    def watch(self, streams: Sequence[int], watcher: Watcher) -> None:
+    def watch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:
         """Tell `watcher` whenever something becomes visible in one of the streams, until `unwatch`."""
         self._log.visibility.watch(streams, watcher)
 
-    def unwatch(self, streams: Sequence[int], watcher: Watcher) -> None:
+    def unwatch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:
         self._log.visibility.unwatch(streams, watcher)

@@ -85,19 +85,19 @@ class Relocation:
         location = snapshot.get("manifest-list")
         if not isinstance(location, str):
             raise InvalidInput("a table with snapshots of the first format cannot be brought here")
-        source = _Memory(location, await self._get(location))
+        source = _MemoryFile(location, await self._get(location))
         manifests = [
             await self._rewrite(metadata, manifest)
             for manifest in await asyncio.to_thread(lambda: list(read_manifest_list(source)))
         ]
         snapshot["manifest-list"] = self._target(location)
-        await self._put(await asyncio.to_thread(_listed, snapshot, manifests))
+        await self._put(await asyncio.to_thread(_manifest_list, snapshot, manifests))
 
     async def _rewrite(self, metadata: TableMetadata, manifest: ManifestFile) -> ManifestFile:
         location = manifest.manifest_path
         if location not in self._manifests:
-            source = _Memory(location, await self._get(location))
-            target = _Memory(self._target(location))
+            source = _MemoryFile(location, await self._get(location))
+            target = _MemoryFile(self._target(location))
             await asyncio.to_thread(_rewritten, metadata, manifest, source, target, self._place_rows)
             await self._put(target)
             manifest[_MANIFEST_PATH] = target.location
@@ -108,15 +108,15 @@ class Relocation:
     async def _get(self, location: str) -> bytes:
         return await self._store.get(location.removeprefix(self._old))
 
-    async def _put(self, file: _Memory) -> None:
+    async def _put(self, file: _MemoryFile) -> None:
         await self._store.put(file.location.removeprefix(self._new), file.content)
 
 
 def _rewritten(
     metadata: TableMetadata,
     manifest: ManifestFile,
-    source: _Memory,
-    target: _Memory,
+    source: _MemoryFile,
+    target: _MemoryFile,
     place: Callable[[str], str],
 ) -> None:
     """The same entries, whose files are where `place` says."""
@@ -125,13 +125,13 @@ def _rewritten(
     spec = metadata.specs()[manifest.partition_spec_id]
     written_by = manifest.added_snapshot_id or 0
     with write_manifest(2, spec, metadata.schema(), target, written_by, _COMPRESSION) as writer:
-        for entry in manifest.fetch_manifest_entry(_Only(source), discard_deleted=False):
+        for entry in manifest.fetch_manifest_entry(_SingleFileIO(source), discard_deleted=False):
             entry.data_file[_FILE_PATH] = place(entry.data_file.file_path)
             writer.add_entry(entry)
 
 
-def _listed(snapshot: dict[str, Any], manifests: list[ManifestFile]) -> _Memory:
-    target = _Memory(snapshot["manifest-list"])
+def _manifest_list(snapshot: dict[str, Any], manifests: list[ManifestFile]) -> _MemoryFile:
+    target = _MemoryFile(snapshot["manifest-list"])
     writer = write_manifest_list(
         2,
         target,
@@ -145,7 +145,7 @@ def _listed(snapshot: dict[str, Any], manifests: list[ManifestFile]) -> _Memory:
     return target
 
 
-class _Memory(InputFile, OutputFile):
+class _MemoryFile(InputFile, OutputFile):
     """A file of PyIceberg's, in memory."""
 
     def __init__(self, location: str, content: bytes = b"") -> None:
@@ -165,13 +165,13 @@ class _Memory(InputFile, OutputFile):
         return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        return _Writing(self)
+        return _MemoryOutput(self)
 
 
-class _Writing(io.BytesIO):
+class _MemoryOutput(io.BytesIO):
     """Bytes that become a file's content when it is closed."""
 
-    def __init__(self, file: _Memory) -> None:
+    def __init__(self, file: _MemoryFile) -> None:
         super().__init__()
         self._file = file
 
@@ -181,10 +181,10 @@ class _Writing(io.BytesIO):
         super().close()
 
 
-class _Only(FileIO):
+class _SingleFileIO(FileIO):
     """One file, whatever is asked for."""
 
-    def __init__(self, file: _Memory) -> None:
+    def __init__(self, file: _MemoryFile) -> None:
         super().__init__()
         self._file = file
 

@@ -38,7 +38,7 @@ class TableWork(msgspec.Struct, frozen=True):
     delta: str = ""  # URL of a Delta table that gets the records as well
 
 
-class TableWorks(msgspec.Struct, frozen=True):
+class TableWorkPage(msgspec.Struct, frozen=True):
     tables: tuple[TableWork, ...]
     problems: dict[str, str] = {}  # topic → why it has no table though it should
 

@@ -16,7 +16,7 @@ from mainstem.broker import table_metadata
 from mainstem.broker.catalog import TOPIC_SUFFIX, TableChange, sanitised
 from mainstem.broker.table_columns import Column, declared, decode_columns, encode_columns
 from mainstem.broker.table_metadata import TableUpdates
-from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
+from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorkPage
 from mainstem.errors import (
     InvalidConfig,
     MainstemError,
@@ -183,7 +183,7 @@ class TopicTables:
 
     # Publishing
 
-    async def works(self) -> TableWorks:
+    async def works(self) -> TableWorkPage:
         """Every topic's tables, and what is left to publish of each."""
         problems = await self.settle()
         now = self._broker.clock.now_ms()
@@ -200,7 +200,7 @@ class TopicTables:
             except Exception as error:  # noqa: BLE001 - it is this topic's problem: the others go on
                 problems[topic.name] = self._problems[topic.topic_id] = described(error)
                 self._settled = None
-        return TableWorks(tuple(found), problems)
+        return TableWorkPage(tuple(found), problems)
 
     async def _sweep(self, before_ms: int) -> None:
         """Delete what dropped tables left in the store. A failure does not stop publishing."""

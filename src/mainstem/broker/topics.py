@@ -21,10 +21,10 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 
-__all__ = ["Topic", "TopicConfig", "Topics"]
+__all__ = ["Topic", "TopicConfig", "TopicService"]
 
 
-class Topics:
+class TopicService:
     def __init__(
         self, log: Log, clock: Clock, random: Random, default_config: TopicConfig, *, topics_max: int
     ) -> None:
@@ -65,7 +65,7 @@ class Topics:
         self._check_class(config)
         command = CreateTopic(name, self._random.token(16), partitions, config)
         if dry_run:
-            self._rehearse(command)
+            self._check_command(command)
             return Topic(command.topic_id, command.namespace, name, (-1,) * partitions, config, created_ms=0)
         try:
             return await self._create(command)
@@ -126,7 +126,7 @@ class Topics:
             topic = self.get(name)
             config = change(topic.config)
             if dry_run:
-                self._rehearse(AlterTopic(topic.topic_id, config))
+                self._check_command(AlterTopic(topic.topic_id, config))
                 return replace(topic, config=config)
             return await self.alter(name, config)
 
@@ -134,7 +134,7 @@ class Topics:
         topic = self.get(name)
         command = AddPartitions(topic.topic_id, total)
         if dry_run:
-            self._rehearse(command)
+            self._check_command(command)
             return replace(topic, streams=topic.streams + (-1,) * (total - topic.partitions))
         return cast(Topic, await self._log.propose(command))
 
@@ -144,7 +144,7 @@ class Topics:
                 "brokers share this log, and what one alone remembers the others lack: not ephemeral"
             )
 
-    def _rehearse(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
+    def _check_command(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
         refusal = self._log.ledger.topics.refusal(command)
         if refusal is not None:
             raise refusal

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mainstem import limits
-from mainstem.broker.rounds import Rounds
+from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import ProducerUnknown, TransactionNotFound
 from mainstem.ledger.commands import (
     AddGroupToTransaction,
@@ -31,7 +31,7 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.header import SliceFacts
 
-__all__ = ["ProducerInfo", "ProducerStamp", "TransactionInfo", "TransactionPhase", "Transactions"]
+__all__ = ["ProducerInfo", "ProducerStamp", "TransactionInfo", "TransactionPhase", "TransactionService"]
 
 _log = logging.getLogger("mainstem.transactions")
 
@@ -69,13 +69,13 @@ class ProducerStamp:
     epoch: int
 
 
-class Transactions:
+class TransactionService:
     """What a transactional producer may do; the ledger decides, this proposes and times out."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self.rounds = Rounds("transactions", limits.TRANSACTIONS_CHECK_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("transactions", limits.TRANSACTIONS_CHECK_EVERY_S, self.enforce)
 
     # Producers
 

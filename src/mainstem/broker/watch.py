@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 from mainstem import events, limits
 from mainstem.broker.activity import Activity
-from mainstem.broker.diff import Diffs, Page, Wanted
-from mainstem.broker.eager import run_eagerly
-from mainstem.broker.routers import Routers
-from mainstem.broker.streams import Streams, stream_of
+from mainstem.broker.diff import DiffPage, DiffQuery, Diffs
+from mainstem.broker.eager_tasks import run_eagerly
+from mainstem.broker.routers import RouterService
+from mainstem.broker.streams import StreamService, stream_of
 from mainstem.errors import Closed, NotFound
 from mainstem.ledger.topics import Topic
 
@@ -26,21 +26,21 @@ _log = events.named("watch")
 _PAGE_EFFORT = 16  # whoever gets a page first has it encoded, which costs as much as so many deliveries
 
 
-class Wish(NamedTuple):
+class WatchOptions(NamedTuple):
     """What a watcher wants of a stream beside its place in it."""
 
     limit: int = limits.WATCH_RECORDS_DEFAULT  # records of one page
     max_bytes: int = limits.WATCH_BYTES_DEFAULT
     nodes: tuple[bytes, ...] = ()  # records of these are left out
-    chorus: Chorus | None = None  # those it is told together with; None: it is told alone
+    watcher_group: WatcherGroup | None = None  # those it is told together with; None: it is told alone
 
 
-class News:
+class WatchPage:
     """One page of a topic, the same object for everyone it is handed to."""
 
     __slots__ = ("caught_up", "from_seq", "page", "partition", "plain", "read_from", "rendered", "topic")
 
-    def __init__(self, topic: str, partition: int | None, read_from: int, page: Page) -> None:
+    def __init__(self, topic: str, partition: int | None, read_from: int, page: DiffPage) -> None:
         self.topic = topic
         self.partition = partition  # None where the topic has only one
         self.read_from = read_from
@@ -51,7 +51,7 @@ class News:
         self.rendered: dict[Any, Any] = {}  # what doors made of it, by form: it is encoded once
 
 
-class Outlet(Protocol):
+class WatcherOutput(Protocol):
     """The way out to a watcher."""
 
     @property
@@ -64,69 +64,84 @@ class Watcher(Protocol):
     """Whoever watches. Its methods are called from the loop, and must not wait."""
 
     @property
-    def outlet(self) -> Outlet:
+    def send_buffer(self) -> WatcherOutput:
         """The same one for as long as it watches."""
         ...
 
-    def take(self, place: Place, news: News) -> None: ...
+    def take(self, place: WatchPosition, watch_page: WatchPage) -> None: ...
 
-    def lose(self, place: Place) -> None:
+    def lose(self, place: WatchPosition) -> None:
         """The topic was deleted; the place is gone."""
         ...
 
-    def fail(self, place: Place, error: Exception) -> None:
+    def fail(self, place: WatchPosition, error: Exception) -> None:
         """The topic cannot be read; the place is gone."""
         ...
 
 
-class Chorus(Protocol):
+class WatcherGroup(Protocol):
     """Watchers that are told the same in the same words."""
 
-    def tell(self, places: list[Place], news: News) -> tuple[list[Place], list[Place]]:
+    def tell(
+        self, places: list[WatchPosition], watch_page: WatchPage
+    ) -> tuple[list[WatchPosition], list[WatchPosition]]:
         """Give the page to those who need nothing besides, at once. Returns them, and the others."""
         ...
 
 
-class Place:
-    """Where one watcher stands in one topic. `Watching` moves it."""
+class WatchPosition:
+    """Where one watcher stands in one topic. `WatchService` moves it."""
 
-    __slots__ = ("cursor", "feed", "first", "group", "live", "outlet", "tailing", "topic", "watcher", "wish")
+    __slots__ = (
+        "cursor",
+        "feed",
+        "first",
+        "group",
+        "live",
+        "send_buffer",
+        "tailing",
+        "topic",
+        "watch_options",
+        "watcher",
+    )
 
-    def __init__(self, watcher: Watcher, topic: str, feed: _Feed, cursor: int, wish: Wish) -> None:
+    def __init__(
+        self, watcher: Watcher, topic: str, feed: _WatchedStream, cursor: int, watch_options: WatchOptions
+    ) -> None:
         self.watcher = watcher
-        self.outlet = watcher.outlet
+        self.send_buffer = watcher.send_buffer
         self.topic = topic
         self.feed = feed
         self.cursor = cursor  # sequence number of the last record it is past
-        self.wish = wish
+        self.watch_options = watch_options
         self.first = True  # nothing has been read for it yet
         self.tailing = False  # it was told that it caught up, and did not fall behind since
         self.live = True
-        self.group: _Group | None = None  # None: its watcher is not ready
+        self.group: _PositionGroup | None = None  # None: its watcher is not ready
 
 
-class _Group:
+class _PositionGroup:
     """Places of one feed with the same cursor and wish."""
 
-    __slots__ = ("cursor", "due", "feed", "places", "reading", "wish")
+    __slots__ = ("cursor", "due", "feed", "places", "reading", "watch_options")
 
-    def __init__(self, feed: _Feed, cursor: int, wish: Wish) -> None:
+    def __init__(self, feed: _WatchedStream, cursor: int, watch_options: WatchOptions) -> None:
         self.feed = feed
         self.cursor = cursor
-        self.wish = wish
-        self.places: set[Place] = set()
+        self.watch_options = watch_options
+        self.places: set[WatchPosition] = set()
         self.due = False  # there may be something to read
         self.reading = False
 
 
-class _Feed:
+class _WatchedStream:
     """One stream that is watched."""
 
     __slots__ = (
         "groups",
-        "handing",
         "moved",
         "name",
+        "page_delivery",
         "partition",
         "places",
         "scheduled",
@@ -135,17 +150,17 @@ class _Feed:
         "watching",
     )
 
-    def __init__(self, watching: Watching, topic: Topic, partition: int, stream: int) -> None:
+    def __init__(self, watching: WatchService, topic: Topic, partition: int, stream: int) -> None:
         self.watching = watching
         self.topic_id = topic.topic_id
         self.name = topic.name
         self.partition = partition
         self.stream = stream
-        self.groups: dict[tuple[int, Wish], _Group] = {}
-        self.places: set[Place] = set()  # all of them, also those whose watchers are not ready
+        self.groups: dict[tuple[int, WatchOptions], _PositionGroup] = {}
+        self.places: set[WatchPosition] = set()  # all of them, also those whose watchers are not ready
         self.moved = False
         self.scheduled = False
-        self.handing = 0  # pages being handed out
+        self.page_delivery = 0  # pages being handed out
 
     def changed(self) -> None:
         """Something became visible, or the stream is gone. Runs in the middle of a commit."""
@@ -153,29 +168,37 @@ class _Feed:
         self.watching.schedule(self)
 
 
-class _Handing:
+class _PageDelivery:
     """A page on its way to the members of a group, some of them each turn of the loop."""
 
-    __slots__ = ("feed", "news", "places", "wish")
+    __slots__ = ("feed", "places", "watch_options", "watch_page")
 
-    def __init__(self, feed: _Feed, news: News, wish: Wish, places: list[Place]) -> None:
+    def __init__(
+        self,
+        feed: _WatchedStream,
+        watch_page: WatchPage,
+        watch_options: WatchOptions,
+        places: list[WatchPosition],
+    ) -> None:
         self.feed = feed
-        self.news = news
-        self.wish = wish
+        self.watch_page = watch_page
+        self.watch_options = watch_options
         self.places = places
 
 
-class Watching:
-    def __init__(self, streams: Streams, diffs: Diffs, routers: Routers, activity: Activity) -> None:
+class WatchService:
+    def __init__(
+        self, streams: StreamService, diffs: Diffs, routers: RouterService, activity: Activity
+    ) -> None:
         self._streams = streams
         self.diffs = diffs
         self._routers = routers
         self._activity = activity
-        self._feeds: dict[int, _Feed] = {}  # by stream
-        self._scheduled: deque[_Feed] = deque()
-        self._due: deque[_Group] = deque()  # waiting for their turn to read
+        self._feeds: dict[int, _WatchedStream] = {}  # by stream
+        self._scheduled: deque[_WatchedStream] = deque()
+        self._due: deque[_PositionGroup] = deque()  # waiting for their turn to read
         self._reads: set[asyncio.Task[None]] = set()  # those that need a file
-        self._handings: deque[_Handing] = deque()
+        self._page_deliveries: deque[_PageDelivery] = deque()
         self._turn_wanted = False
 
     @property
@@ -184,19 +207,21 @@ class Watching:
 
     # Coming and going
 
-    def enter(self, watcher: Watcher, topic: Topic, from_seq: int, wish: Wish, partition: int = 0) -> Place:
+    def enter(
+        self, watcher: Watcher, topic: Topic, from_seq: int, watch_options: WatchOptions, partition: int = 0
+    ) -> WatchPosition:
         """Watch a topic from behind `from_seq` on. Raises PartitionNotFound."""
         stream = stream_of(topic, partition)
         feed = self._feeds.get(stream)
         if feed is None:
-            feed = self._feeds[stream] = _Feed(self, topic, partition, stream)
+            feed = self._feeds[stream] = _WatchedStream(self, topic, partition, stream)
             self._streams.watch((stream,), feed)
-        place = Place(watcher, topic.name, feed, from_seq, wish)
+        place = WatchPosition(watcher, topic.name, feed, from_seq, watch_options)
         feed.places.add(place)
         self._join(place)
         return place
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: WatchPosition) -> None:
         """Watch no more. Doing it twice does nothing."""
         if not place.live:
             return
@@ -207,7 +232,7 @@ class Watching:
         if not feed.places:
             self._drop(feed)
 
-    def resume(self, places: Iterable[Place]) -> None:
+    def resume(self, places: Iterable[WatchPosition]) -> None:
         """The watcher of these places is ready again."""
         for place in places:
             if place.live and place.group is None:
@@ -218,43 +243,43 @@ class Watching:
         for feed in list(self._feeds.values()):
             self._drop(feed)
         self._due.clear()
-        self._handings.clear()
+        self._page_deliveries.clear()
         for task in self._reads:
             task.cancel()
         await asyncio.gather(*self._reads, return_exceptions=True)
 
-    def _drop(self, feed: _Feed) -> None:
+    def _drop(self, feed: _WatchedStream) -> None:
         self._streams.unwatch((feed.stream,), feed)
         self._feeds.pop(feed.stream, None)
 
     # Groups
 
-    def _join(self, place: Place) -> None:
+    def _join(self, place: WatchPosition) -> None:
         """Read for it in the next turn, unless nothing is new."""
         feed = place.feed
-        place.group = group = self._group(feed, place.cursor, place.wish)
+        place.group = group = self._group(feed, place.cursor, place.watch_options)
         group.places.add(place)
         if not (group.due or (place.tailing and place.cursor == self._end(feed))):
             group.due = True
             self.schedule(feed)
 
     @staticmethod
-    def _group(feed: _Feed, cursor: int, wish: Wish) -> _Group:
-        group = feed.groups.get((cursor, wish))
+    def _group(feed: _WatchedStream, cursor: int, watch_options: WatchOptions) -> _PositionGroup:
+        group = feed.groups.get((cursor, watch_options))
         if group is None:
-            group = feed.groups[cursor, wish] = _Group(feed, cursor, wish)
+            group = feed.groups[cursor, watch_options] = _PositionGroup(feed, cursor, watch_options)
         return group
 
-    def _part(self, place: Place) -> None:
+    def _part(self, place: WatchPosition) -> None:
         group = place.group
         if group is None:
             return
         place.group = None
         group.places.discard(place)
         if not group.places and not group.reading:
-            place.feed.groups.pop((group.cursor, group.wish), None)
+            place.feed.groups.pop((group.cursor, group.watch_options), None)
 
-    def _end(self, feed: _Feed) -> int:
+    def _end(self, feed: _WatchedStream) -> int:
         """The visible end; a stream that is gone has none, which no cursor equals."""
         try:
             return self._streams.bounds(feed.stream)[1]
@@ -263,7 +288,7 @@ class Watching:
 
     # Turns: at most one of the loop's iterations runs between a change and its reads
 
-    def schedule(self, feed: _Feed) -> None:
+    def schedule(self, feed: _WatchedStream) -> None:
         """Look at the feed in the next turn."""
         if not feed.scheduled:
             feed.scheduled = True
@@ -283,17 +308,17 @@ class Watching:
                 feed = self._scheduled.popleft()
                 feed.scheduled = False
                 if feed.places:
-                    self._look_at(feed)
+                    self._read_stream(feed)
             self._read_due()
         finally:  # whatever went wrong for one, the others are waiting
-            if self._handings or self._scheduled:
+            if self._page_deliveries or self._scheduled:
                 self._want_turn()
 
-    def _look_at(self, feed: _Feed) -> None:
+    def _read_stream(self, feed: _WatchedStream) -> None:
         if self._end(feed) < 0:
-            self._forsake(feed)
+            self._topic_deleted(feed)
             return
-        if feed.handing:
+        if feed.page_delivery:
             # Those who have their page already wait for the others, so that all of them go on together.
             return
         groups = feed.groups.values()
@@ -310,7 +335,7 @@ class Watching:
                 else:
                     self._due.append(group)
 
-    def _forsake(self, feed: _Feed) -> None:
+    def _topic_deleted(self, feed: _WatchedStream) -> None:
         """The topic was deleted: tell everyone who watched it."""
         self._drop(feed)
         for place in list(feed.places):
@@ -322,7 +347,7 @@ class Watching:
     # Reading
 
     def _read_due(self) -> None:
-        while self._due and len(self._reads) + len(self._handings) < limits.WATCH_PAGES_MAX:
+        while self._due and len(self._reads) + len(self._page_deliveries) < limits.WATCH_PAGES_MAX:
             group = self._due.popleft()
             group.due = False
             if not group.places:
@@ -337,7 +362,7 @@ class Watching:
         self._reads.discard(task)
         self._want_turn()
 
-    async def _read(self, group: _Group) -> None:
+    async def _read(self, group: _PositionGroup) -> None:
         feed = group.feed
         topic = self._streams.get_by_id(feed.topic_id)
         if topic is None:
@@ -347,7 +372,12 @@ class Watching:
         try:
             if any(place.first for place in group.places):
                 await self._routers.drain(topic.name)
-            wanted = Wanted(group.cursor, group.wish.limit, group.wish.max_bytes, group.wish.nodes)
+            wanted = DiffQuery(
+                group.cursor,
+                group.watch_options.limit,
+                group.watch_options.max_bytes,
+                group.watch_options.nodes,
+            )
             page = await self.diffs.read(topic, wanted, feed.partition)
         except NotFound:
             self._retire(group)
@@ -357,19 +387,21 @@ class Watching:
         else:
             self._activity.read(topic.topic_id)
             partition = feed.partition if len(topic.streams) > 1 else None
-            news = News(feed.name, partition, group.cursor, page)
-            self._handings.append(_Handing(feed, news, group.wish, self._retire(group)))
-            feed.handing += 1
+            watch_page = WatchPage(feed.name, partition, group.cursor, page)
+            self._page_deliveries.append(
+                _PageDelivery(feed, watch_page, group.watch_options, self._retire(group))
+            )
+            feed.page_delivery += 1
             self._want_turn()
 
-    def _retire(self, group: _Group) -> list[Place]:
+    def _retire(self, group: _PositionGroup) -> list[WatchPosition]:
         """Dissolve a group. Its members count as being in it until they get their page and join another."""
-        group.feed.groups.pop((group.cursor, group.wish), None)
+        group.feed.groups.pop((group.cursor, group.watch_options), None)
         places = list(group.places)
         group.places.clear()
         return places
 
-    def _fail(self, group: _Group, error: Exception) -> None:
+    def _fail(self, group: _PositionGroup, error: Exception) -> None:
         if not isinstance(error, Closed):
             _log.error("a watched topic cannot be read", topic=group.feed.name, error=repr(error))
         for place in self._retire(group):
@@ -381,73 +413,80 @@ class Watching:
     def _hand_out(self) -> None:
         """Give a bounded number of watchers their page: others on this loop want their turn as well."""
         room = limits.WATCH_HANDED_PER_TURN
-        while self._handings and room > 0:
-            handing = self._handings[0]
-            given = handing.places[-room:]
-            del handing.places[-room:]
+        while self._page_deliveries and room > 0:
+            page_delivery = self._page_deliveries[0]
+            given = page_delivery.places[-room:]
+            del page_delivery.places[-room:]
             room -= max(len(given), _PAGE_EFFORT)
-            self._go_on(handing, self._hand(given, handing.news, handing.wish.chorus))
-            if handing.places:
+            self._wait_for_next(
+                page_delivery,
+                self._deliver_page(
+                    given, page_delivery.watch_page, page_delivery.watch_options.watcher_group
+                ),
+            )
+            if page_delivery.places:
                 return
-            self._handings.popleft()
-            handing.feed.handing -= 1
-            if not handing.feed.handing:
-                self.schedule(handing.feed)
+            self._page_deliveries.popleft()
+            page_delivery.feed.page_delivery -= 1
+            if not page_delivery.feed.page_delivery:
+                self.schedule(page_delivery.feed)
 
-    def _hand(self, places: list[Place], news: News, chorus: Chorus | None) -> list[Place]:
+    def _deliver_page(
+        self, places: list[WatchPosition], watch_page: WatchPage, watcher_group: WatcherGroup | None
+    ) -> list[WatchPosition]:
         """Give watchers their page. Returns those that are ready for the next."""
-        told: list[Place] = []
-        if chorus is not None:
+        told: list[WatchPosition] = []
+        if watcher_group is not None:
             try:
-                told, places = chorus.tell(places, news)
+                told, places = watcher_group.tell(places, watch_page)
             except Exception as error:  # noqa: BLE001 - other groups must not wait for ever
                 for place in places:
                     self._give_up(place, error)
                 return []
         for place in places:
-            if not (place.live and place.outlet.ready):
+            if not (place.live and place.send_buffer.ready):
                 place.group = None  # it reads again from where it stands, once it is ready
                 continue
             try:
-                place.watcher.take(place, news)
+                place.watcher.take(place, watch_page)
             except Exception as error:  # noqa: BLE001 - one watcher's trouble must not be that of the others
                 self._give_up(place, error)
             else:
                 told.append(place)
-        cursor, caught_up, ready = news.page.next_from_seq, news.caught_up, []
+        cursor, caught_up, ready = watch_page.page.next_from_seq, watch_page.caught_up, []
         for place in told:
             place.cursor = cursor
             place.first = False
             place.tailing = caught_up
-            if place.outlet.ready:
+            if place.send_buffer.ready:
                 ready.append(place)
             else:
                 place.group = None
         return ready
 
-    def _give_up(self, place: Place, error: Exception) -> None:
+    def _give_up(self, place: WatchPosition, error: Exception) -> None:
         _log.error("a watcher failed", topic=place.topic, error=repr(error))
         self.leave(place)
         place.watcher.fail(place, error)
 
-    def _go_on(self, handing: _Handing, places: list[Place]) -> None:
+    def _wait_for_next(self, page_delivery: _PageDelivery, places: list[WatchPosition]) -> None:
         """Have those who got the page wait together for the next."""
-        feed, news = handing.feed, handing.news
+        feed, watch_page = page_delivery.feed, page_delivery.watch_page
         places = [place for place in places if place.live]
         if not places:
             return
-        cursor = news.page.next_from_seq
-        group = self._group(feed, cursor, handing.wish)
+        cursor = watch_page.page.next_from_seq
+        group = self._group(feed, cursor, page_delivery.watch_options)
         group.places.update(places)
         for place in places:
             place.group = group
-        stuck = cursor == news.read_from and not news.caught_up
-        if not (group.due or stuck or (news.caught_up and cursor == self._end(feed))):
+        stuck = cursor == watch_page.read_from and not watch_page.caught_up
+        if not (group.due or stuck or (watch_page.caught_up and cursor == self._end(feed))):
             group.due = True
             self.schedule(feed)
 
 
-def _behind_gap(cursor: int, page: Page) -> int:
+def _behind_gap(cursor: int, page: DiffPage) -> int:
     """Where a reader stands that was told of the page's gap, if there is one."""
     gap = page.tombstone
     if gap is None:

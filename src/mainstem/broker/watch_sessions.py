@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mainstem import limits
-from mainstem.broker.watch import Wish
+from mainstem.broker.watch import WatchOptions
 from mainstem.errors import Throttled
 from mainstem.ports.clock import Clock, Random
 
 _ID_BYTES = 16
 
 
-class Reader(Protocol):
+class SessionReader(Protocol):
     """A connection that reads a session."""
 
     def save(self) -> None:
@@ -23,12 +23,12 @@ class Reader(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class WatchSession:
     wid: str
     owner: bytes  # who made it, and who alone may use it
     cursors: dict[str, int]  # by topic: the last sequence number sent, as of the last save
     partitions: dict[str, int]  # of the topics that are not watched at partition 0
-    wish: Wish
+    watch_options: WatchOptions
     heartbeat_ms: int
     include_meta: bool
     include_tags: bool
@@ -36,7 +36,7 @@ class Session:
     include_trace: bool
     connections: int = field(default=0)
     idle_since: float = field(default=0.0)  # on the clock's monotonic seconds, while nobody is connected
-    readers: dict[Reader, None] = field(default_factory=dict)  # those that move, the newest last
+    readers: dict[SessionReader, None] = field(default_factory=dict)  # those that move, the newest last
 
     def rewind(self, cursors: dict[str, int]) -> None:
         """Go back to where the client says it is, never ahead: what it names may not have been sent."""
@@ -55,8 +55,8 @@ class WatchSessions:
         self._clock = clock
         self._random = random
         self._max = sessions_max  # 0 = unlimited
-        self._sessions: dict[str, Session] = {}
-        self._idle: dict[str, Session] = {}  # longest first
+        self._sessions: dict[str, WatchSession] = {}
+        self._idle: dict[str, WatchSession] = {}  # longest first
 
     def __len__(self) -> int:
         self._expire()
@@ -75,7 +75,7 @@ class WatchSessions:
         self,
         owner: bytes,
         cursors: dict[str, int],
-        wish: Wish,
+        watch_options: WatchOptions,
         *,
         partitions: dict[str, int] | None = None,
         heartbeat_ms: int = limits.WATCH_HEARTBEAT_MS_DEFAULT,
@@ -83,16 +83,16 @@ class WatchSessions:
         include_tags: bool = False,
         include_data: bool = True,
         include_trace: bool = False,
-    ) -> Session:
+    ) -> WatchSession:
         """Raises Throttled."""
         self.check_room()
         wid = "wid_" + base64.urlsafe_b64encode(self._random.token(_ID_BYTES)).rstrip(b"=").decode()
-        session = Session(
+        session = WatchSession(
             wid,
             owner,
             cursors,
             partitions or {},
-            wish,
+            watch_options,
             heartbeat_ms,
             include_meta,
             include_tags,
@@ -103,26 +103,26 @@ class WatchSessions:
         self._rest(session)
         return session
 
-    def find(self, wid: str) -> Session | None:
+    def find(self, wid: str) -> WatchSession | None:
         self._expire()
         return self._sessions.get(wid)
 
-    def connect(self, session: Session) -> None:
+    def connect(self, session: WatchSession) -> None:
         """Somebody reads it: it stays as long as they do."""
         session.connections += 1
         self._idle.pop(session.wid, None)
 
-    def disconnect(self, session: Session) -> None:
+    def disconnect(self, session: WatchSession) -> None:
         session.connections -= 1
         if not session.connections and session.wid in self._sessions:
             self._rest(session)
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: WatchSession) -> None:
         """Nothing is left of what it watched."""
         self._sessions.pop(session.wid, None)
         self._idle.pop(session.wid, None)
 
-    def _rest(self, session: Session) -> None:
+    def _rest(self, session: WatchSession) -> None:
         session.idle_since = self._clock.monotonic()
         self._idle[session.wid] = session
 

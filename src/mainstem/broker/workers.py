@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 from types import TracebackType
 
-from mainstem.broker.queues import Claims, Job, Queues
+from mainstem.broker.queues import ClaimedJob, Claims, QueueService
 from mainstem.errors import MainstemError
 
 
-class Worker:
+class JobWorker:
     """Use it as an async context manager."""
 
     def __init__(
         self,
-        queues: Queues,
+        queues: QueueService,
         name: str,
         node: str,
         *,
@@ -31,34 +31,34 @@ class Worker:
         self._partition = partition
         self._held: dict[int, int] = {}  # offset → token, of jobs handed over that may still be leased
         self._claiming: asyncio.Task[Claims] | None = None
-        self._bell = queues.bell(name, partition)
+        self._wake_signal = queues.wake_signal(name, partition)
 
-    async def __aenter__(self) -> Worker:
+    async def __aenter__(self) -> JobWorker:
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bell.leave()
+        self._wake_signal.leave()
         # If the queue or the log is gone, so are the leases, or they will be soon.
         with contextlib.suppress(MainstemError):
             await self._give_back()
 
-    async def jobs(self) -> list[Job]:
+    async def jobs(self) -> list[ClaimedJob]:
         """The next jobs: at least one, as soon as there is one and the worker has room for it.
 
         Raises TopicNotFound once the queue is gone."""
         while True:
-            rings = self._bell.rings
+            rings = self._wake_signal.rings
             self._held = self._still_held()
             room = self._limit - len(self._held)
             if room > 0 and self._queues.ready(self._name, self._partition):
                 jobs = await self._claim(room)
                 if jobs:
                     return jobs
-            await self._bell.rung(rings)
+            await self._wake_signal.rung(rings)
 
-    async def _claim(self, room: int) -> list[Job]:
+    async def _claim(self, room: int) -> list[ClaimedJob]:
         self._claiming = asyncio.ensure_future(
             self._queues.claim(
                 self._name, self._node, limit=room, lease_ms=self._lease_ms, partition=self._partition

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from mainstem import limits
 from mainstem.broker.append import AppendRequest, Appends, check_size, promise, record_rows, sized
 from mainstem.broker.floors import expire
-from mainstem.broker.streams import Streams, stream_of
-from mainstem.broker.topics import Topics
+from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.topics import TopicService
 from mainstem.errors import InvalidBatch, NotFound, Throttled, TooLarge, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields
@@ -35,7 +35,7 @@ class NewRecords:
     sizes: Sequence[int] = field(default_factory=list)
 
 
-class Written(NamedTuple):
+class WriteOutcome(NamedTuple):
     base: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     timestamp_ms: int
@@ -49,13 +49,13 @@ class Written(NamedTuple):
         return self.base + self.count
 
 
-class Writes:
+class WriteService:
     def __init__(
         self,
         log: Log,
         clock: Clock,
-        streams: Streams,
-        topics: Topics,
+        streams: StreamService,
+        topics: TopicService,
         appends: Appends,
         *,
         total_bytes_max: int,
@@ -76,7 +76,7 @@ class Writes:
         idempotency_key: bytes | None = None,
         create: bool | None = None,
         config: Callable[[], TopicConfig],
-    ) -> Written:
+    ) -> WriteOutcome:
         """Append records, or one RecordBatch v2. An absent topic is created with `config`, unless `create` or its
         auto_create forbids.
 
@@ -103,7 +103,7 @@ class Writes:
         partition: int,
         idempotency_key: bytes | None,
         created: bool,
-    ) -> Written:
+    ) -> WriteOutcome:
         stream = stream_of(topic, partition)
         if isinstance(records, NewRecords):
             request = await self._of_values(topic, stream, records)
@@ -126,7 +126,7 @@ class Writes:
         if duplicate:
             # The retry may hold another number of records than the write it repeats.
             count = self._log.streams.of(stream).keyed_count(stream, facts, base) or count
-        return Written(
+        return WriteOutcome(
             base, count, facts.max_timestamp, created, duplicate, topic.config.durability == "fsync"
         )
 

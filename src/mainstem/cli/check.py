@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mainstem.log.divergence import Divergence
-    from mainstem.log.verification.directory import Report
+    from mainstem.log.verification.directory import VerificationReport
     from mainstem.log.verification.problems import Problem
 
 Progress = Callable[[int], Callable[[int], None]]
@@ -129,7 +129,7 @@ def _progress() -> Iterator[Progress]:
         yield start
 
 
-def _print(report: Report) -> None:
+def _print(report: VerificationReport) -> None:
     for problem in report.problems:
         click.echo(problem.line)
     for note in report.notes:
@@ -147,7 +147,7 @@ def _print(report: Report) -> None:
     click.echo(f"{verdict}: {', '.join(counts) or 'no problems'}{scope}")
 
 
-def _as_json(report: Report) -> dict[str, object]:
+def _as_json(report: VerificationReport) -> dict[str, object]:
     return {
         "directory": str(report.directory),
         "sound": report.sound,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstem import limits
-from mainstem.cli.findings import Finding
+from mainstem.cli.doctor_checks import Finding
 from mainstem.cli.output import as_json_option, print_fields, print_json, print_rows
 from mainstem.cli.target import Server, takes_server
 from mainstem.errors import MainstemError

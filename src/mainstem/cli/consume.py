@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import click
 
-from mainstem.cli.places import Place, place
-from mainstem.cli.printing import format_option, until_nobody_reads, write
+from mainstem.cli.printing import format_option, until_output_closes, write
 from mainstem.cli.records import Formatter, to_json
+from mainstem.cli.start_positions import Place, place
 from mainstem.cli.store import PartitionLine, ReadRecord, Store
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import PartitionNotFound, RecordsLost
@@ -69,7 +69,7 @@ def consume(
                 if left <= 0:
                     return
 
-    with until_nobody_reads():
+    with until_output_closes():
         target.run(work)
 
 

@@ -29,7 +29,7 @@ from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import SealedExtents
 from mainstem.log.verification.problems import stream_name
-from mainstem.log.verification.scan import Found, Gap, scan_frames
+from mainstem.log.verification.scan import FoundFrame, FrameGap, scan_frames
 from mainstem.log.verification.slices import SliceRow, slice_fault, slice_rows
 from mainstem.ports.commitlog import frames, identity, segments
 from mainstem.ports.commitlog.checkpoints import read_checkpoint
@@ -46,7 +46,7 @@ _ZEROS_STEP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CommitFilter:
     """Which commits to show, and how much of them."""
 
     from_position: int = 0
@@ -57,7 +57,7 @@ class Wanted:
 class SegmentContents:
     """The items of a log file, also of a copy under another name or a piece of one."""
 
-    def __init__(self, file: File, wanted: Wanted) -> None:
+    def __init__(self, file: File, wanted: CommitFilter) -> None:
         self._file = file
         self._wanted = wanted
         self._size = file.size()
@@ -79,7 +79,7 @@ class SegmentContents:
         limit = self._footer.index_a if self._footer else self._size
         shown = 0
         for found in scan_frames(self._file, self._log.low, at=start, limit=limit):
-            if isinstance(found, Gap):
+            if isinstance(found, FrameGap):
                 yield from self._gap(found)
             elif found.frame.position >= self._wanted.from_position:
                 if shown == self._wanted.limit:
@@ -109,7 +109,7 @@ class SegmentContents:
             "sealed": self._footer is not None,
         }
 
-    def _gap(self, gap: Gap) -> Iterator[Item]:
+    def _gap(self, gap: FrameGap) -> Iterator[Item]:
         end = gap.end
         if gap.next_position is None and self._footer is None:
             end = _zeros_from(self._file, gap.start, gap.end)
@@ -125,7 +125,7 @@ class SegmentContents:
         if end < gap.end:
             yield {"kind": "space", "start": end, "end": gap.end}
 
-    def _commit(self, found: Found) -> Item:
+    def _commit(self, found: FoundFrame) -> Item:
         frame = found.frame
         payload = read_up_to(self._file, frame.payload_start, frame.payload_length)
         item: Item = {
@@ -236,7 +236,7 @@ def decoded(data: memoryview, base: int) -> Item:
         return {"fault": f"cannot be decoded ({error})"}
 
 
-def checkpoint_items(file: File, wanted: Wanted) -> Iterator[Item]:
+def checkpoint_items(file: File, wanted: CommitFilter) -> Iterator[Item]:
     """The items of a checkpoint file."""
     top: Item = {"kind": "checkpoint", "file": str(file.path), "bytes": file.size()}
     checkpoint = read_checkpoint(file)

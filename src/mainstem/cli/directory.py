@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from mainstem.cli.records import NewRecord
-from mainstem.cli.store import Described, PartitionLine, ReadRecord, TopicLine
+from mainstem.cli.records import InputRecord
+from mainstem.cli.store import PartitionLine, ReadRecord, TopicDetails, TopicLine
 from mainstem.config import Config
 from mainstem.errors import DirectoryUnusable
 
@@ -62,7 +62,7 @@ class DirectoryStore:
     async def topics(self, prefix: str) -> list[TopicLine]:
         return [(await self.describe(info.name)).line for info in self._broker.topics(prefix)]
 
-    async def describe(self, name: str) -> Described:
+    async def describe(self, name: str) -> TopicDetails:
         from mainstem.broker import configs
 
         info = self._broker.topic(name)
@@ -73,7 +73,7 @@ class DirectoryStore:
             )
             for state in states
         ]
-        return Described(name, info.topic_id.hex(), lines, configs.describe(info.config))
+        return TopicDetails(name, info.topic_id.hex(), lines, configs.describe(info.config))
 
     async def alter(self, name: str, settings: Mapping[str, str], partitions: int | None) -> None:
         from mainstem.broker.configs import parse
@@ -87,7 +87,7 @@ class DirectoryStore:
     async def delete(self, name: str) -> None:
         await self._broker.delete_topic(name)
 
-    async def append(self, name: str, partition: int, records: Sequence[NewRecord]) -> None:
+    async def append(self, name: str, partition: int, records: Sequence[InputRecord]) -> None:
         dated = [record.timestamp_ms for record in records]
         now = self._broker.clock.now_ms() if any(time is not None for time in dated) else None
         await self._broker.append_values(
@@ -100,7 +100,7 @@ class DirectoryStore:
         )
 
     async def read(self, name: str, partition: int, offset: int) -> tuple[Sequence[ReadRecord], int]:
-        from mainstem.client.reading import read_on
+        from mainstem.client.reader import read_on
 
         records = await read_on(self._broker, name, offset, partition=partition, max_records=_AT_ONCE_RECORDS)
         return records, records[-1].offset + 1 if records else offset

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstem.cli import findings, store_findings
-from mainstem.cli.findings import Finding
+from mainstem.cli import doctor_checks, doctor_store_checks
+from mainstem.cli.doctor_checks import Finding
 from mainstem.cli.output import print_json
 from mainstem.cli.target import Target, takes_target
 from mainstem.config import Config
@@ -18,7 +18,7 @@ from mainstem.errors import InvalidInput, MainstemError, Unauthorized, Unreachab
 from mainstem.version import VERSION
 
 if TYPE_CHECKING:
-    from mainstem.client.transport import Answer
+    from mainstem.client.transport import ServerResponse
 
 _SKEW_S_MAX = 2.0
 _ANSWER_S = 5.0
@@ -48,12 +48,12 @@ def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
 
 
 def _local(config: Config) -> Iterator[Finding]:
-    yield from findings.data_directory(config.data_dir)
-    yield from findings.disk(config.data_dir)
-    yield from findings.ports(config)
-    yield from findings.advertised(config)
-    yield from store_findings.store(config)
-    yield from findings.java()
+    yield from doctor_checks.data_directory(config.data_dir)
+    yield from doctor_checks.disk(config.data_dir)
+    yield from doctor_checks.ports(config)
+    yield from doctor_checks.advertised(config)
+    yield from doctor_store_checks.store(config)
+    yield from doctor_checks.java()
 
 
 def _server(target: Target) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _server(target: Target) -> Iterator[Finding]:
         yield Finding("problem", about, str(wrong), "correct --url")
         return
 
-    async def ask() -> tuple[Answer, float]:
+    async def ask() -> tuple[ServerResponse, float]:
         try:
             began = time.time()
             answer = await transport.send("GET", "/v0/health")
@@ -93,8 +93,8 @@ def _server(target: Target) -> Iterator[Finding]:
         yield from _clock(answer, asked_at)
 
 
-def _health(url: str, answer: Answer) -> Iterator[Finding]:
-    from mainstem.client.answers import Health
+def _health(url: str, answer: ServerResponse) -> Iterator[Finding]:
+    from mainstem.client.responses import Health
     from mainstem.client.transport import decoded
 
     try:
@@ -115,7 +115,7 @@ def _health(url: str, answer: Answer) -> Iterator[Finding]:
         )
 
 
-def _clock(answer: Answer, asked_at: float) -> Iterator[Finding]:
+def _clock(answer: ServerResponse, asked_at: float) -> Iterator[Finding]:
     from email.utils import parsedate_to_datetime
 
     try:

@@ -15,7 +15,7 @@ import click
 from mainstem.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mainstem.cli.contents import Item, Wanted
+    from mainstem.cli.contents import CommitFilter, Item
     from mainstem.ports.files import File
 
 
@@ -42,9 +42,9 @@ def dump(path: Path, records: bool, from_position: int, limit: int | None, as_js
     Damaged places are shown as such, and the rest after them. Appends show their offsets once the file is
     sealed; before that they are not in the file, as they follow from all that came before.
     """
-    from mainstem.cli.contents import Wanted
+    from mainstem.cli.contents import CommitFilter
 
-    wanted = Wanted(from_position, limit, records)
+    wanted = CommitFilter(from_position, limit, records)
     show = _json_line if as_json else _text_lines
     try:
         for item in _items(path, wanted):
@@ -54,7 +54,7 @@ def dump(path: Path, records: bool, from_position: int, limit: int | None, as_js
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _items(path: Path, wanted: Wanted) -> Iterator[Item]:
+def _items(path: Path, wanted: CommitFilter) -> Iterator[Item]:
     from mainstem.cli.contents import SegmentContents, checkpoint_items
     from mainstem.cli.repacked_contents import repacked_items
     from mainstem.log.repack import layout

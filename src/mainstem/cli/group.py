@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from mainstem.cli.output import as_json_option, print_fields, print_json, print_rows
-from mainstem.cli.places import time_ms
+from mainstem.cli.start_positions import time_ms
 from mainstem.cli.target import Server, takes_server
 from mainstem.errors import GroupNotFound
 

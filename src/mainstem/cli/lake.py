@@ -44,17 +44,17 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
     Runs until SIGINT or SIGTERM; a server that is away is waited for. Several drivers may run at once. A server that
     wants a key gets the one in MAINSTEM_API_KEY.
     """
-    from mainstem.spark.running import run_driver
+    from mainstem.spark.driver_process import run_driver
 
-    standing = run_driver(url, once=once, topics=topics, lease_ms=lease_ms)
-    failing = standing.failing()
+    driver_status = run_driver(url, once=once, topics=topics, lease_ms=lease_ms)
+    failing = driver_status.failing()
     if once and failing:
         first = failing[0]
         raise MainstemError(
             f"{len(failing)} partitions or tables failed, such as one of topic {first.topic!r}: {first.error}"
         )
-    if once and standing.tables_error:
-        raise MainstemError(f"the tables could not be updated: {standing.tables_error}")
+    if once and driver_status.tables_error:
+        raise MainstemError(f"the tables could not be updated: {driver_status.tables_error}")
 
 
 @lake.command()

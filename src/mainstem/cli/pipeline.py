@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstem.cli.output import as_json_option, print_json
-from mainstem.cli.places import Place, place
+from mainstem.cli.start_positions import Place, place
 from mainstem.cli.tables import print_table
 from mainstem.cli.target import Server, takes_server
 
@@ -77,10 +77,10 @@ def run(
     It goes on where it stopped: every record goes through every output once.
     """
     from mainstem.spark.pipelines.loading import load
+    from mainstem.spark.pipelines.query_progress import QueryLines, stopped_by_signals, watch
     from mainstem.spark.pipelines.reporting import PipelineReporter
-    from mainstem.spark.pipelines.running import PipelineRun, Settings
-    from mainstem.spark.pipelines.watching import QueryLines, stopped_by_signals, watch
-    from mainstem.spark.stretches import bound
+    from mainstem.spark.pipelines.running import PipelineRun, PipelineSettings
+    from mainstem.spark.range_options import bound
 
     declared = load(file)
     for text in snapshots:
@@ -90,7 +90,7 @@ def run(
         declared.pin(source, int(number))
     address, key = server(url, api_key)
     label = "" if begin is None else f"from-{begin[0]}-{begin[1]}"
-    settings = Settings(address, state.absolute(), key, bound("starting", begin), label)
+    settings = PipelineSettings(address, state.absolute(), key, bound("starting", begin), label)
     lines = QueryLines()
     lines.event("starting", pipeline=declared.name, outputs=len(declared.outputs))
     reporting = PipelineReporter.connected(

@@ -37,7 +37,7 @@ def write(data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def until_nobody_reads() -> Iterator[None]:
+def until_output_closes() -> Iterator[None]:
     """End quietly when whoever reads the output has seen enough."""
     try:
         yield

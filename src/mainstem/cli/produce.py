@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 import click
 
 from mainstem import limits
-from mainstem.cli.records import NewRecord, from_json
-from mainstem.cli.store import Described, Store
+from mainstem.cli.records import InputRecord, from_json
+from mainstem.cli.store import Store, TopicDetails
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import InvalidInput, PartitionNotFound, TooLarge
 
 _CHUNK_BYTES = 256 * limits.KIB
 _BATCH_BYTES = 512 * limits.KIB  # of one append, unless the topic takes less
 
-Parse = Callable[[bytes], NewRecord]
+Parse = Callable[[bytes], InputRecord]
 
 
 @click.command()
@@ -58,7 +58,7 @@ def produce(
     async def work(store: Store) -> int:
         if create:
             await store.create(topic, 1, {}, True)
-        producer = Producer(store, await store.describe(topic), partition)
+        producer = TopicAppender(store, await store.describe(topic), partition)
         if values:
             await producer.send([parse(value.encode()) for value in values])
         else:
@@ -72,23 +72,23 @@ def produce(
 def _parser(key: str | None, delimiter: str | None) -> Parse:
     whole_key = None if key is None else key.encode()
     if delimiter is None:
-        return lambda line: NewRecord(line, whole_key)
+        return lambda line: InputRecord(line, whole_key)
     cut = delimiter.encode()
 
-    def parse(line: bytes) -> NewRecord:
+    def parse(line: bytes) -> InputRecord:
         head, found, value = line.partition(cut)
         if not found:
             raise InvalidInput(f"no key delimiter {delimiter!r} in it")
-        return NewRecord(value, head)
+        return InputRecord(value, head)
 
     return parse
 
 
-async def _send_lines(producer: Producer, parse: Parse) -> None:
+async def _send_lines(producer: TopicAppender, parse: Parse) -> None:
     number = 0
     with _progress() as progress:
         async for lines, taken in _lines():
-            records: list[NewRecord] = []
+            records: list[InputRecord] = []
             for line in lines:
                 number += 1
                 try:
@@ -134,10 +134,10 @@ async def _lines() -> AsyncIterator[tuple[list[bytes], int]]:
         yield [rest], taken
 
 
-class Producer:
+class TopicAppender:
     """Appends records in batches that fit the topic."""
 
-    def __init__(self, store: Store, topic: Described, partition: int | None) -> None:
+    def __init__(self, store: Store, topic: TopicDetails, partition: int | None) -> None:
         self.sent = 0
         self._store = store
         self._topic = topic.name
@@ -148,10 +148,10 @@ class Producer:
         if partition is not None and partition >= self._partitions:
             raise PartitionNotFound(topic.name, partition, self._partitions)
 
-    async def send(self, records: Sequence[NewRecord]) -> None:
+    async def send(self, records: Sequence[InputRecord]) -> None:
         """In order inside each partition."""
         self._turn += 1
-        by_partition: dict[int, list[NewRecord]] = {}
+        by_partition: dict[int, list[InputRecord]] = {}
         for record in records:
             by_partition.setdefault(self._choose(record.key), []).append(record)
         for partition, chosen in by_partition.items():
@@ -166,7 +166,7 @@ class Producer:
 
         return partition_of(key, self._partitions)
 
-    async def _send_to(self, partition: int, records: list[NewRecord]) -> None:
+    async def _send_to(self, partition: int, records: list[InputRecord]) -> None:
         first = 0
         while first < len(records):
             last, size = first, 0

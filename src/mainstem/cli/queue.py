@@ -12,8 +12,8 @@ from mainstem.cli.target import Server, takes_server
 from mainstem.errors import InvalidInput, LeaseLost, NotAQueue, TopicNotFound
 
 if TYPE_CHECKING:
-    from mainstem.client.answers import JobBody, Topic
     from mainstem.client.asynchronous import AsyncClient
+    from mainstem.client.responses import JobBody, TopicDescription
 
 _node = click.option("--node", default="cli", show_default=True, help="Who claims, or holds the lease.")
 _SETTLED_AT_ONCE = 1_000
@@ -52,7 +52,7 @@ def list_queues(server: Server, prefix: str, as_json: bool) -> None:
 def show(server: Server, name: str, as_json: bool) -> None:
     """Show a queue's jobs in numbers, and its rules."""
 
-    async def work(client: AsyncClient) -> Topic:
+    async def work(client: AsyncClient) -> TopicDescription:
         return await client.topic(name, touch=False)
 
     found = server.run(work)
@@ -160,11 +160,11 @@ async def _requeue(client: AsyncClient, name: str, count: int | None) -> int:
     dead = found.config.dead_letter
     if dead is None:
         raise InvalidInput(f"queue {name!r} has no dead_letter topic, so it never gives a job up")
-    from mainstem.client.answers import Record
+    from mainstem.client.responses import ConsumerRecord
 
     moved, last_seq = 0, 0
     async for record in client.read(dead, on_gap="skip"):
-        if not isinstance(record, Record) or not _of_queue(record.meta, name):
+        if not isinstance(record, ConsumerRecord) or not _of_queue(record.meta, name):
             continue
         if count is not None and moved >= count:
             break
@@ -187,10 +187,10 @@ def _of_queue(meta: Any, name: str) -> bool:
 
 async def _forget(client: AsyncClient, dead: str, name: str, last_seq: int) -> None:
     """Delete what was moved, where nothing else would go with it."""
-    from mainstem.client.answers import Record
+    from mainstem.client.responses import ConsumerRecord
 
     async for record in client.read(dead, on_gap="skip"):
-        if not isinstance(record, Record) or record.seq > last_seq:
+        if not isinstance(record, ConsumerRecord) or record.seq > last_seq:
             break
         if not _of_queue(record.meta, name):
             click.echo(

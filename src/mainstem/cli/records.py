@@ -30,7 +30,7 @@ Formatter = Callable[[str, int, "ReadRecord"], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class NewRecord:
+class InputRecord:
     """A record to be produced."""
 
     value: bytes | None
@@ -63,7 +63,7 @@ class _RecordLine(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_RecordLine)
 
 
-def from_json(line: bytes) -> NewRecord:
+def from_json(line: bytes) -> InputRecord:
     """Raises InvalidInput."""
     try:
         found = _decoder.decode(line)
@@ -77,7 +77,7 @@ def from_json(line: bytes) -> NewRecord:
             if raw[:1] == b'"'
             else raw
         )
-        return NewRecord(
+        return InputRecord(
             value=_unpacked(found.value_base64) if found.value_base64 is not None else value,
             key=_bytes(found.key, found.key_base64),
             headers=tuple(

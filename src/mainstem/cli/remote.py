@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from mainstem.cli.records import NewRecord
-from mainstem.cli.store import Described, PartitionLine, ReadRecord, TopicLine
+from mainstem.cli.records import InputRecord
+from mainstem.cli.store import PartitionLine, ReadRecord, TopicDetails, TopicLine
 from mainstem.errors import GroupNotFound, TopicExists, Unavailable, Unreachable
 
 if TYPE_CHECKING:
@@ -99,13 +99,13 @@ class ServerStore:
             if row.topic.startswith(prefix)
         ]
 
-    async def describe(self, name: str) -> Described:
+    async def describe(self, name: str) -> TopicDetails:
         shown = await self._client.topic_settings(name)
         lines = [
             PartitionLine(one.partition, one.start, one.end, one.records, one.bytes, one.max_timestamp_ms)
             for one in shown.partitions
         ]
-        return Described(shown.topic, shown.id, lines, shown.settings)
+        return TopicDetails(shown.topic, shown.id, lines, shown.settings)
 
     async def alter(self, name: str, settings: Mapping[str, str], partitions: int | None) -> None:
         await self._client.change_settings(name, settings, partitions=partitions)
@@ -113,7 +113,7 @@ class ServerStore:
     async def delete(self, name: str) -> None:
         await self._client.delete_topic(name)
 
-    async def append(self, name: str, partition: int, records: Sequence[NewRecord]) -> None:
+    async def append(self, name: str, partition: int, records: Sequence[InputRecord]) -> None:
         await self._client.produce_batch(
             name,
             [record.value for record in records],

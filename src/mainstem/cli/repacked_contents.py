@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from mainstem.cli.contents import Item, Wanted, decoded
+from mainstem.cli.contents import CommitFilter, Item, decoded
 from mainstem.log.extents import SealedExtents
 from mainstem.log.repack import layout
 from mainstem.ports.files import File, read_up_to
 
 
-def repacked_items(file: File, wanted: Wanted) -> Iterator[Item]:
+def repacked_items(file: File, wanted: CommitFilter) -> Iterator[Item]:
     """The items of a repacked file."""
     size = file.size()
     copies = layout.index_copies(
@@ -49,7 +49,7 @@ def repacked_items(file: File, wanted: Wanted) -> Iterator[Item]:
     }
 
 
-def _extents(file: File, index: SealedExtents, wanted: Wanted) -> Iterator[Item]:
+def _extents(file: File, index: SealedExtents, wanted: CommitFilter) -> Iterator[Item]:
     for stream, count, base, start, length, crc, time in index.rows[: wanted.limit].tolist():
         data = memoryview(read_up_to(file, start, length))
         item: Item = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstem.cli.pipeline import key_option, server, url_option
-from mainstem.cli.places import Place, place
+from mainstem.cli.start_positions import Place, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +47,9 @@ def replay(
     """
     from mainstem.errors import InvalidInput
     from mainstem.spark.broker import RemoteBroker
-    from mainstem.spark.pipelines.watching import QueryLines
+    from mainstem.spark.pipelines.query_progress import QueryLines
+    from mainstem.spark.range_options import topic_bound
     from mainstem.spark.session import open_session
-    from mainstem.spark.stretches import topic_bound
 
     if through is None and into == topic:
         raise InvalidInput(f"topic {topic!r} cannot be replayed into itself")
@@ -89,10 +89,10 @@ def _through(
 ) -> dict[str, int]:
     from mainstem.errors import InvalidInput
     from mainstem.spark.pipelines.loading import load
-    from mainstem.spark.pipelines.running import PipelineRun, Settings
+    from mainstem.spark.pipelines.running import PipelineRun, PipelineSettings
 
     declared = load(file)
     if topic not in {source.topic for source in declared.sources.values()}:
         raise InvalidInput(f"pipeline {declared.name!r} does not read topic {topic!r}")
-    settings = Settings(url, Path(), key)
+    settings = PipelineSettings(url, Path(), key)
     return PipelineRun(spark, declared, settings).replay(topic, bounds, into)

@@ -56,7 +56,7 @@ def sql(
         spark.stop()
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row, default=_shown))
+            click.echo(json.dumps(row, default=_text_of_value))
     else:
         print_table(names, [[_cell(row[name]) for name in names] for row in rows])
 
@@ -74,13 +74,13 @@ def _cell(value: Any) -> object:
     return (
         value
         if isinstance(value, int)
-        else json.dumps(value, default=_shown)
+        else json.dumps(value, default=_text_of_value)
         if isinstance(value, (dict, list))
-        else _shown(value)
+        else _text_of_value(value)
     )
 
 
-def _shown(value: Any) -> str:
+def _text_of_value(value: Any) -> str:
     """Bytes as text if they are any, else as base64."""
     if isinstance(value, (bytes, bytearray)):
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mainstem.cli.records import NewRecord
+from mainstem.cli.records import InputRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PartitionLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class TopicDetails:
     name: str
     id: str
     partitions: Sequence[PartitionLine]
@@ -80,13 +80,13 @@ class Store(Protocol):
 
     async def topics(self, prefix: str) -> list[TopicLine]: ...
 
-    async def describe(self, name: str) -> Described: ...
+    async def describe(self, name: str) -> TopicDetails: ...
 
     async def alter(self, name: str, settings: Mapping[str, str], partitions: int | None) -> None: ...
 
     async def delete(self, name: str) -> None: ...
 
-    async def append(self, name: str, partition: int, records: Sequence[NewRecord]) -> None: ...
+    async def append(self, name: str, partition: int, records: Sequence[InputRecord]) -> None: ...
 
     async def read(self, name: str, partition: int, offset: int) -> tuple[Sequence[ReadRecord], int]:
         """Records from an offset on, and where to read on: no further than `offset` at the end.

@@ -34,7 +34,7 @@ def enable(server: Server, topic: str, schema_file: Any, delta: str | None, as_j
         except ValueError as wrong:
             raise click.UsageError(f"{schema_file.name} is no JSON: {wrong}") from None
     status = server.run(lambda client: client.put_table(topic, schema=schema, delta=delta))
-    print_fields(_shown(status), as_json)
+    print_fields(_status_fields(status), as_json)
 
 
 @table.command()
@@ -43,7 +43,7 @@ def enable(server: Server, topic: str, schema_file: Any, delta: str | None, as_j
 @as_json_option
 def disable(server: Server, topic: str, as_json: bool) -> None:
     """Drop TOPIC's table and its snapshots. The records stay, and enable makes it anew."""
-    print_fields(_shown(server.run(lambda client: client.put_table(topic, enabled=False))), as_json)
+    print_fields(_status_fields(server.run(lambda client: client.put_table(topic, enabled=False))), as_json)
 
 
 @table.command()
@@ -52,7 +52,7 @@ def disable(server: Server, topic: str, as_json: bool) -> None:
 @as_json_option
 def show(server: Server, topic: str, as_json: bool) -> None:
     """Show how far TOPIC's table is."""
-    print_fields(_shown(server.run(lambda client: client.table(topic))), as_json)
+    print_fields(_status_fields(server.run(lambda client: client.table(topic))), as_json)
 
 
 @table.command()
@@ -87,6 +87,6 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
         raise MainstemError(f"{len(report.problems)} of {len(chosen)} Delta tables are behind")
 
 
-def _shown(status: dict[str, Any]) -> dict[str, Any]:
+def _status_fields(status: dict[str, Any]) -> dict[str, Any]:
     status.pop("performance", None)
     return status

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from mainstem.cli.printing import format_option, until_nobody_reads, write
+from mainstem.cli.printing import format_option, until_output_closes, write
 from mainstem.cli.records import Formatter, to_json
 from mainstem.cli.target import Server, takes_server
 
 if TYPE_CHECKING:
-    from mainstem.client.answers import Record
     from mainstem.client.asynchronous import AsyncClient
-    from mainstem.client.watching import Beginning, Event
+    from mainstem.client.responses import ConsumerRecord
+    from mainstem.client.watch import Beginning, Event
 
 
-class _Shown(NamedTuple):
+class _TailRecord(NamedTuple):
     """A record of an event stream, as the formats take it."""
 
     offset: int
@@ -56,22 +56,26 @@ def tail(
         async with contextlib.aclosing(client.frames(dict.fromkeys(topics, begin))) as frames:
             async for events in frames:
                 records = _records(events)[:left]
-                write(b"".join([show(record.topic, record.partition, _shown(record)) for record in records]))
+                write(
+                    b"".join(
+                        [show(record.topic, record.partition, _tail_record(record)) for record in records]
+                    )
+                )
                 left -= len(records)
                 if left <= 0:
                     return
 
-    with until_nobody_reads():
+    with until_output_closes():
         server.run(work)
 
 
-def _records(events: list[Event]) -> list[Record]:
+def _records(events: list[Event]) -> list[ConsumerRecord]:
     """The records among them; what else there is to say goes to the terminal."""
-    from mainstem.client.answers import Gap, Record, TopicDeleted
+    from mainstem.client.responses import ConsumerRecord, Gap, TopicDeleted
 
     records = []
     for event in events:
-        if isinstance(event, Record):
+        if isinstance(event, ConsumerRecord):
             records.append(event)
         elif isinstance(event, Gap):
             lost = f"records {event.first_seq - 1} to {event.last_seq - 1} are gone ({event.reason})"
@@ -81,11 +85,11 @@ def _records(events: list[Event]) -> list[Record]:
     return records
 
 
-def _shown(record: Record) -> _Shown:
+def _tail_record(record: ConsumerRecord) -> _TailRecord:
     headers = []
     if record.node is not None:
         headers.append(("node", record.node.encode()))
     if bytes(record.meta_json) != b"null":
         headers.append(("meta", bytes(record.meta_json)))
     key = None if record.key is None else record.key.encode()
-    return _Shown(record.offset, record.timestamp_ms, key, record.bytes, tuple(headers))
+    return _TailRecord(record.offset, record.timestamp_ms, key, record.bytes, tuple(headers))

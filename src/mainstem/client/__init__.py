@@ -5,13 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mainstem.client.answers import CaughtUp, Gap, Record, Sent, Topic, TopicDeleted, Written
+    from mainstem.client.responses import (
+        CaughtUp,
+        ConsumerRecord,
+        Gap,
+        RecordMetadata,
+        TopicDeleted,
+        TopicDescription,
+        WriteResult,
+    )
+    from mainstem.client.sync_worker import Job
     from mainstem.client.worker import AsyncJob
-    from mainstem.client.working import Job
 
-__all__ = ["AsyncJob", "CaughtUp", "Gap", "Job", "Record", "Sent", "Topic", "TopicDeleted", "Written"]
+__all__ = [
+    "AsyncJob",
+    "CaughtUp",
+    "ConsumerRecord",
+    "Gap",
+    "Job",
+    "RecordMetadata",
+    "TopicDeleted",
+    "TopicDescription",
+    "WriteResult",
+]
 
-_HOMES = {"AsyncJob": "mainstem.client.worker", "Job": "mainstem.client.working"}
+_HOMES = {"AsyncJob": "mainstem.client.worker", "Job": "mainstem.client.sync_worker"}
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +38,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'mainstem.client' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES.get(name, "mainstem.client.answers")), name)
+    return getattr(import_module(_HOMES.get(name, "mainstem.client.responses")), name)

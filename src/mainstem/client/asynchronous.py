@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from mainstem.client.answers import Health
 from mainstem.client.backups import BackupCalls
 from mainstem.client.clusters import ClusterCalls
 from mainstem.client.groups import GroupCalls
 from mainstem.client.pipelines import PipelineCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
+from mainstem.client.responses import Health
 from mainstem.client.routers import RouterCalls
 from mainstem.client.tables import TableCalls
 from mainstem.client.topics import TopicCalls

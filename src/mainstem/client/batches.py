@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mainstem.client.transport import Answer
+from mainstem.client.transport import ServerResponse
 from mainstem.errors import ServerFault
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class BatchPage:
         return table.filter(pc.greater_equal(table["offset"], self.offset))
 
 
-def page_of(answer: Answer, offset: int) -> BatchPage:
+def page_of(answer: ServerResponse, offset: int) -> BatchPage:
     """Raises ServerFault for an answer that is no page of batches."""
     try:
         next_offset, start, end = (int(answer.headers[name]) for name in _HEADERS)

@@ -9,7 +9,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.cursors import SHARED_CURSOR
 from mainstem.broker.read import Record
 from mainstem.client.loop import LoopThread
-from mainstem.client.reading import read_on
+from mainstem.client.reader import read_on
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 
 # Decoded in one go, so that reading one by one neither decodes nor waits for each. The bytes are the bound:
@@ -18,7 +18,7 @@ _AHEAD_BYTES = 256 * limits.KIB
 _AHEAD_RECORDS = limits.BATCH_RECORDS_MAX
 
 
-class Cursor:
+class ReadCursor:
     """Where the next read starts, and the records read ahead of it. Thread-safe.
 
     The directory belongs to this process, so the place in memory is the truth. The stored place follows it:

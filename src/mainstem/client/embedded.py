@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions, PartitionState
-from mainstem.client.cursor import Cursor
+from mainstem.client.cursor import ReadCursor
 from mainstem.client.loop import LoopThread
 from mainstem.client.options import AtLeastOnce, Consistency, EveryMs, Sync, check
 from mainstem.errors import InvalidInput, InvalidName, TopicNotFound
@@ -52,7 +52,7 @@ class EmbeddedLog:
 
     def __init__(self, directory: Path, consistency: Consistency = "strict", sync: Sync = "each") -> None:
         self._persist_every = consistency.persist_every if isinstance(consistency, AtLeastOnce) else 1
-        self._cursors: dict[tuple[str, int], Cursor] = {}
+        self._cursors: dict[tuple[str, int], ReadCursor] = {}
         self._cursors_lock = threading.Lock()
         options = BrokerOptions(
             data_dir=directory,
@@ -129,12 +129,12 @@ class EmbeddedLog:
                 return values
         return []
 
-    def _cursor(self, topic: str, partition: int) -> Cursor:
+    def _cursor(self, topic: str, partition: int) -> ReadCursor:
         with self._cursors_lock:
             cursor = self._cursors.get((topic, partition))
             if cursor is None:
                 cursor = self._on_loop(
-                    lambda: Cursor(self._thread, self._broker, topic, partition, self._persist_every)
+                    lambda: ReadCursor(self._thread, self._broker, topic, partition, self._persist_every)
                 )
                 self._cursors[topic, partition] = cursor
             return cursor

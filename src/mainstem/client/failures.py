@@ -105,17 +105,17 @@ def failure(status: int, body: bytes) -> MainstemError:
         if status in (429, 502, 503, 504):
             return errors.Unavailable(f"status {status}: {text or 'no more was said'}")
         return errors.ServerFault(f"status {status}, and no error of a Mainstem server: {text or 'no text'}")
-    return _of(fault)
+    return _error_of(fault)
 
 
 def event_failure(data: bytes) -> MainstemError:
     """The error that an event stream ends with."""
     try:
-        return _of(msgspec.json.decode(data, type=_Fault))
+        return _error_of(msgspec.json.decode(data, type=_Fault))
     except msgspec.DecodeError:
         return errors.ServerFault("the event stream ended with an error that cannot be read")
 
 
-def _of(fault: _Fault) -> MainstemError:
+def _error_of(fault: _Fault) -> MainstemError:
     known = CODES.get(fault.code)
     return known(fault) if known is not None else errors.ServerFault(f"{fault.message} ({fault.code})")

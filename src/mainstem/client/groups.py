@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from mainstem.client.answers import Group, GroupRow, Moved
 from mainstem.client.calls import Calls
+from mainstem.client.responses import GroupDescription, GroupListing, OffsetReset
 from mainstem.client.transport import quoted
 
 
 class _Groups(msgspec.Struct):
-    groups: list[GroupRow]
+    groups: list[GroupListing]
 
 
 class _Moves(msgspec.Struct):
-    moved: list[Moved]
+    moved: list[OffsetReset]
 
 
-class _Deleted(msgspec.Struct):
+class _GroupDeleted(msgspec.Struct):
     deleted: bool
 
 
 class GroupCalls(Calls):
-    async def groups(self) -> list[GroupRow]:
+    async def groups(self) -> list[GroupListing]:
         """Every consumer group that has members or offsets.
 
         Example:
@@ -32,13 +32,13 @@ class GroupCalls(Calls):
         """
         return (await self._transport.ask("GET", "/v0/groups", _Groups)).groups
 
-    async def group(self, name: str) -> Group:
+    async def group(self, name: str) -> GroupDescription:
         """A group's members, its offsets, and what it has left to read. Raises GroupNotFound.
 
         Example:
             print(client.group("billing").lag)
         """
-        return await self._transport.ask("GET", f"/v0/groups/{quoted(name)}", Group)
+        return await self._transport.ask("GET", f"/v0/groups/{quoted(name)}", GroupDescription)
 
     async def reset_group(
         self,
@@ -49,7 +49,7 @@ class GroupCalls(Calls):
         timestamp_ms: int | None = None,
         partitions: Sequence[int] = (),
         dry_run: bool = False,
-    ) -> list[Moved]:
+    ) -> list[OffsetReset]:
         """Put a group without members at "earliest", "latest", an offset, or a time. Raises GroupNotEmpty.
 
         Example:
@@ -80,4 +80,4 @@ class GroupCalls(Calls):
         Example:
             client.delete_group("billing")
         """
-        await self._transport.ask("DELETE", f"/v0/groups/{quoted(name)}", _Deleted)
+        await self._transport.ask("DELETE", f"/v0/groups/{quoted(name)}", _GroupDeleted)

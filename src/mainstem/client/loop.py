@@ -15,7 +15,7 @@ T = TypeVar("T")
 _LEFT_OVER_WAIT_S = 10.0
 
 
-class Steps(Generic[T]):
+class IteratorSteps(Generic[T]):
     """An asynchronous iterator taken one step at a time by another thread, and closed even in the middle of one."""
 
     def __init__(self, items: AsyncGenerator[T]) -> None:

@@ -13,15 +13,15 @@ from types import TracebackType
 from typing import Any
 
 from mainstem import limits, tracing
-from mainstem.client.answers import Sent
-from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord
 from mainstem.client.loop import LoopThread
+from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewRecord
+from mainstem.client.responses import RecordMetadata
 from mainstem.client.transport import Transport
 from mainstem.errors import Closed, InvalidInput, Unavailable
 
 _LEAST_DELIVERY_S = 5.0  # for a batch that had to wait long behind others
 
-Delivery = asyncio.Future[Sent] | concurrent.futures.Future[Sent]
+Delivery = asyncio.Future[RecordMetadata] | concurrent.futures.Future[RecordMetadata]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ProducerOptions:
             raise InvalidInput("batch_bytes and buffer_bytes take 1 or more, linger_ms 0 or more")
 
 
-class _Batch:
+class _PendingBatch:
     """Records that travel together, and who waits for them."""
 
     def __init__(self, packed: bool) -> None:
@@ -52,13 +52,13 @@ class _Batch:
         self.begun = time.monotonic()
 
 
-class Gathering:
+class BatchBuffer:
     """Batches that fill and wait to be sent. Thread-safe: a lock guards them, held for microseconds."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self._options = options
         self._lock = threading.Lock()
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[_PendingBatch] = deque()
         self.bytes = 0  # gathered or under way
 
     def add(self, record: NewRecord, delivery: Delivery) -> bool:
@@ -70,14 +70,14 @@ class Gathering:
         with self._lock:
             last = self._batches[-1] if self._batches else None
             new = last is None or last.packed != packed or self._full(last)
-            batch = _Batch(packed) if last is None or new else last
+            batch = _PendingBatch(packed) if last is None or new else last
             self.bytes += batch.body.add(record)
             batch.deliveries.append(delivery)
             if new:
                 self._batches.append(batch)
             return new or batch.body.count == options.batch_records or batch.body.bytes >= options.batch_bytes
 
-    def _full(self, batch: _Batch) -> bool:
+    def _full(self, batch: _PendingBatch) -> bool:
         body = batch.body
         return body.count >= self._options.batch_records or body.bytes >= self._options.batch_bytes
 
@@ -87,11 +87,11 @@ class Gathering:
         with self._lock:
             return len(self._batches) > 1 or (bool(self._batches) and self._full(self._batches[0]))
 
-    def take(self) -> _Batch | None:
+    def take(self) -> _PendingBatch | None:
         with self._lock:
             return self._batches.popleft() if self._batches else None
 
-    def done(self, batch: _Batch) -> None:
+    def done(self, batch: _PendingBatch) -> None:
         with self._lock:
             self.bytes -= batch.body.bytes
 
@@ -113,7 +113,7 @@ class AsyncProducer:
         self._transport = transport
         self._topic = topic
         self._options = options
-        self.gathering = Gathering(options)
+        self.gathering = BatchBuffer(options)
         self._news = asyncio.Event()  # a batch began, or is full
         self._progress = asyncio.Condition()  # a batch was delivered, or failed
         self._flushing = 0  # callers who want everything out now
@@ -140,11 +140,11 @@ class AsyncProducer:
         meta: Any = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
-    ) -> asyncio.Future[Sent]:
+    ) -> asyncio.Future[RecordMetadata]:
         """Put a record in line, once there is room. The future tells where it went; it need not be awaited."""
         if tracing.enabled():
             headers = (*headers, *self.context())
-        delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         await self.put(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery)
         return delivery
 
@@ -197,7 +197,7 @@ class AsyncProducer:
                 await asyncio.gather(sending, return_exceptions=True)
 
     async def _send_all(self) -> None:
-        batch: _Batch | None = None
+        batch: _PendingBatch | None = None
         try:
             while True:
                 await self._ready()
@@ -213,7 +213,7 @@ class AsyncProducer:
             async with self._progress:
                 self._progress.notify_all()
 
-    def _abandon(self, batch: _Batch | None) -> None:
+    def _abandon(self, batch: _PendingBatch | None) -> None:
         """The client was closed before the producer: whoever waits for this batch and the rest hears of it."""
         unsent = Closed("the client was closed before the record was known to be delivered")
         while batch is not None or (batch := self.gathering.take()) is not None:
@@ -241,7 +241,7 @@ class AsyncProducer:
         if self.gathering.ripe:
             self._news.set()  # there may be another one behind it
 
-    async def _deliver(self, batch: _Batch) -> None:
+    async def _deliver(self, batch: _PendingBatch) -> None:
         whole_s = self._options.delivery_timeout_s
         left_s = batch.begun + whole_s - time.monotonic()
         try:
@@ -264,7 +264,7 @@ class AsyncProducer:
         self._outage = None
         for row, delivery in enumerate(batch.deliveries):
             if not delivery.done():
-                delivery.set_result(Sent(written.topic, written.first_seq + row))
+                delivery.set_result(RecordMetadata(written.topic, written.first_seq + row))
 
 
 def _fail(delivery: Delivery, error: Exception) -> None:
@@ -306,7 +306,7 @@ class Producer:
         meta: Any = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
-    ) -> concurrent.futures.Future[Sent]:
+    ) -> concurrent.futures.Future[RecordMetadata]:
         """Put a record in line, once there is room. The future tells where it went; it need not be read."""
         if self._closed:
             raise Closed("this producer is closed: make another one")
@@ -315,7 +315,7 @@ class Producer:
         gathering = self._producer.gathering
         if not gathering.roomy:
             self._thread.call(self._producer.room())
-        delivery: concurrent.futures.Future[Sent] = concurrent.futures.Future()
+        delivery: concurrent.futures.Future[RecordMetadata] = concurrent.futures.Future()
         if gathering.add(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery):
             self._thread.call_soon(self._producer.wake)
         return delivery

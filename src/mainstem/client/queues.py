@@ -7,8 +7,8 @@ import secrets
 import socket
 from collections.abc import Sequence
 
-from mainstem.client.answers import Claimed, JobBody, Settled
 from mainstem.client.calls import Calls
+from mainstem.client.responses import ClaimResult, JobBody, SettleResult
 from mainstem.client.transport import Query, topic_path
 from mainstem.client.worker import AsyncWorker, WorkerOptions
 
@@ -24,7 +24,9 @@ class QueueCalls(Calls):
         """
         body = {"node": node, "max": max, "lease_ms": lease_ms}
         path = topic_path(queue, "claim")
-        return (await self._transport.ask("POST", path, Claimed, body, query=_of(partition))).claimed
+        return (
+            await self._transport.ask("POST", path, ClaimResult, body, query=_partition_query(partition))
+        ).claimed
 
     async def ack(
         self,
@@ -34,15 +36,15 @@ class QueueCalls(Calls):
         node: str,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> Settled:
+    ) -> SettleResult:
         """These jobs are done: they are deleted for good. Those the node holds no lease on are skipped.
 
         Example:
             client.ack("emails", [job.seq], node="worker-1", lease_ids=[job.lease_id])
         """
-        body = _named(node, seqs, lease_ids)
+        body = _settle_body(node, seqs, lease_ids)
         return await self._transport.ask(
-            "POST", topic_path(queue, "ack"), Settled, body, query=_of(partition)
+            "POST", topic_path(queue, "ack"), SettleResult, body, query=_partition_query(partition)
         )
 
     async def nack(
@@ -54,15 +56,15 @@ class QueueCalls(Calls):
         delay_ms: int = 0,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> Settled:
+    ) -> SettleResult:
         """Give these jobs back, to be claimed again after `delay_ms`.
 
         Example:
             client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
         """
-        body = {**_named(node, seqs, lease_ids), "delay_ms": delay_ms}
+        body = {**_settle_body(node, seqs, lease_ids), "delay_ms": delay_ms}
         return await self._transport.ask(
-            "POST", topic_path(queue, "nack"), Settled, body, query=_of(partition)
+            "POST", topic_path(queue, "nack"), SettleResult, body, query=_partition_query(partition)
         )
 
     async def extend(
@@ -74,15 +76,15 @@ class QueueCalls(Calls):
         lease_ms: int,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
-    ) -> Settled:
+    ) -> SettleResult:
         """Keep these jobs for `lease_ms` from now on.
 
         Example:
             client.extend("emails", [job.seq], node="worker-1", lease_ms=60_000)
         """
-        body = {**_named(node, seqs, lease_ids), "lease_ms": lease_ms}
+        body = {**_settle_body(node, seqs, lease_ids), "lease_ms": lease_ms}
         return await self._transport.ask(
-            "POST", topic_path(queue, "extend"), Settled, body, query=_of(partition)
+            "POST", topic_path(queue, "extend"), SettleResult, body, query=_partition_query(partition)
         )
 
     def worker(
@@ -121,11 +123,11 @@ class QueueCalls(Calls):
         return AsyncWorker(self._transport, queue, options)
 
 
-def _of(partition: int) -> Query:
+def _partition_query(partition: int) -> Query:
     return {"partition": partition or None}
 
 
-def _named(node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None) -> dict[str, object]:
+def _settle_body(node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None) -> dict[str, object]:
     body: dict[str, object] = {"node": node, "seqs": list(seqs)}
     if lease_ids is not None:
         body["lease_ids"] = list(lease_ids)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from mainstem import limits, tracing
-from mainstem.client.answers import Gap, OnGap, Page, Record, Removed, Written
 from mainstem.client.batches import BatchPage, page_of
-from mainstem.client.bodies import BatchBody, Headers, JsonBody, NewRecord, Node
 from mainstem.client.calls import Calls
 from mainstem.client.producer import AsyncProducer, ProducerOptions
+from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewRecord, Node
+from mainstem.client.responses import ConsumerRecord, DeleteResult, Gap, OnGap, RecordPage, WriteResult
 from mainstem.client.transport import topic_path
-from mainstem.client.watching import Beginning, Event, watch
+from mainstem.client.watch import Beginning, Event, watch
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class RecordCalls(Calls):
         partition: int = 0,
         idempotency_key: str | None = None,
         create: bool | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Append one record, and return once it is durable to the topic's class.
 
         Bytes are stored as they are, anything else as JSON. A lost answer is asked for again under the same
@@ -75,7 +75,7 @@ class RecordCalls(Calls):
         partition: int = 0,
         idempotency_key: str | None = None,
         create: bool | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Append all values or none, one after the other.
 
         Example:
@@ -99,7 +99,7 @@ class RecordCalls(Calls):
         partition: int = 0,
         idempotency_key: str | None = None,
         create: bool | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Append values byte for byte, with headers and times of their own, all or none.
 
         Example:
@@ -129,7 +129,7 @@ class RecordCalls(Calls):
         partition: int,
         key: str | None,
         create: bool | None,
-    ) -> Written:
+    ) -> WriteResult:
         if not records:
             raise InvalidInput("there is nothing to append: give at least one record")
         if not tracing.enabled():
@@ -145,7 +145,7 @@ class RecordCalls(Calls):
         partition: int,
         key: str | None,
         create: bool | None,
-    ) -> Written:
+    ) -> WriteResult:
         packed = any(record.needs_batch for record in records)
         body: JsonBody | BatchBody = BatchBody() if packed else JsonBody()
         for record in records:
@@ -193,7 +193,7 @@ class RecordCalls(Calls):
         partition: int = 0,
         node: Node = None,
         wait_ms: int = 0,
-    ) -> Page:
+    ) -> RecordPage:
         """What comes after `from_seq`, one page of it; waits up to `wait_ms` where there is nothing.
 
         Example:
@@ -204,7 +204,7 @@ class RecordCalls(Calls):
         if tracing.enabled():
             body["include_trace"] = True
         path, query = topic_path(topic, "diff"), {"partition": partition or None}
-        page = await self._transport.ask("POST", path, Page, body, query=query, wait_s=wait_ms / 1000)
+        page = await self._transport.ask("POST", path, RecordPage, body, query=query, wait_s=wait_ms / 1000)
         for record in page.records:
             record.topic, record.partition = topic, partition
         return page
@@ -219,7 +219,7 @@ class RecordCalls(Calls):
         limit: int = limits.DIFF_RECORDS_MAX,
         partition: int = 0,
         node: Node = None,
-    ) -> AsyncGenerator[list[Record | Gap]]:
+    ) -> AsyncGenerator[list[ConsumerRecord | Gap]]:
         """As `read`, a page at a time."""
         check_policy(on_gap)
         while True:
@@ -231,9 +231,9 @@ class RecordCalls(Calls):
                 node=node,
                 wait_ms=_WAIT_MS if follow else 0,
             )
-            items: list[Record | Gap] = []
+            items: list[ConsumerRecord | Gap] = []
             if page.tombstone is not None:
-                items += met_gap(page.tombstone.gap(topic), on_gap)
+                items += handle_gap(page.tombstone.gap(topic), on_gap)
             items += page.records
             if items:
                 yield items
@@ -250,7 +250,7 @@ class RecordCalls(Calls):
         on_gap: OnGap = "raise",
         partition: int = 0,
         node: Node = None,
-    ) -> AsyncGenerator[Record | Gap]:
+    ) -> AsyncGenerator[ConsumerRecord | Gap]:
         """The records after `from_seq`, to the end, or with `follow` for as long as you like.
 
         Records that retention, a crash or damage took are told of: `on_gap` "raise" raises RecordsLost,
@@ -282,7 +282,7 @@ class RecordCalls(Calls):
             async for frame in frames:
                 items: list[Event] = []
                 for event in frame:
-                    items += met_gap(event, on_gap) if isinstance(event, Gap) else [event]
+                    items += handle_gap(event, on_gap) if isinstance(event, Gap) else [event]
                 if items:
                     yield items
 
@@ -404,7 +404,7 @@ class RecordCalls(Calls):
 
     async def delete_records(
         self, topic: str, *, before_seq: int | None = None, match: str | None = None, partition: int = 0
-    ) -> Removed:
+    ) -> DeleteResult:
         """Delete the records below a sequence number, or whose key matches (`"user-7"`, `"user-*"`), or both.
 
         Example:
@@ -416,7 +416,7 @@ class RecordCalls(Calls):
         if match is not None:
             body["match"] = match
         return await self._transport.ask(
-            "POST", topic_path(topic, "delete"), Removed, body, query={"partition": partition or None}
+            "POST", topic_path(topic, "delete"), DeleteResult, body, query={"partition": partition or None}
         )
 
 
@@ -426,7 +426,7 @@ def check_policy(on_gap: str) -> None:
         raise InvalidInput(f"on_gap takes {', '.join(known)}, not {on_gap!r}")
 
 
-def met_gap(gap: Gap, on_gap: OnGap) -> list[Gap]:
+def handle_gap(gap: Gap, on_gap: OnGap) -> list[Gap]:
     """What a reader is given of a gap. Raises RecordsLost."""
     if on_gap == "raise":
         raise RecordsLost(gap.first_seq - 1, gap.last_seq, gap.reason)

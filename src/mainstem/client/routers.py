@@ -7,19 +7,19 @@ from typing import Literal
 import msgspec
 
 from mainstem import limits
-from mainstem.client.answers import Router
 from mainstem.client.calls import Calls
+from mainstem.client.responses import RouterDescription
 from mainstem.client.transport import quoted
 
 Match = str | list[str] | None
 
 
 class _RouterPage(msgspec.Struct):
-    routers: list[Router]
+    routers: list[RouterDescription]
     next_cursor: str | None = None
 
 
-class _Deleted(msgspec.Struct):
+class _RouterDeleted(msgspec.Struct):
     deleted: bool
 
 
@@ -36,7 +36,7 @@ class RouterCalls(Calls):
         create_dest: bool = True,
         allow_cycle: bool = False,
         guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once",
-    ) -> Router:
+    ) -> RouterDescription:
         """Copy what is appended to `source` from now on to `dest`, or only what `filter` matches by key.
 
         Example:
@@ -52,25 +52,25 @@ class RouterCalls(Calls):
             "allow_cycle": allow_cycle,
             "guarantee": guarantee,
         }
-        return await self._transport.ask("PUT", f"/v0/routers/{quoted(name)}", Router, body)
+        return await self._transport.ask("PUT", f"/v0/routers/{quoted(name)}", RouterDescription, body)
 
-    async def router(self, name: str) -> Router:
+    async def router(self, name: str) -> RouterDescription:
         """One router, and how many records it has forwarded. Raises NotFound.
 
         Example:
             print(client.router("orders>audit").forwarded_total)
         """
-        return await self._transport.ask("GET", f"/v0/routers/{quoted(name)}", Router)
+        return await self._transport.ask("GET", f"/v0/routers/{quoted(name)}", RouterDescription)
 
     async def routers(
         self, prefix: str = "", *, source: str | None = None, dest: str | None = None
-    ) -> list[Router]:
+    ) -> list[RouterDescription]:
         """Every router, or those of a source or a destination.
 
         Example:
             for router in client.routers(source="orders"): ...
         """
-        found: list[Router] = []
+        found: list[RouterDescription] = []
         cursor: str | None = None
         while True:
             query = {
@@ -92,4 +92,4 @@ class RouterCalls(Calls):
         Example:
             client.delete_router("orders>audit")
         """
-        return (await self._transport.ask("DELETE", f"/v0/routers/{quoted(name)}", _Deleted)).deleted
+        return (await self._transport.ask("DELETE", f"/v0/routers/{quoted(name)}", _RouterDeleted)).deleted

@@ -12,7 +12,7 @@ class Event(NamedTuple):
     id: str
 
 
-class Frames:
+class EventParser:
     """Bytes in, whole events out. Comments, and fields it does not know, are passed over."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Frames:
 
 
 async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Event]:
-    frames = Frames()
+    frames = EventParser()
     async for chunk in chunks:
         for event in frames.feed(chunk):
             yield event

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mainstem.client.asynchronous import AsyncClient
-from mainstem.client.loop import LoopThread, Steps
+from mainstem.client.loop import IteratorSteps, LoopThread
 from mainstem.client.producer import Producer
+from mainstem.client.sync_worker import Worker
 from mainstem.client.transport import TIMEOUT_S, Verify
-from mainstem.client.working import Worker
 from mainstem.errors import Closed
 
 P = ParamSpec("P")
@@ -44,7 +44,7 @@ def _wrapped(
     return call
 
 
-def _listed(
+def _iterate_pages(
     method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[list[T]]],
     described_by: Callable[..., object],
 ) -> Callable[Concatenate[Client, P], Iterator[T]]:
@@ -108,8 +108,8 @@ class Client:
     produce_batch = _waited(AsyncClient.produce_batch)
     producer = _wrapped(AsyncClient.producer, Producer)
     page = _waited(AsyncClient.page)
-    read = _listed(AsyncClient.pages, AsyncClient.read)
-    watch = _listed(AsyncClient.frames, AsyncClient.watch)
+    read = _iterate_pages(AsyncClient.pages, AsyncClient.read)
+    watch = _iterate_pages(AsyncClient.frames, AsyncClient.watch)
     batches = _waited(AsyncClient.batches)
     offset_at = _waited(AsyncClient.offset_at)
     read_arrow = _waited(AsyncClient.read_arrow)
@@ -141,7 +141,7 @@ class Client:
     backup = _waited(AsyncClient.backup)
 
     def _iterate(self, lists: AsyncGenerator[list[T]]) -> Iterator[list[T]]:
-        steps = Steps(lists)
+        steps = IteratorSteps(lists)
         try:
             while (items := self._thread.call(steps.next())) is not None:
                 yield items

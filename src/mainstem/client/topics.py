@@ -8,8 +8,8 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 
 from mainstem import limits
-from mainstem.client.answers import Settings, Topic, TopicRow, TopicSize
 from mainstem.client.calls import Calls
+from mainstem.client.responses import TopicDescription, TopicListing, TopicSettings, TopicSize
 from mainstem.client.transport import topic_path
 from mainstem.errors import TopicExists, TopicIncompatible
 
@@ -42,11 +42,11 @@ class _SizePage(msgspec.Struct):
 
 
 class _TopicPage(msgspec.Struct):
-    topics: list[TopicRow]
+    topics: list[TopicListing]
     next_cursor: str | None = None
 
 
-class _Deleted(msgspec.Struct):
+class _TopicDeleted(msgspec.Struct):
     deleted: bool
 
 
@@ -58,7 +58,7 @@ class TopicCalls(Calls):
         partitions: int = 1,
         settings: Mapping[str, str] | None = None,
         **config: Unpack[TopicOptions],
-    ) -> Topic:
+    ) -> TopicDescription:
         """Make a topic. Raises TopicExists.
 
         `settings` are those that Kafka's tools name, such as {"retention.ms": "86400000"}.
@@ -68,10 +68,12 @@ class TopicCalls(Calls):
             client.create_topic("emails", type="queue", max_deliveries=5, dead_letter="emails.dead")
         """
         body = {"create": True, "partitions": partitions, "config": config, "settings": dict(settings or {})}
-        await self._transport.ask("PATCH", topic_path(name, "settings"), Settings, body)
+        await self._transport.ask("PATCH", topic_path(name, "settings"), TopicSettings, body)
         return await self.topic(name, touch=False)
 
-    async def ensure_topic(self, name: str, *, partitions: int = 1, **config: Unpack[TopicOptions]) -> Topic:
+    async def ensure_topic(
+        self, name: str, *, partitions: int = 1, **config: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Make a topic unless it is there; one that is stays as it is, if it is of the same type.
 
         Example:
@@ -91,30 +93,30 @@ class TopicCalls(Calls):
             )
         return found
 
-    async def topic(self, name: str, *, partition: int = 0, touch: bool = True) -> Topic:
+    async def topic(self, name: str, *, partition: int = 0, touch: bool = True) -> TopicDescription:
         """A topic's state: how much is in it, its ends, its config. Raises TopicNotFound.
 
         Example:
             print(client.topic("orders").count)
         """
         query = {"partition": partition or None, "touch": touch}
-        return await self._transport.ask("GET", topic_path(name), Topic, query=query)
+        return await self._transport.ask("GET", topic_path(name), TopicDescription, query=query)
 
-    async def topic_settings(self, name: str) -> Settings:
+    async def topic_settings(self, name: str) -> TopicSettings:
         """A topic's partitions, and all its settings by the names that Kafka's tools use.
 
         Example:
             for partition in client.topic_settings("orders").partitions: ...
         """
-        return await self._transport.ask("GET", topic_path(name, "settings"), Settings)
+        return await self._transport.ask("GET", topic_path(name, "settings"), TopicSettings)
 
-    async def topics(self, prefix: str = "") -> list[TopicRow]:
+    async def topics(self, prefix: str = "") -> list[TopicListing]:
         """Every topic whose name begins so, by name.
 
         Example:
             names = [row.topic for row in client.topics("app.")]
         """
-        found: list[TopicRow] = []
+        found: list[TopicListing] = []
         cursor: str | None = None
         while True:
             query = {"prefix": prefix or None, "page_size": limits.TOPIC_PAGE_MAX, "cursor": cursor}
@@ -140,7 +142,7 @@ class TopicCalls(Calls):
             if skip >= page.total or not page.topics:
                 return list(found.values())
 
-    async def alter_topic(self, name: str, **changes: Unpack[TopicOptions]) -> Topic:
+    async def alter_topic(self, name: str, **changes: Unpack[TopicOptions]) -> TopicDescription:
         """Change a topic's config; what is not named stays as it is.
 
         Example:
@@ -160,14 +162,14 @@ class TopicCalls(Calls):
         *,
         partitions: int | None = None,
         create: bool = False,
-    ) -> Settings:
+    ) -> TopicSettings:
         """Change settings by the names Kafka's tools use, or grow to so many partitions; or make a topic so.
 
         Example:
             client.change_settings("orders", {"retention.ms": "3600000"}, partitions=8)
         """
         body = {"settings": dict(settings or {}), "partitions": partitions, "create": create}
-        return await self._transport.ask("PATCH", topic_path(name, "settings"), Settings, body)
+        return await self._transport.ask("PATCH", topic_path(name, "settings"), TopicSettings, body)
 
     async def delete_topic(self, name: str, *, if_empty: bool = False) -> bool:
         """Delete a topic and its records. False: there was none. Raises TopicNotEmpty for `if_empty`.
@@ -176,4 +178,4 @@ class TopicCalls(Calls):
             client.delete_topic("orders")
         """
         query = {"if_empty": if_empty}
-        return (await self._transport.ask("DELETE", topic_path(name), _Deleted, query=query)).deleted
+        return (await self._transport.ask("DELETE", topic_path(name), _TopicDeleted, query=query)).deleted

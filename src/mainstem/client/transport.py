@@ -40,7 +40,7 @@ _LEAST_ATTEMPT_S = 0.1
 _BEATS_MISSED_MAX = 3
 
 
-class Answer(NamedTuple):
+class ServerResponse(NamedTuple):
     status: int
     body: bytes
     headers: Mapping[str, str]
@@ -59,7 +59,7 @@ class Transport:
         retries: bool = True,
         verify: Verify = True,
     ) -> None:
-        self.url = _checked(url or os.environ.get(URL_ENV) or URL_DEFAULT)
+        self.url = _validated_url(url or os.environ.get(URL_ENV) or URL_DEFAULT)
         self.timeout_s = timeout_s
         self._retries = retries
         self._verify = verify
@@ -115,7 +115,7 @@ class Transport:
         content_type: str = JSON,
         wait_s: float = 0.0,
         timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> ServerResponse:
         """One request, sent again until it is answered or the time is over: it must bear being served twice.
 
         Raises what the answer says, or Unreachable."""
@@ -128,7 +128,7 @@ class Transport:
         while True:
             left_s = max(deadline - time.monotonic(), _LEAST_ATTEMPT_S)
             outcome = await self._attempt(method, path, body, query, extra, left_s + wait_s)
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, ServerResponse):
                 return outcome._replace(repeated=repeated)
             error, again_s, unsure = outcome
             repeated = repeated or unsure
@@ -148,7 +148,7 @@ class Transport:
         query: Query | None,
         headers: Mapping[str, str],
         timeout_s: float,
-    ) -> Answer | tuple[MainstemError, float, bool]:
+    ) -> ServerResponse | tuple[MainstemError, float, bool]:
         """The answer, or: the error, how long to wait before another attempt (-1: none), whether it may have
         been served."""
         import httpx
@@ -167,7 +167,7 @@ class Transport:
         except httpx.InvalidURL as wrong:
             raise InvalidInput(f"{self.url} is no URL of a server: {wrong}") from None
         if got.is_success:
-            return Answer(got.status_code, got.content, got.headers, False)
+            return ServerResponse(got.status_code, got.content, got.headers, False)
         error = failure(got.status_code, got.content)
         if got.status_code in _RETRIED:
             return error, _retry_after(got.headers.get("retry-after")), False
@@ -208,14 +208,14 @@ class Transport:
             self._client = httpx.AsyncClient(
                 base_url=self.url,
                 headers=self._headers,
-                verify=_trust(self._verify) if self.url.startswith("https:") else False,
+                verify=_ssl_context(self._verify) if self.url.startswith("https:") else False,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
                 trust_env=False,  # a log on this machine is not behind a proxy that happens to be set
             )
         return self._client
 
 
-def _trust(verify: Verify) -> ssl.SSLContext | bool:
+def _ssl_context(verify: Verify) -> ssl.SSLContext | bool:
     """What the system trusts (and SSL_CERT_FILE), or an authority's file, or a context of the caller's."""
     if verify is True or isinstance(verify, str):
         try:
@@ -246,7 +246,7 @@ def quoted(name: str) -> str:
     return quote(name, safe="")
 
 
-def _checked(url: str) -> str:
+def _validated_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("http", "https") or not rest.strip("/"):
         raise InvalidInput(

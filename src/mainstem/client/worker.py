@@ -14,9 +14,9 @@ import msgspec
 
 from mainstem import limits, tracing
 from mainstem.client import sse
-from mainstem.client.answers import JobBody, Settled, Topic
 from mainstem.client.failures import event_failure
-from mainstem.client.persistence import Persistence
+from mainstem.client.reconnect import ReconnectPolicy
+from mainstem.client.responses import JobBody, SettleResult, TopicDescription
 from mainstem.client.transport import Query, Transport, decoded, topic_path
 from mainstem.errors import InvalidInput, LeaseLost, MainstemError, Unavailable
 
@@ -193,7 +193,7 @@ class AsyncWorker:
         if lost:
             raise LeaseLost(self.queue, lost)
 
-    async def _send(self, verb: str, jobs: list[JobBody], **more: int) -> tuple[Settled, bool]:
+    async def _send(self, verb: str, jobs: list[JobBody], **more: int) -> tuple[SettleResult, bool]:
         """What became of them, and whether a lost answer may have been the one that settled them."""
         body = {
             "node": self.options.node,
@@ -207,7 +207,7 @@ class AsyncWorker:
             msgspec.json.encode(body),
             query={"partition": self.options.partition or None},
         )
-        return decoded(answer.body, Settled), answer.repeated
+        return decoded(answer.body, SettleResult), answer.repeated
 
     # Behind the scenes
 
@@ -219,7 +219,7 @@ class AsyncWorker:
             self._tasks.append(self._transport.spawn(self._keep(), "mainstem-leases"))
 
     async def _receive(self) -> None:
-        persistence = Persistence(self._transport.timeout_s)
+        persistence = ReconnectPolicy(self._transport.timeout_s)
         try:
             while True:
                 try:
@@ -230,7 +230,7 @@ class AsyncWorker:
         except MainstemError as error:
             self._jobs.put_nowait(error)
 
-    async def _receive_once(self, persistence: Persistence) -> None:
+    async def _receive_once(self, persistence: ReconnectPolicy) -> None:
         query: Query = {
             "node": self.options.node,
             "max": self.options.concurrency,
@@ -257,7 +257,7 @@ class AsyncWorker:
         while lease_ms is None:
             try:
                 topic = await self._transport.ask(
-                    "GET", topic_path(self.queue), Topic, query={"touch": False}
+                    "GET", topic_path(self.queue), TopicDescription, query={"touch": False}
                 )
                 lease_ms = topic.config.lease_ms
             except Unavailable:

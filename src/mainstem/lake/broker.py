@@ -11,7 +11,7 @@ import msgspec
 from mainstem.broker.lake import LakeStatus
 from mainstem.broker.lake_reports import DriverReport
 from mainstem.broker.plans import Plan, PlanRequest, Publication, Sources
-from mainstem.broker.table_work import TableCommitRequest, TableCommitted, TableWorks
+from mainstem.broker.table_work import TableCommitRequest, TableCommitted, TableWorkPage
 from mainstem.client.loop import LoopThread
 from mainstem.client.transport import Transport, topic_path
 from mainstem.errors import RecordsLost
@@ -91,7 +91,7 @@ class LakeBroker:
         """How far every topic is."""
         return self._ask("GET", "/v0/lake/status", LakeStatus)
 
-    def meets_loss(self, topic: str, partition: int, offset: int) -> bool:
+    def probe_loss(self, topic: str, partition: int, offset: int) -> bool:
         """Have the broker read at an offset. True if it finds there that records are lost."""
         query = {"partition": partition, "from": offset, "max_bytes": 1}
         try:
@@ -100,9 +100,9 @@ class LakeBroker:
             return True
         return False
 
-    def tables(self) -> TableWorks:
+    def tables(self) -> TableWorkPage:
         """Every topic's tables, and what is left to publish of each."""
-        return self._ask("GET", "/v0/lake/tables", TableWorks)
+        return self._ask("GET", "/v0/lake/tables", TableWorkPage)
 
     def commit_table(self, commit: TableCommitRequest) -> str:
         """Returns where the table's metadata is now. Raises TableChanged."""

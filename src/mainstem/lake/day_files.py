@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingRows:
     """Rows of a day that wait for a row group to be full."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -39,7 +39,7 @@ class _Pending:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFile:
     """A file being written."""
 
     key: str
@@ -58,9 +58,9 @@ class DayFiles:
         self._prefix = f"{prefix}{joint}{secrets.token_hex(4)}"
         self._topic_id = topic_id
         self._partition = partition
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingRows] = {}
         self._pending_bytes = 0
-        self._open: dict[int, _Open] = {}  # by day, the one written to last at the end
+        self._open: dict[int, _OpenFile] = {}  # by day, the one written to last at the end
         self._made: list[str] = []  # keys
         self._finished: list[DataFile] = []
 
@@ -104,7 +104,7 @@ class DayFiles:
             self._outputs.discard(key)
 
     def _add_to(self, day: int, rows: pa.RecordBatch) -> None:
-        pending = self._pending.setdefault(day, _Pending())
+        pending = self._pending.setdefault(day, _PendingRows())
         before = pending.bytes
         pending.add(rows)
         self._pending_bytes += pending.bytes - before
@@ -126,7 +126,7 @@ class DayFiles:
             file.latest_ms, int(times_ms(rows.column("_timestamp"), rows.column("_timestamp_ms")).max())
         )
 
-    def _file_for(self, day: int, rows: pa.Table) -> _Open:
+    def _file_for(self, day: int, rows: pa.Table) -> _OpenFile:
         """The day's open file, or another one if that lacks a column these rows need."""
         file = self._open.pop(day, None)
         schema = stored_schema(rows, file.writer.schema if file else None)
@@ -141,7 +141,7 @@ class DayFiles:
             self._seal(next(iter(self._open)))
         return file
 
-    def _create(self, day: int, schema: pa.Schema) -> _Open:
+    def _create(self, day: int, schema: pa.Schema) -> _OpenFile:
         key = f"{self._prefix}-{len(self._made)}-{day}.parquet"
         self._made.append(key)
         sink = self._outputs.create(key)
@@ -150,7 +150,7 @@ class DayFiles:
         except BaseException:
             _let_go(sink)
             raise
-        return _Open(key, sink, writer)
+        return _OpenFile(key, sink, writer)
 
     def _seal(self, day: int) -> None:
         file = self._open[day]

@@ -14,12 +14,19 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.broker.plans import Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
-from mainstem.lake.places import Content, Place, open_pieces, open_place, open_seekable, url_of
+from mainstem.lake.object_readers import (
+    Content,
+    ObjectReader,
+    open_object_reader,
+    open_pieces,
+    open_seekable,
+    url_of,
+)
 from mainstem.ledger.parts import DataFile, Part
 from mainstem.log.extents import EXTENT
 from mainstem.ports.objectstore.open import shown
 from mainstem.records.header import stamp
-from mainstem.records.merging import Run, merged_rows
+from mainstem.records.merging import RowRun, merged_rows
 from mainstem.records.parquet import RowFile
 from mainstem.records.rewrite import Ranges, in_ranges
 from mainstem.records.rows import decode_rows
@@ -41,11 +48,11 @@ def source_rows(
     Parts come before the log. Raises LogDamaged, naming the offsets, and NotFound if an object is gone."""
     name = f"topic {topic!r}, partition {partition}"
     parts = (_part_rows(part, sources, name, typed) for part in sources.parts)
-    with _LastPlace() as places:
+    with _LastObjectReader() as places:
         lost = [(start, end) for start, end, _ in sources.lost]
         wal = (_wal_rows(extents, lost, sources, places, partition, name) for extents in sources.wal)
         for rows in chain.from_iterable(chain(parts, wal)):
-            kept = _kept(rows, sources)
+            kept = _rows_in_range(rows, sources)
             if kept.num_rows:
                 yield kept
 
@@ -53,24 +60,24 @@ def source_rows(
 # The log's objects
 
 
-class _LastPlace:
+class _LastObjectReader:
     """The object read last, left open: a stream of copies names the same few objects over and over."""
 
     def __init__(self) -> None:
         self._of: tuple[str, tuple[StoredPiece, ...]] = ("", ())
-        self._place: Place | None = None
+        self._place: ObjectReader | None = None
 
-    def __enter__(self) -> _LastPlace:
+    def __enter__(self) -> _LastObjectReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._place is not None:
             self._place.close()
 
-    def of(self, extents: WalExtents) -> Place:
+    def of(self, extents: WalExtents) -> ObjectReader:
         wanted = (extents.url, extents.pieces)
         if self._place is None or wanted != self._of:
-            fresh = open_pieces(*wanted) if extents.pieces else open_place(extents.url)
+            fresh = open_pieces(*wanted) if extents.pieces else open_object_reader(extents.url)
             if self._place is not None:
                 self._place.close()
             self._of, self._place = wanted, fresh
@@ -78,7 +85,7 @@ class _LastPlace:
 
 
 def _wal_rows(
-    extents: WalExtents, lost: Ranges, sources: Sources, places: _LastPlace, partition: int, name: str
+    extents: WalExtents, lost: Ranges, sources: Sources, places: _LastObjectReader, partition: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     rows = np.frombuffer(extents.rows, EXTENT)
     bases = rows["base"] + extents.shift
@@ -104,7 +111,7 @@ def _pieces(rows: Rows) -> Iterator[tuple[int, int]]:
 
 
 def _read_slices(
-    place: Place, rows: Rows, extents: WalExtents, gone: tuple[Ranges, Ranges], name: str
+    place: ObjectReader, rows: Rows, extents: WalExtents, gone: tuple[Ranges, Ranges], name: str
 ) -> Content:
     """The slices, checked and stamped, one after another; without damaged batches, if all in them is `gone`."""
     slices: list[memoryview] = []
@@ -117,10 +124,10 @@ def _read_slices(
             slices.append(slice)
             bases.append(base)
             continue
-        whole = _around_loss(slice, base, count, gone) if len(slice) == length else []
+        whole = _salvage_slices(slice, base, count, gone) if len(slice) == length else []
         if not whole:
             raise SliceDamaged(
-                f"{name}: the bytes of offsets [{base}, {base + count}) in {_named(extents, row[3])} "
+                f"{name}: the bytes of offsets [{base}, {base + count}) in {_location_text(extents, row[3])} "
                 "do not match their checksum",
                 base,
                 base + count,
@@ -138,7 +145,7 @@ def _read_slices(
     return joined
 
 
-def _around_loss(
+def _salvage_slices(
     slice: memoryview, base: int, count: int, gone: tuple[Ranges, Ranges]
 ) -> list[tuple[memoryview, int]]:
     """What is whole of joined slices, and its first offsets, if nobody asks for the rest any more."""
@@ -151,13 +158,13 @@ def _around_loss(
     return [(piece, at) for piece, at in pieces if len(piece)]
 
 
-def _named(extents: WalExtents, start: int) -> str:
+def _location_text(extents: WalExtents, start: int) -> str:
     """Where the byte of the log's object is, for people."""
     within = [piece.key for piece in extents.pieces if piece.start <= start < piece.start + piece.length]
     return shown(url_of(extents.url, within[0]) if within else extents.url)
 
 
-def _slices(place: Place, rows: Rows) -> tuple[Sequence[Content], list[memoryview]]:
+def _slices(place: ObjectReader, rows: Rows) -> tuple[Sequence[Content], list[memoryview]]:
     """What was read, and the bytes of each extent in it. Extents near each other come by one read."""
     starts = rows["start"].astype(np.int64)
     ends = starts + rows["length"]
@@ -194,10 +201,10 @@ def _part_rows(part: Part, sources: Sources, name: str, typed: bool) -> Iterator
                 ) from damage
 
     wanted = [file for file in part.files if file.base < sources.end and file.end > sources.base]
-    yield from merged_rows(Run(file.base, partial(rows_of, file)) for file in wanted)
+    yield from merged_rows(RowRun(file.base, partial(rows_of, file)) for file in wanted)
 
 
-def _kept(rows: pa.RecordBatch, sources: Sources) -> pa.RecordBatch:
+def _rows_in_range(rows: pa.RecordBatch, sources: Sources) -> pa.RecordBatch:
     """The rows inside the range, and not to be left out."""
     import pyarrow as pa
 

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import IO, Protocol
 
-from mainstem.lake.access import open_named
-from mainstem.lake.places import local_path
+from mainstem.lake.object_readers import local_path
+from mainstem.lake.store_access import open_named
 from mainstem.ports.files import OsFiles, make_directories
 
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from mainstem.ledger.digest import MASK, mix
-from mainstem.ledger.feeds import GAP, Feed, FeedState, Int64s, Segment
+from mainstem.ledger.fan_out import GAP, AliasSegment, FanOut, FanOutState, Int64s
 
 _TAG = 1 << 43  # beside a number, so that segments hash like nothing else
 
@@ -39,12 +39,12 @@ class AliasRun(NamedTuple):
 class AliasesState(msgspec.Struct, frozen=True, array_like=True):
     next_feed: int = 1
     digest: int = 0
-    feeds: list[FeedState] = []
+    feeds: list[FanOutState] = []
     # stream, then its segments that are over: bases, counts, feeds, positions, each little-endian i8
     segments: list[tuple[int, list[bytes]]] = []
 
 
-class Segments:
+class AliasSegments:
     """The segments of one stream that are over, by offset."""
 
     __slots__ = ("bases", "counts", "feeds", "positions")
@@ -61,16 +61,16 @@ class Segments:
     def columns(self) -> tuple[array[int], ...]:
         return self.bases, self.counts, self.feeds, self.positions
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: AliasSegment) -> None:
         at = bisect_left(self.bases, segment.base)  # nearly always the end
         for column, value in zip(self.columns(), segment, strict=True):
             column.insert(at, value)
 
-    def between(self, start: int, end: int) -> Iterator[Segment]:
+    def between(self, start: int, end: int) -> Iterator[AliasSegment]:
         """Those with an offset in [start, end), whole."""
         at = max(bisect_right(self.bases, start) - 1, 0)
         while at < len(self.bases) and self.bases[at] < end:
-            segment = Segment(self.bases[at], self.counts[at], self.feeds[at], self.positions[at])
+            segment = AliasSegment(self.bases[at], self.counts[at], self.feeds[at], self.positions[at])
             if segment.end > start:
                 yield segment
             at += 1
@@ -86,11 +86,11 @@ class Segments:
 
 class Aliases:
     def __init__(self) -> None:
-        self.feeds: dict[int, Feed] = {}
+        self.feeds: dict[int, FanOut] = {}
         # A sum over every segment that ever began and every run: what is forgotten later does not change it.
         self.digest = 0
         self._next_feed = 1
-        self._over: dict[int, Segments] = {}
+        self._over: dict[int, AliasSegments] = {}
         self._growing: dict[int, list[int]] = {}  # stream → feeds it is a member of
         self._reached: dict[int, tuple[Int64s, Int64s]] | None = None
 
@@ -100,7 +100,7 @@ class Aliases:
         """Whether some of the stream's records may be copies."""
         return stream in self._over or stream in self._growing
 
-    def segments(self, stream: int, start: int, end: int) -> Iterator[Segment]:
+    def segments(self, stream: int, start: int, end: int) -> Iterator[AliasSegment]:
         """By offset, those with an offset in [start, end), whole."""
         growing = [self.feeds[number].growing(stream) for number in self._growing.get(stream, ())]
         found = sorted(one for one in growing if one is not None and one.base < end and one.end > start)
@@ -199,16 +199,16 @@ class Aliases:
 
     # Changes
 
-    def open(self, source: int, cursor: int, below: int) -> Feed:
-        feed = self.feeds[self._next_feed] = Feed(self._next_feed, source, cursor, below)
+    def open(self, source: int, cursor: int, below: int) -> FanOut:
+        feed = self.feeds[self._next_feed] = FanOut(self._next_feed, source, cursor, below)
         self._next_feed += 1
         return feed
 
-    def join(self, feed: Feed, leg: int, dest: int, end: int) -> None:
+    def join(self, feed: FanOut, leg: int, dest: int, end: int) -> None:
         feed.join(leg, dest, end)
         self._growing.setdefault(dest, []).append(feed.number)
 
-    def leave(self, feed: Feed, leg: int, dest: int) -> None:
+    def leave(self, feed: FanOut, leg: int, dest: int) -> None:
         segment = feed.leave(leg)
         if segment is not None:
             self._end(dest, segment)
@@ -219,7 +219,7 @@ class Aliases:
 
     def extend(
         self,
-        feed: Feed,
+        feed: FanOut,
         ends: Int64s,
         pieces: list[tuple[int, int, int]],
         time_ms: int,
@@ -232,8 +232,8 @@ class Aliases:
             feed.add(origin, base, count, time_ms)
         self._reached = None
 
-    def _end(self, dest: int, segment: Segment) -> None:
-        self._over.setdefault(dest, Segments()).add(segment)
+    def _end(self, dest: int, segment: AliasSegment) -> None:
+        self._over.setdefault(dest, AliasSegments()).add(segment)
         self.digest = (self.digest + mix(_TAG | dest, segment.base, segment.position, segment.count)) & MASK
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:
@@ -281,11 +281,11 @@ class Aliases:
         aliases = cls()
         aliases._next_feed, aliases.digest = state.next_feed, state.digest
         for one in state.feeds:
-            feed = aliases.feeds[one.number] = Feed.decode(one)
+            feed = aliases.feeds[one.number] = FanOut.decode(one)
             for dest in feed.dests.tolist():
                 aliases._growing.setdefault(dest, []).append(feed.number)
         for stream, columns in state.segments:
-            segments = aliases._over[stream] = Segments()
+            segments = aliases._over[stream] = AliasSegments()
             for column, body in zip(segments.columns(), columns, strict=True):
                 column.frombytes(body)
         return aliases

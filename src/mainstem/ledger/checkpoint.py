@@ -11,7 +11,7 @@ Head, 40 bytes, little-endian (`HEAD`):
 | checksum | 8 × u1 | BLAKE2b-64 of the body                         |
 | length   | u8    | bytes of the body                               |
 
-The body is `State` in msgpack, as arrays; columns are little-endian bytes. The same state always gives the
+The body is `LedgerState` in msgpack, as arrays; columns are little-endian bytes. The same state always gives the
 same bytes: maps are sorted, and interval sets and rings have one form each.
 """
 
@@ -34,10 +34,10 @@ from mainstem.ledger.group_generations import GroupGeneration
 from mainstem.ledger.group_settings import GroupSettingsState
 from mainstem.ledger.idempotency import IdempotencyState
 from mainstem.ledger.leases import LeasesState
-from mainstem.ledger.members import Member
+from mainstem.ledger.members import BrokerMember
 from mainstem.ledger.producers import ProducersState
-from mainstem.ledger.repacked import RepackedState
-from mainstem.ledger.reports import Report
+from mainstem.ledger.repacked_objects import RepackedState
+from mainstem.ledger.reports import StoredReport
 from mainstem.ledger.routers import RoutersState
 from mainstem.ledger.security_commands import AccessRule
 from mainstem.ledger.share import ShareState
@@ -55,7 +55,7 @@ MAGIC = b"MSTMLEDG"
 HEAD = struct.Struct("<8sIIQ8sQ")
 
 
-class State(msgspec.Struct, frozen=True, array_like=True):
+class LedgerState(msgspec.Struct, frozen=True, array_like=True):
     """Everything a ledger holds. New fields only at the end, with a default."""
 
     position: int
@@ -74,7 +74,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     tasks: list[LeaseState] = []
     generations: GenerationsState = GenerationsState()
     routers: RoutersState = RoutersState()
-    members: list[Member] = []
+    members: list[BrokerMember] = []
     credentials: list[Credential] = []
     access_rules: list[AccessRule] = []
     client_quotas: list[ClientQuota] = []
@@ -82,21 +82,21 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     shares: list[ShareState] = []
     repacked: RepackedState = RepackedState()
     tiers: list[TierState] = []
-    reports: list[Report] = []
+    reports: list[StoredReport] = []
     group_generations: list[GroupGeneration] = []
     consumer_groups: ConsumerGroupsState = ConsumerGroupsState()
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(State).decode
+_decode = msgspec.msgpack.Decoder(LedgerState).decode
 
 
-def pack(state: State, digest: int) -> bytes:
+def pack(state: LedgerState, digest: int) -> bytes:
     body = _encode(state)
     return HEAD.pack(MAGIC, CHECKPOINT_VERSION, DIGEST_VERSION, digest, _checksum(body), len(body)) + body
 
 
-def unpack(data: Buffer) -> tuple[State, int | None]:
+def unpack(data: Buffer) -> tuple[LedgerState, int | None]:
     """The state and the digest it must have, None if that cannot be compared. Raises NewerVersion or LogDamaged."""
     if len(data) < HEAD.size:
         raise LogDamaged("a checkpoint is shorter than its head")

@@ -45,7 +45,7 @@ class ConsumerGroupsState(msgspec.Struct, frozen=True, array_like=True):
     groups: list[ConsumerGroupState] = []
 
 
-class KeptGroup:
+class StoredGroup:
     """One group. Its members are in the order in which they came."""
 
     __slots__ = ("_members_digest", "bytes", "epoch", "members", "name", "revision", "target_epoch")
@@ -88,7 +88,7 @@ class ConsumerGroups:
     next coordinator."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, KeptGroup] = {}
+        self._groups: dict[str, StoredGroup] = {}
         self._changes = 0  # so far: each gives a revision that never was before
         self._bytes = 0
         self._groups_digest = 0
@@ -98,7 +98,7 @@ class ConsumerGroups:
         counted = hash_fields("consumer group changes", self._changes) if self._changes else 0
         return (self._groups_digest + counted) & MASK
 
-    def get(self, group: str) -> KeptGroup | None:
+    def get(self, group: str) -> StoredGroup | None:
         return self._groups.get(group)
 
     def revision(self, group: str) -> int:
@@ -116,7 +116,7 @@ class ConsumerGroups:
             return InvalidInput(fault)
         if command.after != self.revision(command.group):
             return GroupOvertaken(command.group)
-        group = self._take_out(command.group) or KeptGroup(command.group)
+        group = self._take_out(command.group) or StoredGroup(command.group)
         for member_id in command.gone:
             group.remove(member_id)
         for member in command.members:
@@ -168,19 +168,19 @@ class ConsumerGroups:
         groups = cls()
         groups._changes = state.changes
         for one in state.groups:
-            group = KeptGroup(one.group)
+            group = StoredGroup(one.group)
             group.revision, group.epoch, group.target_epoch = one.revision, one.epoch, one.target_epoch
             for member in one.members:
                 group.put(member)
             groups._put(group)
         return groups
 
-    def _put(self, group: KeptGroup) -> None:
+    def _put(self, group: StoredGroup) -> None:
         self._groups[group.name] = group
         self._bytes += group.bytes
         self._groups_digest = (self._groups_digest + group.digest) & MASK
 
-    def _take_out(self, name: str) -> KeptGroup | None:
+    def _take_out(self, name: str) -> StoredGroup | None:
         """To be changed: what it counted for is given back."""
         group = self._groups.pop(name, None)
         if group is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mainstem.ledger.checkpoint import State
+from mainstem.ledger.checkpoint import LedgerState
 
 _SHOWN_CHARS = 120
 _ABSENT = "(absent)"
@@ -22,13 +22,13 @@ class Difference(NamedTuple):
     replayed: str
 
 
-def differences(stored: State, replayed: State, limit: int) -> list[Difference]:
+def differences(stored: LedgerState, replayed: LedgerState, limit: int) -> list[Difference]:
     """The first `limit` differences, in the order of the sections."""
     return list(islice(_sections(stored, replayed), limit))
 
 
-def _sections(stored: State, replayed: State) -> Iterator[Difference]:
-    for name in State.__struct_fields__:
+def _sections(stored: LedgerState, replayed: LedgerState) -> Iterator[Difference]:
+    for name in LedgerState.__struct_fields__:
         # A digest that was recorded is no state of its own.
         if name != "last_digest":
             for key, one, other in _walk("", getattr(stored, name), getattr(replayed, name)):

@@ -27,14 +27,14 @@ from mainstem.ledger.topics import Topic
 Range = tuple[int, int]
 
 
-class Owners(Protocol):
+class StreamOwners(Protocol):
     def of_stream(self, stream: int) -> Topic | None:
         """Who owns a stream, if its topic still exists."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedPart:
     """A part, and what happened to its range since it was made."""
 
     part: Part
@@ -54,7 +54,9 @@ class Garbage(NamedTuple):
 class GenerationsState(msgspec.Struct, frozen=True, array_like=True):
     """All parts and garbage, as a checkpoint holds them."""
 
-    parts: list[tuple[int, list[tuple[Part, bool, int, bool]]]] = []  # stream, then the fields of `Served`
+    parts: list[
+        tuple[int, list[tuple[Part, bool, int, bool]]]
+    ] = []  # stream, then the fields of `ServedPart`
     garbage: list[tuple[str, bytes, int]] = []
     deleted: list[tuple[int, int, int, int]] = []  # stream, token, first, end: see Generations._deleted
 
@@ -71,12 +73,12 @@ def name_of(part: Part) -> PartName:
 class Generations:
     """The parts of every stream that has any, and the garbage."""
 
-    def __init__(self, streams: Streams, topics: Owners, tasks: Tasks) -> None:
+    def __init__(self, streams: Streams, topics: StreamOwners, tasks: Tasks) -> None:
         self.digest = 0
         self._streams = streams
         self._topics = topics
         self.tasks = tasks
-        self._served: dict[int, list[Served]] = {}
+        self._served: dict[int, list[ServedPart]] = {}
         self._keys: set[str] = set()  # of the files that parts name
         self._garbage: dict[str, Garbage] = {}
         # Stream → (token, first, end): what was deleted while the token's holder made new parts of it.
@@ -132,7 +134,7 @@ class Generations:
         """Streams with a part below their start that nobody works on."""
         return [stream for stream in self.streams() if self._below_start(stream)]
 
-    def _overlapping(self, stream: int, start: int, end: int | None) -> list[Served]:
+    def _overlapping(self, stream: int, start: int, end: int | None) -> list[ServedPart]:
         served = self._served.get(stream)
         if not served:
             return []
@@ -285,7 +287,7 @@ class Generations:
             return StalePlan(f"the parts are of another generation than {expected}")
         return None
 
-    def _bad_keys(self, command: SwapParts, replaced: list[Served]) -> StalePlan | None:
+    def _bad_keys(self, command: SwapParts, replaced: list[ServedPart]) -> StalePlan | None:
         reused = {file.key for one in replaced for file in one.part.files}
         for part in command.parts:
             for file in part.files:
@@ -294,7 +296,7 @@ class Generations:
         return None
 
     def _bad_counts(
-        self, command: SwapParts, replaced: list[Served], lease: Lease
+        self, command: SwapParts, replaced: list[ServedPart], lease: Lease
     ) -> InvalidInput | StalePlan | None:
         """Whoever made the parts may have left out deleted records by now, and no others."""
         if lease.compacts_before_ms:
@@ -308,13 +310,13 @@ class Generations:
         return None
 
     def _swap(
-        self, command: SwapParts, replaced: list[Served], lease: Lease, topic_id: bytes, position: int
+        self, command: SwapParts, replaced: list[ServedPart], lease: Lease, topic_id: bytes, position: int
     ) -> None:
         stream = command.stream
         compacted = bool(replaced) and all(one.compacted for one in replaced)
         sparse = lease.compacts_before_ms > 0 or any(one.absent for one in replaced)
         fresh = [
-            Served(
+            ServedPart(
                 part,
                 self._holds_deleted(stream, part, lease.token, sparse),
                 max(0, self._live(stream, part) - part.records) if sparse else 0,
@@ -348,7 +350,7 @@ class Generations:
             return 0
         return part.end - first - self._streams.holes(stream).covered(first, part.end)
 
-    def _replace(self, stream: int, low: int, high: int, fresh: list[Served]) -> list[str]:
+    def _replace(self, stream: int, low: int, high: int, fresh: list[ServedPart]) -> list[str]:
         """Put `fresh` in place of parts low..high. Returns the files that no part names any more."""
         served = self._served[stream]
         old = served[low:high]
@@ -364,7 +366,7 @@ class Generations:
         self.digest &= MASK
         return sorted(before - after)
 
-    def _change(self, stream: int, old: Served, new: Served) -> None:
+    def _change(self, stream: int, old: ServedPart, new: ServedPart) -> None:
         served = self._served[stream]
         at = bisect_right(served, old.part.base, key=lambda one: one.part.base) - 1
         invariant(served[at] is old, "a part is changed where it stands")
@@ -389,11 +391,13 @@ class Generations:
         )
 
     @classmethod
-    def decode(cls, state: GenerationsState, streams: Streams, topics: Owners, tasks: Tasks) -> Generations:
+    def decode(
+        cls, state: GenerationsState, streams: Streams, topics: StreamOwners, tasks: Tasks
+    ) -> Generations:
         generations = cls(streams, topics, tasks)
         for stream, parts in state.parts:
             generations._served[stream] = []
-            generations._replace(stream, 0, 0, [Served(*one) for one in parts])
+            generations._replace(stream, 0, 0, [ServedPart(*one) for one in parts])
         for key, topic_id, position in state.garbage:
             generations._discard([key], topic_id, position)
         for stream, token, first, end in state.deleted:
@@ -401,7 +405,7 @@ class Generations:
         return generations
 
 
-def _served_digest(stream: int, one: Served) -> int:
+def _served_digest(stream: int, one: ServedPart) -> int:
     files = tuple((file.key, file.base, file.end, file.records, file.bytes) for file in one.part.files)
     return hash_fields(
         "part", stream, *name_of(one.part), one.part.records, files, one.stale, one.absent, one.compacted

@@ -12,7 +12,7 @@ from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.commands import BumpGeneration
 from mainstem.ledger.digest import hash_fields
-from mainstem.ledger.latest import Latest
+from mainstem.ledger.latest_by_key import LatestByKey
 
 
 class GroupGeneration(msgspec.Struct, frozen=True, array_like=True):
@@ -32,7 +32,7 @@ class GroupGenerations:
     are then strangers to the next broker, as they are to one of another system."""
 
     def __init__(self) -> None:
-        self._kept: Latest[GroupGeneration] = Latest()
+        self._kept: LatestByKey[GroupGeneration] = LatestByKey()
 
     @property
     def digest(self) -> int:

@@ -482,7 +482,7 @@ class LeasesState(msgspec.Struct, frozen=True, array_like=True):
     copies: list[tuple[int, int, int]] = []  # offset, stream and offset of its copy
 
 
-def deal(count: int, limits: Sequence[int]) -> list[list[int]]:
+def deal_round_robin(count: int, limits: Sequence[int]) -> list[list[int]]:
     """Positions 0 to `count` for several takers: one each in turn, to those that still want more."""
     hands: list[list[int]] = [[] for _ in limits]
     wanting = [taker for taker, limit in enumerate(limits) if limit > 0]

@@ -45,18 +45,18 @@ from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.intervals import DELETED, is_loss
 from mainstem.ledger.members import Members
 from mainstem.ledger.parts import Part as StreamPart
-from mainstem.ledger.placement import Placement, refused
+from mainstem.ledger.placement import AppendPlacer, refused
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
-from mainstem.ledger.repacked import RepackedObjects
+from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.results import (
     AlreadyApplied,
-    Beaten,
     Booted,
     BrokerGone,
     CeilingsRaised,
     Halted,
+    HeartbeatApplied,
     Outcome,
     ProducerAllocated,
     ProducersExpired,
@@ -131,10 +131,10 @@ class Ledger:
         self.transactions = transactions
         self.idempotency = idempotency
         self.sinks = Sinks(transactions)
-        self._placement = Placement(streams, producers, transactions, idempotency)
-        self._appliers = {**self._appliers_of_the_log(), **self._appliers_of_the_rest()}
+        self._placement = AppendPlacer(streams, producers, transactions, idempotency)
+        self._appliers = {**self._log_appliers(), **self._feature_appliers()}
 
-    def _appliers_of_the_log(self) -> Appliers:
+    def _log_appliers(self) -> Appliers:
         transactions = self.transactions
         return {
             commands.CreateTopic: lambda command: self.topics.create(command, self.time_ms),
@@ -171,7 +171,7 @@ class Ledger:
             commands.NoteCopies: lambda command: self.queues.note_copies(command, self._before),
         }
 
-    def _appliers_of_the_rest(self) -> Appliers:
+    def _feature_appliers(self) -> Appliers:
         """Of what is built upon the log: routers, sinks, tables, parts, the cluster, who may do what."""
         return {
             router_commands.PutRouter: lambda command: self.routers.put(command),
@@ -204,7 +204,7 @@ class Ledger:
             tier_commands.SettleTier: lambda command: self.tiers.settle(command, self.time_ms),
             tier_commands.ForgetTier: lambda command: self.tiers.forget(command),
             cluster_commands.JoinBroker: self._join,
-            cluster_commands.Heartbeat: lambda _: Beaten(),
+            cluster_commands.Heartbeat: lambda _: HeartbeatApplied(),
             cluster_commands.LeaveBroker: self._leave,
             cluster_commands.ExpireBroker: self._expire_broker,
             cluster_commands.AdmitBroker: self._admit_broker,
@@ -494,8 +494,8 @@ class Ledger:
         """A checkpoint: the whole state, to continue from with `decode`."""
         return checkpoint.pack(self.state(), self.digest())
 
-    def state(self) -> checkpoint.State:
-        return checkpoint.State(
+    def state(self) -> checkpoint.LedgerState:
+        return checkpoint.LedgerState(
             self.position,
             self.time_ms,
             self.last_digest,

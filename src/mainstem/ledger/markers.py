@@ -40,7 +40,7 @@ class Aborted(NamedTuple):
     marker: int
 
 
-class Writes:
+class OpenWrites:
     """What an open transaction wrote to one stream: offset ranges in order, and logical bytes."""
 
     __slots__ = ("bytes", "ends", "starts")
@@ -193,7 +193,7 @@ class StreamTransactions:
 
     def __init__(self) -> None:
         # stream → producer → writes. Writes begin at rising offsets, so the first of a dict began first.
-        self._open: dict[int, dict[int, Writes]] = {}
+        self._open: dict[int, dict[int, OpenWrites]] = {}
         self._markers: dict[int, Markers] = {}
 
     # Reads
@@ -231,10 +231,10 @@ class StreamTransactions:
         writes = self._open.setdefault(stream, {})
         one = writes.get(producer)
         if one is None:
-            one = writes[producer] = Writes()
+            one = writes[producer] = OpenWrites()
         one.add(base, count, size)
 
-    def close(self, stream: int, producer: int) -> Writes | None:
+    def close(self, stream: int, producer: int) -> OpenWrites | None:
         """The producer's transaction is over here. Returns what it wrote."""
         writes = self._open.get(stream)
         if writes is None:
@@ -290,7 +290,7 @@ class StreamTransactions:
         for stream, writes in state.open:
             firsts = []
             for producer, size, starts, ends in writes:
-                one = found._open.setdefault(stream, {})[producer] = Writes()
+                one = found._open.setdefault(stream, {})[producer] = OpenWrites()
                 one.starts.frombytes(starts)
                 one.ends.frombytes(ends)
                 one.bytes = size

@@ -12,7 +12,7 @@ from mainstem.ledger.cluster_commands import JoinBroker
 from mainstem.ledger.digest import MASK, hash_fields
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True):
+class BrokerMember(msgspec.Struct, frozen=True, array_like=True):
     """One broker that serves; also as a checkpoint holds it."""
 
     broker: int
@@ -34,20 +34,22 @@ class Members:
     """A member stays until its broker boots again, halts, leaves or is expired."""
 
     def __init__(self) -> None:
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, BrokerMember] = {}
         self.digest = 0  # also tells whether anybody came or went
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[BrokerMember]:
         """By number."""
         return iter([member for _, member in sorted(self._members.items())])
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def get(self, broker: int) -> Member | None:
+    def get(self, broker: int) -> BrokerMember | None:
         return self._members.get(broker)
 
-    def join(self, command: JoinBroker, *, live: bool) -> Member | BrokerFenced | InvalidInput | LimitReached:
+    def join(
+        self, command: JoinBroker, *, live: bool
+    ) -> BrokerMember | BrokerFenced | InvalidInput | LimitReached:
         if not live:
             return BrokerFenced(
                 f"broker {command.broker} cannot join under epoch {command.epoch}: boot again"
@@ -60,7 +62,7 @@ class Members:
         if command.broker not in self._members and len(self._members) >= limits.MEMBERS_MAX:
             return LimitReached(f"{limits.MEMBERS_MAX} brokers share this log, the most there may be")
         self.forget(command.broker)
-        member = Member(command.broker, command.epoch, command.addresses, command.zone, command.node)
+        member = BrokerMember(command.broker, command.epoch, command.addresses, command.zone, command.node)
         self._put(member)
         return member
 
@@ -71,15 +73,15 @@ class Members:
             self.digest = (self.digest - member.digest) & MASK
         return member is not None
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: BrokerMember) -> None:
         self._members[member.broker] = member
         self.digest = (self.digest + member.digest) & MASK
 
-    def encode(self) -> list[Member]:
+    def encode(self) -> list[BrokerMember]:
         return list(self)
 
     @classmethod
-    def decode(cls, states: list[Member]) -> Members:
+    def decode(cls, states: list[BrokerMember]) -> Members:
         members = cls()
         for state in states:
             members._put(state)

@@ -49,7 +49,7 @@ def refused(rows: int, code: AppendCode) -> AppendOutcome:
     return AppendOutcome(np.full(rows, -1, np.int64), np.full(rows, int(code), np.uint8))
 
 
-class Placement:
+class AppendPlacer:
     """Places append runs into the streams, judging producers and their transactions on the way."""
 
     def __init__(

@@ -16,15 +16,23 @@ from mainstem.ledger.commands import Ack, Bury, Claim, ExpireLeases, Extend, Nac
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.intervals import DELETED, is_loss
-from mainstem.ledger.leases import Leases, LeasesState, deal, ranges_of
-from mainstem.ledger.results import Buried, Claimed, CopiesNoted, Granted, JobsChanged, LeasesExpired, Outcome
+from mainstem.ledger.leases import Leases, LeasesState, deal_round_robin, ranges_of
+from mainstem.ledger.results import (
+    CopiesNoted,
+    JobsBuried,
+    JobsChanged,
+    JobsClaimed,
+    JobsGranted,
+    LeasesExpired,
+    Outcome,
+)
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic
 
 _TOKENS = 1 << 64
 
 
-class Owners(Protocol):
+class QueueOwners(Protocol):
     def of_stream(self, stream: int) -> Topic | None:
         """Who owns a stream, if its topic still exists."""
         ...
@@ -33,7 +41,7 @@ class Owners(Protocol):
 class Queues:
     """The leases of every queue that was ever claimed from, by stream."""
 
-    def __init__(self, streams: Streams, topics: Owners) -> None:
+    def __init__(self, streams: Streams, topics: QueueOwners) -> None:
         self._streams = streams
         self._topics = topics
         self._leases: dict[int, Leases] = {}
@@ -59,7 +67,7 @@ class Queues:
 
     # Commands
 
-    def claim(self, command: Claim, now_ms: int) -> Claimed | MainstemError:
+    def claim(self, command: Claim, now_ms: int) -> JobsClaimed | MainstemError:
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -75,13 +83,13 @@ class Queues:
         offsets, deliveries = leases.take(
             sum(wanted), deliveries_max, lambda at: self._live(command.stream, at)
         )
-        hands = [list(range(len(offsets)))] if len(wanted) == 1 else deal(len(offsets), wanted)
+        hands = [list(range(len(offsets)))] if len(wanted) == 1 else deal_round_robin(len(offsets), wanted)
         grants = []
         for (node, _, lease_ms, token), hand in zip(command.claimers, hands, strict=True):
             given = [offsets[at] for at in hand]
             leases.lease(token, node, command.broker, now_ms + lease_ms, given)
-            grants.append(Granted(token, now_ms + lease_ms, given, [deliveries[at] for at in hand]))
-        return Claimed(
+            grants.append(JobsGranted(token, now_ms + lease_ms, given, [deliveries[at] for at in hand]))
+        return JobsClaimed(
             tuple(grants),
             tuple(leases.exhausted()) if leases.set_aside else (),
             self.ready(command.stream),
@@ -166,7 +174,7 @@ class Queues:
         copies = {offset: (command.destination, base + at) for at, offset in enumerate(command.offsets)}
         return CopiesNoted(leases.note_copies(copies))
 
-    def bury(self, command: Bury) -> Buried | MainstemError:
+    def bury(self, command: Bury) -> JobsBuried | MainstemError:
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -182,7 +190,7 @@ class Queues:
         if leases and moved:
             leases.bury(moved)
             self._streams.punch(command.stream, tuple(ranges_of(moved)), DELETED, 0)
-        return Buried(len(moved), self.ready(command.stream))
+        return JobsBuried(len(moved), self.ready(command.stream))
 
     def _lost(self, stream: int, offset: int) -> bool:
         """A copy that was deleted or gave way to a cap since has been there all the same."""
@@ -250,7 +258,7 @@ class Queues:
         return [leases.encode() for _, leases in sorted(self._leases.items())]
 
     @classmethod
-    def decode(cls, state: list[LeasesState], streams: Streams, topics: Owners) -> Queues:
+    def decode(cls, state: list[LeasesState], streams: Streams, topics: QueueOwners) -> Queues:
         queues = cls(streams, topics)
         for leases in state:
             queues._adopt(Leases.decode(leases))

@@ -9,7 +9,7 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.latest import Latest
+from mainstem.ledger.latest_by_key import LatestByKey
 from mainstem.ledger.report_commands import KeepReport
 
 PIPELINE = "pipeline"
@@ -17,7 +17,7 @@ LAKE_DRIVER = "lake driver"
 _KINDS = (PIPELINE, LAKE_DRIVER)
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
+class StoredReport(msgspec.Struct, frozen=True, array_like=True):
     """What one of them said, and when; also as a checkpoint holds it."""
 
     kind: str
@@ -34,38 +34,38 @@ class Reports:
     """By kind and name. Of too many of a kind the one not heard of for longest is forgotten."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Latest[Report]] = {}
+        self._kept: dict[str, LatestByKey[StoredReport]] = {}
 
     @property
     def digest(self) -> int:
         return sum(kind.digest for kind in self._kept.values()) & MASK
 
-    def of(self, kind: str) -> Iterator[Report]:
+    def of(self, kind: str) -> Iterator[StoredReport]:
         """Those of a kind, the last one heard of at the end."""
         return iter(self._kept.get(kind, ()))
 
-    def keep(self, command: KeepReport, time_ms: int) -> Report | InvalidInput:
+    def keep(self, command: KeepReport, time_ms: int) -> StoredReport | InvalidInput:
         fault = _fault(command)
         if fault is not None:
             return InvalidInput(fault)
-        report = Report(command.kind, command.name, command.body, time_ms)
+        report = StoredReport(command.kind, command.name, command.body, time_ms)
         self._put(report)
         self._kept[report.kind].keep(limits.REPORTS_OF_A_KIND_MAX)
         return report
 
-    def encode(self) -> list[Report]:
+    def encode(self) -> list[StoredReport]:
         """By kind; within one in the order in which they were heard of, which decides who is forgotten."""
         return [report for kind in sorted(self._kept) for report in self._kept[kind]]
 
     @classmethod
-    def decode(cls, states: list[Report]) -> Reports:
+    def decode(cls, states: list[StoredReport]) -> Reports:
         reports = cls()
         for report in states:
             reports._put(report)
         return reports
 
-    def _put(self, report: Report) -> None:
-        self._kept.setdefault(report.kind, Latest()).put(report.name, report)
+    def _put(self, report: StoredReport) -> None:
+        self._kept.setdefault(report.kind, LatestByKey()).put(report.name, report)
 
 
 def _fault(command: KeepReport) -> str | None:

@@ -10,8 +10,8 @@ from mainstem.ledger.client_quotas import ClientQuota
 from mainstem.ledger.credentials import Credential
 from mainstem.ledger.group_generations import GroupGeneration
 from mainstem.ledger.group_settings import GroupSettingsState
-from mainstem.ledger.members import Member
-from mainstem.ledger.reports import Report
+from mainstem.ledger.members import BrokerMember
+from mainstem.ledger.reports import StoredReport
 from mainstem.ledger.security_commands import AccessRule
 from mainstem.ledger.topics import Topic
 
@@ -113,7 +113,7 @@ class TransactionalIdsForgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class JobsGranted:
     """What one claimer got."""
 
     token: int
@@ -123,8 +123,8 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    grants: tuple[Granted, ...]  # one a claimer
+class JobsClaimed:
+    grants: tuple[JobsGranted, ...]  # one a claimer
     exhausted: tuple[tuple[int, int], ...]  # (offset, deliveries) of all jobs that are to be moved away
     ready: int
     in_flight: int
@@ -157,7 +157,7 @@ class CopiesNoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
+class JobsBuried:
     jobs: int  # that were still there
     ready: int
 
@@ -278,7 +278,7 @@ class Forwarded:
 
 
 @dataclass(frozen=True, slots=True)
-class Beaten:
+class HeartbeatApplied:
     """Of Heartbeat."""
 
 
@@ -339,11 +339,11 @@ Result = (
     | TransactionEnded
     | TransactionsExpired
     | TransactionalIdsForgotten
-    | Claimed
+    | JobsClaimed
     | JobsChanged
     | LeasesExpired
     | CopiesNoted
-    | Buried
+    | JobsBuried
     | RouterPut
     | RouterDeleted
     | Forwarded
@@ -363,8 +363,8 @@ Result = (
     | ObjectsForgotten
     | TierChanged
     | Repacked
-    | Member
-    | Beaten
+    | BrokerMember
+    | HeartbeatApplied
     | BrokerGone
     | Credential
     | AccessRulesChanged
@@ -373,7 +373,7 @@ Result = (
     | SharesChanged
     | ShareAcquired
     | ShareSettled
-    | Report
+    | StoredReport
     | GroupGeneration
 )
 Outcome = AppendOutcome | Result | AlreadyApplied | MainstemError

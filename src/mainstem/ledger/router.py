@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mainstem.ledger.digest import hash_fields, mix
-from mainstem.ledger.feeds import Feed
+from mainstem.ledger.fan_out import FanOut
 from mainstem.ledger.router_commands import Guarantee
 
 _TAG = 1 << 44  # beside a number, so that legs hash like nothing else
 
 
-class LegState(msgspec.Struct, frozen=True, array_like=True):
+class RouterPartitionState(msgspec.Struct, frozen=True, array_like=True):
     number: int
     source: int
     dest: int
@@ -33,11 +33,11 @@ class RouterState(msgspec.Struct, frozen=True, array_like=True):
     match: tuple[bytes, bool] | None
     allow_cycle: bool
     guarantee: Guarantee
-    legs: list[LegState]
+    legs: list[RouterPartitionState]
 
 
 @dataclass(slots=True, eq=False)
-class Leg:
+class RouterPartition:
     """One partition's way from source to destination."""
 
     number: int
@@ -46,7 +46,7 @@ class Leg:
     dest: int
     own_cursor: int  # while it is in no feed
     own_copies: int = 0  # made outside of the feed it is in
-    feed: Feed | None = None
+    feed: FanOut | None = None
     mark: int = 0  # copies of the feed when it joined
     # What it appended last: where it stood before, the first offset of the copies, and how many they are.
     noted: tuple[int, int, int] | None = None
@@ -67,14 +67,14 @@ class Leg:
             return mix(_TAG | self.number, self.own_cursor, self.own_copies, -last)
         return mix(_TAG | self.number, self.mark, self.own_copies, self.feed.number)
 
-    def encode(self) -> LegState:
+    def encode(self) -> RouterPartitionState:
         feed, mark = (self.feed.number, self.mark) if self.feed else (0, 0)
-        return LegState(
+        return RouterPartitionState(
             self.number, self.source, self.dest, self.own_cursor, self.own_copies, feed, mark, self.noted
         )
 
     @classmethod
-    def decode(cls, state: LegState, router: Router, feeds: dict[int, Feed]) -> Leg:
+    def decode(cls, state: RouterPartitionState, router: Router, feeds: dict[int, FanOut]) -> RouterPartition:
         feed = feeds[state.feed] if state.feed else None
         return cls(
             state.number,
@@ -99,7 +99,7 @@ class Router:
     match: tuple[bytes, bool] | None = None
     allow_cycle: bool = False
     guarantee: Guarantee = "at_least_once"
-    legs: list[Leg] = field(default_factory=list)
+    legs: list[RouterPartition] = field(default_factory=list)
 
     @property
     def verbatim(self) -> bool:
@@ -143,7 +143,7 @@ class Router:
         )
 
     @classmethod
-    def decode(cls, state: RouterState, feeds: dict[int, Feed]) -> Router:
+    def decode(cls, state: RouterState, feeds: dict[int, FanOut]) -> Router:
         router = cls(
             state.name,
             state.source,
@@ -154,5 +154,5 @@ class Router:
             state.allow_cycle,
             state.guarantee,
         )
-        router.legs += [Leg.decode(leg, router, feeds) for leg in state.legs]
+        router.legs += [RouterPartition.decode(leg, router, feeds) for leg in state.legs]
         return router

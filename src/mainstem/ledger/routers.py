@@ -9,11 +9,11 @@ import msgspec
 from mainstem.errors import InvalidInput, MainstemError, RouterCycle, TopicIncompatible, TopicNotFound
 from mainstem.ledger.aliases import Aliases, AliasesState
 from mainstem.ledger.digest import MASK
-from mainstem.ledger.hops import Hops, HopState
-from mainstem.ledger.legs import Legs
+from mainstem.ledger.hop_counts import HopCounts, HopState
 from mainstem.ledger.results import RouterDeleted, RouterPut
-from mainstem.ledger.router import Leg, Router, RouterState
+from mainstem.ledger.router import Router, RouterPartition, RouterState
 from mainstem.ledger.router_commands import DeleteRouter, PutRouter
+from mainstem.ledger.router_partitions import RouterPartitions
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic
 
@@ -32,10 +32,10 @@ class RoutersState(msgspec.Struct, frozen=True, array_like=True):
 class Routers:
     """Commands return what they did, or the error that refuses them."""
 
-    def __init__(self, streams: Streams, topics: KnownTopics, legs: Legs | None = None) -> None:
+    def __init__(self, streams: Streams, topics: KnownTopics, legs: RouterPartitions | None = None) -> None:
         self._streams = streams
         self._topics = topics
-        self.legs = legs or Legs(streams, Aliases(), Hops())
+        self.legs = legs or RouterPartitions(streams, Aliases(), HopCounts())
         self._by_name: dict[str, Router] = {}
         self._next_leg = 1
         self._digest = 0
@@ -137,7 +137,7 @@ class Routers:
         return RouterPut(command.name, created)
 
     def _add_leg(self, router: Router, source: int, dest: int, cursor: int) -> None:
-        leg = Leg(self._next_leg, router, source, dest, cursor)
+        leg = RouterPartition(self._next_leg, router, source, dest, cursor)
         self._next_leg += 1
         router.legs.append(leg)
         self.legs.add(leg)
@@ -187,7 +187,7 @@ class Routers:
     @classmethod
     def decode(cls, state: RoutersState, streams: Streams, topics: KnownTopics) -> Routers:
         aliases = Aliases.decode(state.aliases)
-        routers = cls(streams, topics, Legs(streams, aliases, Hops(state.hops)))
+        routers = cls(streams, topics, RouterPartitions(streams, aliases, HopCounts(state.hops)))
         routers._next_leg = state.next_leg
         for one in state.routers:
             router = routers._by_name[one.name] = Router.decode(one, aliases.feeds)

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import invariant
-from mainstem.ledger.columns import Columns
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.intervals import ABORTED, DELETED, MARKER, SOURCE_TRIM, Holes, is_loss
 from mainstem.ledger.markers import StreamTransactions, StreamTransactionsState
 from mainstem.ledger.passed_losses import Loss, PassedLosses
+from mainstem.ledger.tracked_records import TrackedRecords
 
 DURABILITY_CODES = {"ephemeral": 0, "memory": 1, "disk": 2, "fsync": 3}
 EPHEMERAL = DURABILITY_CODES["ephemeral"]
@@ -69,7 +69,7 @@ class Streams:
         self.plain: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # alive, in the log, no cap, not tracked
         self._holes: dict[int, Holes] = {}
         self.passed = PassedLosses()
-        self._columns: dict[int, Columns] = {}
+        self._columns: dict[int, TrackedRecords] = {}
         self.transactions = StreamTransactions()
         self._watchers: dict[int, Callable[[int, int], None]] = {}
         self._absent: Callable[[int, int, int], int] = _none_absent
@@ -118,7 +118,7 @@ class Streams:
         self.adopt(stream, config)
         if config.tracked and stream not in self._columns and config.durability != "ephemeral":
             # Records from before have no rows: each counts as the average of them all.
-            self._columns[stream] = Columns(int(self.end[stream]))
+            self._columns[stream] = TrackedRecords(int(self.end[stream]))
         elif not config.tracked:
             self._columns.pop(stream, None)
         if not self.rejects[stream]:
@@ -190,7 +190,7 @@ class Streams:
         first = self.transactions.first_open(stream)
         return int(self.end[stream]) if first is None else max(first, self.start(stream))
 
-    def tracked(self, stream: int) -> Columns | None:
+    def tracked(self, stream: int) -> TrackedRecords | None:
         return self._columns.get(stream)
 
     def expired(self, stream: int, before_ms: int) -> list[tuple[int, int]]:
@@ -342,7 +342,7 @@ class Streams:
             self._watchers[stream](start, floor)
         return records, size
 
-    def _untracked_bytes(self, stream: int, columns: Columns, start: int, end: int) -> int:
+    def _untracked_bytes(self, stream: int, columns: TrackedRecords, start: int, end: int) -> int:
         """Bytes of the live records in [start, end) from before the stream was tracked: their average."""
         first, holes = self.start(stream), self.holes(stream)
         if end <= start or first >= columns.since:
@@ -470,7 +470,7 @@ class Streams:
             for start, end, reason in holes:
                 streams._make_hole(stream, start, end, reason)
         for stream, since, offsets, sizes, times in state.tracked:
-            streams._columns[stream] = Columns.decode(since, offsets, sizes, times)
+            streams._columns[stream] = TrackedRecords.decode(since, offsets, sizes, times)
         streams.transactions = StreamTransactions.decode(state.transactions)
         streams.passed = PassedLosses.decode(state.passed)
         return streams

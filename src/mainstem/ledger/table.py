@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.published import Published, PublishedState
+from mainstem.ledger.published_parts import PublishedParts, PublishedPartsState
 from mainstem.ledger.table_commands import CreateTable, TableKind
 
 
@@ -18,7 +18,7 @@ class TableState(msgspec.Struct, frozen=True, array_like=True):
     location: str
     topic_id: bytes
     kind: TableKind
-    published: list[PublishedState]
+    published: list[PublishedPartsState]
     snapshots: list[tuple[int, int]]  # (id, ledger position it reflects)
     reflected: int
 
@@ -53,13 +53,13 @@ class Table:
         self.topic_id = command.topic_id
         self.kind: TableKind = command.kind
         self.location = command.location
-        self.published: dict[int, Published] = {}
+        self.published: dict[int, PublishedParts] = {}
         self.snapshots: dict[int, int] = {}  # id → position of the ledger that it reflects
         self.reflected = -1  # no part that was replaced or retired before this position is shown
 
-    def stream(self, stream: int) -> Published:
+    def stream(self, stream: int) -> PublishedParts:
         """What is shown of a stream, to be read only."""
-        return self.published.get(stream) or Published(stream)
+        return self.published.get(stream) or PublishedParts(stream)
 
     @property
     def digest(self) -> int:
@@ -97,7 +97,7 @@ class Table:
                 state.namespace, state.name, state.table_id, state.location, state.topic_id, state.kind
             )
         )
-        table.published = {each.stream: Published.decode(each) for each in state.published}
+        table.published = {each.stream: PublishedParts.decode(each) for each in state.published}
         table.snapshots = dict(state.snapshots)
         table.reflected = state.reflected
         return table

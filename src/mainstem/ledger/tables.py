@@ -27,7 +27,7 @@ from mainstem.errors import (
     TopicNotFound,
 )
 from mainstem.ledger.digest import MASK, hash_fields
-from mainstem.ledger.published import PartsOf, Published
+from mainstem.ledger.published_parts import PartsOf, PublishedParts
 from mainstem.ledger.results import NamespaceChanged, TableDeclared, TablesCommitted, TableSettled
 from mainstem.ledger.table import Declaration, Table, TableState
 from mainstem.ledger.table_commands import (
@@ -50,7 +50,7 @@ Properties = tuple[tuple[str, str], ...]
 TableName = tuple[str, str]  # namespace and name
 
 
-class Owners(Protocol):
+class TopicsById(Protocol):
     def by_id(self, topic_id: bytes) -> Topic | None:
         """The topic, if it still exists."""
         ...
@@ -65,7 +65,7 @@ class TablesState(msgspec.Struct, frozen=True, array_like=True):
 class Tables:
     """Every namespace and table. `parts_of` gives the parts that serve a stream now."""
 
-    def __init__(self, topics: Owners, parts_of: PartsOf) -> None:
+    def __init__(self, topics: TopicsById, parts_of: PartsOf) -> None:
         self._topics = topics
         self._parts_of = parts_of
         self._namespaces: dict[str, Properties] = {}
@@ -236,7 +236,7 @@ class Tables:
         return self._bad_changes(table, commit, topic)
 
     def _bad_changes(self, table: Table, commit: TableCommit, topic: Topic | None) -> MainstemError | None:
-        scratch: dict[int, Published] = {}  # a commit may change a stream more than once
+        scratch: dict[int, PublishedParts] = {}  # a commit may change a stream more than once
         for change in commit.changes:
             if topic is None or change.stream not in topic.streams:
                 return InvalidInput(
@@ -259,7 +259,7 @@ class Tables:
 
     def _show(self, table: Table, commit: TableCommit, position: int) -> None:
         for change in commit.changes:
-            table.published.setdefault(change.stream, Published(change.stream)).change(change)
+            table.published.setdefault(change.stream, PublishedParts(change.stream)).change(change)
         if all(shown.current(self._parts_of(shown.stream)) for shown in table.published.values()):
             table.reflected = position
         for snapshot in commit.added_snapshots:
@@ -329,7 +329,7 @@ class Tables:
         )
 
     @classmethod
-    def decode(cls, state: TablesState, topics: Owners, parts_of: PartsOf) -> Tables:
+    def decode(cls, state: TablesState, topics: TopicsById, parts_of: PartsOf) -> Tables:
         tables = cls(topics, parts_of)
         tables._namespaces = dict(state.namespaces)
         tables._declarations = dict(state.declarations)

@@ -23,7 +23,7 @@ _OBJECTS = 1 << 40  # numbers of the log's own objects stay below
 _BYTES = 1 << 62
 
 
-class Stage(IntEnum):
+class TierStage(IntEnum):
     PLANNED = 0  # on its way
     STORED = 1  # whole and durable there
     LEAVING = 2  # nobody needs it: to be deleted after a while
@@ -34,7 +34,7 @@ class Tier:
     object: int
     token: bytes
     size_bytes: int
-    stage: Stage = Stage.PLANNED
+    stage: TierStage = TierStage.PLANNED
     since_ms: int = 0  # ledger time at which it began to leave; not part of the digest, as no time is
 
     @property
@@ -74,10 +74,10 @@ class Tiers:
     def stored(self, object: int) -> Tier | None:
         """The tier that an object can be read from."""
         found = self._current.get(object)
-        return found if found is not None and found.stage is Stage.STORED else None
+        return found if found is not None and found.stage is TierStage.STORED else None
 
     def leaving(self) -> list[Tier]:
-        return [tier for tier in self if tier.stage is Stage.LEAVING]
+        return [tier for tier in self if tier.stage is TierStage.LEAVING]
 
     # Commands
 
@@ -105,19 +105,19 @@ class Tiers:
         if found is None:
             return StalePlan(f"object {command.object} is not in the store under this token")
         if command.leaving:
-            if found.stage is not Stage.LEAVING:
-                self._put(replace(found, stage=Stage.LEAVING, since_ms=time_ms))
-        elif found.stage is Stage.LEAVING:
+            if found.stage is not TierStage.LEAVING:
+                self._put(replace(found, stage=TierStage.LEAVING, since_ms=time_ms))
+        elif found.stage is TierStage.LEAVING:
             return StalePlan(f"object {command.object} is leaving the store")
         else:
-            self._put(replace(found, stage=Stage.STORED))
+            self._put(replace(found, stage=TierStage.STORED))
         return TierChanged(command.object)
 
     def forget(self, command: ForgetTier) -> TierChanged | StalePlan:
         """Only of what was leaving: what may be needed is never forgotten."""
         found = self._tiers.get((command.object, command.token))
         if found is not None:
-            if found.stage is not Stage.LEAVING:
+            if found.stage is not TierStage.LEAVING:
                 return StalePlan(f"object {command.object} is not leaving the store")
             self._remove(found)
         return TierChanged(command.object)
@@ -127,7 +127,7 @@ class Tiers:
         if before is not None:
             self._remove(before)
         self._tiers[tier.object, tier.token] = tier
-        if tier.stage is not Stage.LEAVING:
+        if tier.stage is not TierStage.LEAVING:
             self._current[tier.object] = tier
         self.digest = (self.digest + tier.digest) & MASK
 
@@ -146,5 +146,5 @@ class Tiers:
     def decode(cls, state: list[TierState]) -> Tiers:
         tiers = cls()
         for one in state:
-            tiers._put(Tier(one.object, one.token, one.size_bytes, Stage(one.stage), one.since_ms))
+            tiers._put(Tier(one.object, one.token, one.size_bytes, TierStage(one.stage), one.since_ms))
         return tiers

@@ -315,13 +315,13 @@ class Transactions:
             return TransactionEnded(command.commit, marked)
         if one.phase is _phase_of(command):
             return TransactionEnded(command.commit, ())
-        return _nothing_to_end(one, command.commit)
+        return _no_open_transaction(one, command.commit)
 
     def _end_and_bump(self, command: EndTransaction, time_ms: int) -> TransactionEnded | MainstemError:
         repeated = self._by_id.get(command.id)
         if repeated is not None and repeated.ended_as == (command.producer, command.epoch):
             if repeated.phase is not _phase_of(command):
-                return _nothing_to_end(repeated, command.commit)
+                return _no_open_transaction(repeated, command.commit)
             return TransactionEnded(command.commit, (), repeated.producer, repeated.epoch)
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
@@ -331,7 +331,7 @@ class Transactions:
             # Readers of markers learn of the next epoch by them, as from Kafka's.
             marked = self._end(one, command.commit, min(one.epoch + 1, EPOCH_MAX), time_ms)
         elif command.commit:
-            return _nothing_to_end(one, command.commit)
+            return _no_open_transaction(one, command.commit)
         one.phase = _phase_of(command)
         self._succeed(one)
         self._touch(one, time_ms)
@@ -537,7 +537,7 @@ def _bad_group(one: Transaction, group: str) -> InvalidInput | LimitReached | No
     return None
 
 
-def _nothing_to_end(one: Transaction, commit: bool) -> InvalidTransaction:
+def _no_open_transaction(one: Transaction, commit: bool) -> InvalidTransaction:
     return InvalidTransaction(f"{one.id!r} has no open transaction to {'commit' if commit else 'abort'}")
 
 

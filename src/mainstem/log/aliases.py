@@ -20,7 +20,7 @@ from mainstem.records.decoding import decode_records
 from mainstem.records.header import CODEC_MASK, LOG_APPEND_TIME, BatchHeader, seal, walk
 
 
-class Source(NamedTuple):
+class CopySource(NamedTuple):
     """An extent of the original, and which part of it a run of copies needs."""
 
     run: AliasRun
@@ -36,7 +36,7 @@ class Source(NamedTuple):
         return self.run.base + min(self.run.count, self.extent.end - self.run.origin_base)
 
 
-class BytesGone(Exception):
+class CopyBytesMissing(Exception):
     """No object has the bytes of the copies [first, end)."""
 
     def __init__(self, first: int, end: int) -> None:
@@ -47,10 +47,10 @@ class BytesGone(Exception):
 
 def sources(
     index: ExtentIndex, aliases: Aliases, stream: int, offset: int, max_bytes: int, end: int
-) -> list[Source]:
+) -> list[CopySource]:
     """Which extents hold the copies from `offset` on, where there is one: as many as follow one another in
     one object, at least one whatever its size. Raises NotLoaded, BytesGone."""
-    found: list[Source] = []
+    found: list[CopySource] = []
     total = 0
     for run in aliases.between(stream, offset, end):
         if found and run.base != found[-1].end:
@@ -62,16 +62,16 @@ def sources(
                 if found:
                     return found
                 gone = run.end if extent is None else min(run.end, extent.base + shift)
-                raise BytesGone(at + shift, gone)
+                raise CopyBytesMissing(at + shift, gone)
             if found and (extent.object != found[0].extent.object or total + extent.length > max_bytes):
                 return found
-            found.append(Source(run, extent))
+            found.append(CopySource(run, extent))
             total += extent.length
             at = extent.end
     return found
 
 
-def restamped(source: Source, slice: memoryview, leader_epoch: int) -> memoryview:
+def restamped(source: CopySource, slice: memoryview, leader_epoch: int) -> memoryview:
     """The copies that an extent's slice holds, as batches of their own."""
     run = source.run
     first = run.origin_base + source.first - run.base

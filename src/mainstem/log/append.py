@@ -43,7 +43,7 @@ def promise() -> asyncio.Future[Placed]:
     return asyncio.get_running_loop().create_future()
 
 
-def tell(waiter: Waiter, placing: Awaitable[Placed]) -> None:
+def notify(waiter: Waiter, placing: Awaitable[Placed]) -> None:
     """Pass the outcome of a coroutine on."""
     asyncio.ensure_future(placing).add_done_callback(partial(_hand_on, waiter))
 

@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import BackupDamaged, DirectoryUnusable, NewerVersion, NotFound, ObjectMissing
-from mainstem.log.backup_contents import OBJECTS, Content
+from mainstem.log.backup_contents import OBJECTS, BackupContent
 from mainstem.ports.commitlog.bucket.parts import Parts
 from mainstem.ports.commitlog.cold import owner_key
 from mainstem.ports.commitlog.identity import LogId
@@ -33,7 +33,7 @@ MANIFESTS = "backups/"
 _CHUNKS = "chunks"
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class BackupChunk(msgspec.Struct, frozen=True):
     key: str
     bytes: int
     crc: int  # CRC32C
@@ -42,7 +42,7 @@ class Chunk(msgspec.Struct, frozen=True):
 class BackedUpFile(msgspec.Struct, frozen=True):
     path: str
     bytes: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[BackupChunk, ...]
     tier: str = ""  # of a log file that the object store had: the folder it was in there
     cold: bool = False  # the store alone had it
     modified_ms: int = 0  # of a file of the object store
@@ -83,7 +83,7 @@ def _silent(_: int) -> None: ...
 
 
 async def write_backup(
-    contents: Sequence[Content],
+    contents: Sequence[BackupContent],
     store: ObjectStore,
     *,
     log: bytes,
@@ -92,7 +92,7 @@ async def write_backup(
     progress: Progress = _silent,
 ) -> BackupReport:
     """Copy contents as they stand, the manifest last. They may grow meanwhile, but must not go, unless they may."""
-    writing = _Writing(store, log.hex(), await read_manifests(store), progress)
+    writing = _BackupWriter(store, log.hex(), await read_manifests(store), progress)
     files = [file for content in contents if (file := await writing.add(content)) is not None]
     name = now.strftime("%Y%m%dT%H%M%S.%fZ")
     from_store = sum(file.cold or bool(file.modified_ms) for file in files)
@@ -102,7 +102,7 @@ async def write_backup(
     return BackupReport(name, position, len(files), manifest.bytes, writing.copied_bytes, from_store)
 
 
-class _Writing:
+class _BackupWriter:
     """A backup that is being made, among those that are there."""
 
     def __init__(self, store: ObjectStore, log: str, before: Sequence[Manifest], progress: Progress) -> None:
@@ -114,7 +114,7 @@ class _Writing:
         self._progress = progress
         self.copied_bytes = 0
 
-    async def add(self, content: Content) -> BackedUpFile | None:
+    async def add(self, content: BackupContent) -> BackedUpFile | None:
         """Copy what is not there yet. None if the content is gone, and may be. Raises ObjectMissing."""
         facts = (str(content.path), content.bytes, (), content.tier, content.cold, content.modified_ms)
         file = BackedUpFile(*facts)
@@ -122,7 +122,7 @@ class _Writing:
         if known is not None:
             self._progress(file.bytes)
             return msgspec.structs.replace(file, chunks=known.chunks)
-        chunks: list[Chunk] = []
+        chunks: list[BackupChunk] = []
         for at in range(0, content.bytes, limits.BACKUP_CHUNK_BYTES):
             size = min(limits.BACKUP_CHUNK_BYTES, content.bytes - at)
             try:
@@ -137,9 +137,9 @@ class _Writing:
             self._progress(size)
         return msgspec.structs.replace(file, chunks=tuple(chunks))
 
-    async def _put(self, path: PurePosixPath, at: int, data: bytes) -> Chunk:
+    async def _put(self, path: PurePosixPath, at: int, data: bytes) -> BackupChunk:
         crc = crc32c(data)
-        chunk = Chunk(f"{_CHUNKS}/{self._log}/{path}/{at}-{len(data)}-{crc:08x}", len(data), crc)
+        chunk = BackupChunk(f"{_CHUNKS}/{self._log}/{path}/{at}-{len(data)}-{crc:08x}", len(data), crc)
         if chunk.key not in self._chunks:
             await self._store.put(chunk.key, data)
             self.copied_bytes += len(data)
@@ -165,7 +165,7 @@ async def restore(
     With `objects`, what was in an object store goes there, which must have nothing of this log yet; else all of it
     comes into the directory. Raises NotFound, BackupDamaged, NewerVersion, DirectoryUnusable."""
     manifest = await find_manifest(store, name)
-    await _Restoring(store, manifest, directory, objects, progress).run()
+    await _BackupRestorer(store, manifest, directory, objects, progress).run()
     return manifest
 
 
@@ -189,7 +189,7 @@ async def _manifest(store: ObjectStore, key: str) -> Manifest:
     return manifest
 
 
-class _Restoring:
+class _BackupRestorer:
     """A backup on its way back."""
 
     def __init__(
@@ -285,7 +285,7 @@ def _make_empty(files: Files, directory: Path) -> None:
     make_directories(files, directory)
 
 
-async def _whole(store: ObjectStore, chunk: Chunk, path: str) -> bytes:
+async def _whole(store: ObjectStore, chunk: BackupChunk, path: str) -> bytes:
     try:
         data = await store.get(chunk.key)
     except NotFound:

@@ -24,7 +24,7 @@ Read = Callable[[int, int], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class BackupContent:
     """How much of a file belongs to the moment of a backup, and how to read it."""
 
     path: PurePosixPath  # where it is, or would be, below the data directory
@@ -44,14 +44,14 @@ class LocalFile:
     bytes: int
 
 
-def file_contents(folder: Path, files: Iterable[LocalFile], log: LogId, tiers: Tiers) -> list[Content]:
+def file_contents(folder: Path, files: Iterable[LocalFile], log: LogId, tiers: Tiers) -> list[BackupContent]:
     """Files of the disk; of those of the log, whether the object store has them too."""
     found = []
     for file in files:
         number = number_of(file.path.name) if file.path.parts[0] == WAL else None
         tier = None if number is None else tiers.stored(number)
         there = "" if tier is None else tier_folder(log, tier.object, tier.token)
-        found.append(Content(file.path, file.bytes, _of_file(folder / file.path), there))
+        found.append(BackupContent(file.path, file.bytes, _of_file(folder / file.path), there))
     return found
 
 
@@ -68,10 +68,10 @@ def _read(path: Path, at: int, length: int) -> bytes:
         return _whole(file.read(length), at, length, str(path))
 
 
-def cold_contents(store: ObjectStore, log: LogId, tiers: Sequence[Tier]) -> list[Content]:
+def cold_contents(store: ObjectStore, log: LogId, tiers: Sequence[Tier]) -> list[BackupContent]:
     """Log files that are in the object store alone, as the files that they were."""
     return [
-        Content(
+        BackupContent(
             PurePosixPath(segment_path(Path(WAL), tier.object)),
             tier.size_bytes,
             _of_parts(store, tier_folder(log, tier.object, tier.token)),
@@ -91,10 +91,10 @@ def _of_parts(store: ObjectStore, folder: str) -> Read:
     return read
 
 
-async def stored_contents(store: ObjectStore, prefix: str, *, may_go: bool = False) -> list[Content]:
+async def stored_contents(store: ObjectStore, prefix: str, *, may_go: bool = False) -> list[BackupContent]:
     """Every file of the object store whose key begins so."""
     return [
-        Content(
+        BackupContent(
             PurePosixPath(OBJECTS, found.key),
             found.size_bytes,
             _of_object(store, found),

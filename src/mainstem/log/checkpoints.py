@@ -19,7 +19,7 @@ from mainstem.ports.commitlog.places import SharedPlace
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog
 
 
-class Checkpoints(Protocol):
+class Checkpointer(Protocol):
     def reached(self, ledger: Ledger) -> None:
         """The ledger stands at an object boundary and a checkpoint is wanted. Runs on the loop."""
         ...
@@ -29,7 +29,7 @@ class Checkpoints(Protocol):
         ...
 
 
-class InlineCheckpoints:
+class InlineCheckpointer:
     """Encodes the state on the spot: for small states, tests, and the end of a process."""
 
     def __init__(self, port: CommitLog) -> None:
@@ -46,7 +46,7 @@ class InlineCheckpoints:
         return self._checkpoint.position
 
 
-class ChildCheckpoints:
+class ChildCheckpointer:
     """Has another process load the last checkpoint, replay the finished objects and store the next one.
 
     The loop never pauses for it, however large the state is."""
@@ -64,7 +64,7 @@ class ChildCheckpoints:
         return position
 
 
-class SharedChildCheckpoints:
+class SharedChildCheckpointer:
     """The same for a log that several brokers share: the child opens it where it stands, only to read."""
 
     def __init__(self, place: SharedPlace) -> None:

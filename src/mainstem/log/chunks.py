@@ -12,7 +12,7 @@ from mainstem.records.rewrite import without_ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ReadChunk:
     """Whole batches of one stream, stamped. The first may begin before the offset asked for."""
 
     batches: tuple[memoryview, ...]
@@ -22,7 +22,7 @@ class Chunk:
 
 def part_chunk(
     chunks: Sequence[PartChunk], offset: int, max_bytes: int, deleted: list[tuple[int, int]]
-) -> Chunk:
+) -> ReadChunk:
     """What consecutive chunks of a part hold from `offset` on: one batch at least, if there is one."""
     taken: list[memoryview] = []
     size = 0
@@ -34,21 +34,21 @@ def part_chunk(
                 continue
             kept = without_ranges(batch, deleted) if deleted else batch
             if taken and size + len(kept) > max_bytes:
-                return Chunk(tuple(taken), next_offset, of_part=True)
+                return ReadChunk(tuple(taken), next_offset, of_part=True)
             if len(kept):
                 taken.append(kept)
                 size += len(kept)
             next_offset = reach
         next_offset = max(next_offset, chunk.end)
-    return Chunk(tuple(taken), next_offset, of_part=True)
+    return ReadChunk(tuple(taken), next_offset, of_part=True)
 
 
-def extents_chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> Chunk:
+def extents_chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> ReadChunk:
     """What was read of `extents`, which is the first of them at least, from the batch with `offset` on."""
     next_offset = extents[len(batches) - 1].end
     if extents[0].base < offset:
         batches = [from_batch_with(batches[0], offset), *batches[1:]]
-    return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+    return ReadChunk(tuple(batch for batch in batches if len(batch)), next_offset)
 
 
 def from_batch_with(slice: memoryview, offset: int) -> memoryview:

@@ -38,12 +38,12 @@ from mainstem.ledger.commands import (
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.append import AppendRequest, Placed, Waiter
+from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.delivery import Delivery
 from mainstem.log.extents import SealedExtents
-from mainstem.log.following import Following
-from mainstem.log.group import Group, Run
+from mainstem.log.follower import Follower
+from mainstem.log.group import CommitGroup, PendingAppends
 from mainstem.log.index import ExtentIndex
-from mainstem.log.measures import CommitMeasures
 from mainstem.log.syncs import Syncs
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
@@ -87,41 +87,41 @@ class Committer:
         self.clock_trusted = True  # else commits carry the time of the one before
         self.stale = False  # the port lost sight of the log's tail: rejoin
         self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
-        self._filling = Group()
-        self._full: deque[Group] = deque()
-        self._writing: Group | None = None
+        self._filling = CommitGroup()
+        self._full: deque[CommitGroup] = deque()
+        self._writing: CommitGroup | None = None
         self._pending_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
         self._refusal: MainstemError | None = None  # for good
         self._held: MainstemError | None = None  # until there is an epoch
 
-        self.measures = CommitMeasures()
-        self._syncs = Syncs(port, self._stop_writing, clock, self.measures)
+        self.commit_metrics = CommitMetrics()
+        self._syncs = Syncs(port, self._stop_writing, clock, self.commit_metrics)
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
-        self._following: Following | None = None
+        self._follower: Follower | None = None
         self._on_fatal: Callable[[Exception], None] = lambda _: None
         self._uploads = asyncio.Semaphore(limits.UPLOADS_IN_FLIGHT_MAX)
         # Groups of a shared log that are being uploaded or committed.
-        self._line: deque[tuple[Group, Entry, bytes, asyncio.Task[object]]] = deque()
+        self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
         self._in_line = asyncio.Event()
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._digest_sent = 0
         self.written_bytes = 0
 
-    def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Following:
+    def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Follower:
         """Others write to the log as well. Before `start`. `on_fatal`: this broker knows the state no longer."""
         self._on_fatal = on_fatal
-        self._following = Following(
+        self._follower = Follower(
             port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
         )
-        return self._following
+        return self._follower
 
     def start(self) -> None:
-        if self._following is None:
+        if self._follower is None:
             writing = [self._write_groups()]
         else:
-            writing = [self._upload_groups(self._following), self._commit_uploaded(self._following)]
+            writing = [self._upload_groups(self._follower), self._commit_uploaded(self._follower)]
         self._tasks = [self._loop.create_task(work, name="mainstem-write") for work in writing]
         self._tasks.append(self._loop.create_task(self._syncs.run(), name="mainstem-sync"))
 
@@ -139,8 +139,8 @@ class Committer:
     def take_number(self, broker: int) -> None:
         """Commit as this broker from now on. Before the first epoch."""
         self._broker = broker
-        if self._following is not None:
-            self._following.take_number(broker)
+        if self._follower is not None:
+            self._follower.take_number(broker)
 
     def hold(self, why: MainstemError) -> None:
         """Refuse everything but `propose_held` until there is an epoch."""
@@ -255,10 +255,10 @@ class Committer:
         """As `propose_held`, in an entry of its own: the ledger takes the start of a broker in no other."""
         if self._filling.parts:
             self._full.append(self._filling)
-        self._filling = Group()
+        self._filling = CommitGroup()
         outcome = self._enqueue(command)
         self._full.append(self._filling)
-        self._filling = Group()
+        self._filling = CommitGroup()
         settled = await outcome
         if isinstance(settled, MainstemError):
             raise settled
@@ -275,7 +275,7 @@ class Committer:
         # Nobody awaits it; if it fails, the appends that need it fail with the same error.
         self._enqueue(command).add_done_callback(_seen)
 
-    def _proposed(self, group: Group) -> None:
+    def _proposed(self, group: CommitGroup) -> None:
         if group.full:
             self._complete_filling()
         if not self._work.is_set():
@@ -284,7 +284,7 @@ class Committer:
     def _complete_filling(self) -> None:
         """What comes from now on goes into the next group, and this one need not wait for it."""
         self._full.append(self._filling)
-        self._filling = Group()
+        self._filling = CommitGroup()
         self._ripe.set()
 
     def _admit(self) -> None:
@@ -300,7 +300,7 @@ class Committer:
             self._writing = group
             await self._settle(group, self._commit(group))
 
-    async def _upload_groups(self, following: Following) -> None:
+    async def _upload_groups(self, following: Follower) -> None:
         """A shared log: have the payloads of several groups on their way at once."""
         while True:
             await self._uploads.acquire()
@@ -315,7 +315,7 @@ class Committer:
             self._line.append((group, entry, encoded, uploading))
             self._in_line.set()
 
-    async def _commit_uploaded(self, following: Following) -> None:
+    async def _commit_uploaded(self, following: Follower) -> None:
         """A shared log: commit groups in the order in which their uploads were begun."""
         while True:
             while not self._line:
@@ -328,7 +328,7 @@ class Committer:
                 self._line.popleft()
                 self._uploads.release()
 
-    async def _take_group(self) -> Group:
+    async def _take_group(self) -> CommitGroup:
         while True:
             await self._work.wait()
             if self._linger_s:
@@ -341,7 +341,7 @@ class Committer:
                 return group
             self._work.clear()
 
-    async def _settle(self, group: Group, writing: Awaitable[None]) -> None:
+    async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Have a group written, and whoever waits for it told if it was not."""
         try:
             await writing
@@ -380,16 +380,16 @@ class Committer:
                 async with asyncio.timeout(left):
                     await self._ripe.wait()
 
-    def _next_group(self) -> Group | None:
+    def _next_group(self) -> CommitGroup | None:
         if self._full:
             return self._full.popleft()
         if not self._filling.parts:
             return None
         group = self._filling
-        self._filling = Group()
+        self._filling = CommitGroup()
         return group
 
-    async def _commit(self, group: Group) -> None:
+    async def _commit(self, group: CommitGroup) -> None:
         if self._refusal is not None and not isinstance(self._refusal, Closed):
             raise self._refusal
         entry = self._entry(group)
@@ -400,7 +400,7 @@ class Committer:
         else:
             placement, sync_s = await self._port.append(encoded, payload, crc), None
         if sync_s is not None:
-            self.measures.synced(sync_s)
+            self.commit_metrics.synced(sync_s)
             group.began += sync_s
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
@@ -410,8 +410,8 @@ class Committer:
 
     async def _commit_shared(
         self,
-        following: Following,
-        group: Group,
+        following: Follower,
+        group: CommitGroup,
         entry: Entry,
         encoded: bytes,
         uploading: asyncio.Task[object],
@@ -423,24 +423,24 @@ class Committer:
         self._apply(group, entry, placement)
         following.applied()
 
-    def _entry(self, group: Group) -> Entry:
+    def _entry(self, group: CommitGroup) -> Entry:
         return Entry(
             broker=self._broker,
             broker_epoch=self._epoch,
             commit_id=self._commit_id,
             time_ms=self._clock.now_ms() if self.clock_trusted else self._ledger.time_ms,
-            parts=[part.part() if type(part) is Run else part.command for part in group.parts],  # type: ignore[union-attr]
+            parts=[part.part() if type(part) is PendingAppends else part.command for part in group.parts],  # type: ignore[union-attr]
             digest=self._digest_to_send(),
         )
 
-    def _apply(self, group: Group, entry: Entry, placement: Placement) -> None:
+    def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
         if self._index.open_number not in (None, placement.object):
             # Before the apply: now the ledger stands exactly at the end of the finished object.
             self.finish_object()
         self._index.open_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
         self.committed_at = now = self._clock.monotonic()
-        self.measures.committed(now - group.began, group.payload_bytes, group.commands)
+        self.commit_metrics.committed(now - group.began, group.payload_bytes, group.commands)
 
     def finish_object(self) -> None:
         """Close the index of the object that took commits so far."""
@@ -468,7 +468,7 @@ class Committer:
                 if not waiter.done():
                     waiter.set_result(None)
         self._full.clear()
-        self._filling = Group()
+        self._filling = CommitGroup()
         for turn in self._room:
             if not turn.done():
                 turn.set_result(None)
@@ -510,7 +510,7 @@ class Committer:
         self._syncs.fail(closed)
 
 
-def _payload_crc(group: Group, entry: Entry) -> int | None:
+def _payload_crc(group: CommitGroup, entry: Entry) -> int | None:
     """That of all slices in a row, put together from theirs; None where passing over them again is cheaper."""
     slices = group.commands - group.singles
     if not slices or group.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:

@@ -7,13 +7,13 @@ import asyncio
 from mainstem import limits
 from mainstem.errors import LogDamaged
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.aliases import BytesGone, Source, restamped, sources
-from mainstem.log.chunks import Chunk, from_batch_with, without
+from mainstem.log.aliases import CopyBytesMissing, CopySource, restamped, sources
+from mainstem.log.chunks import ReadChunk, from_batch_with, without
 from mainstem.log.delivery import LEADER_EPOCH
-from mainstem.log.extent_bytes import Damaged, ExtentBytes
+from mainstem.log.extent_bytes import ChecksumMismatch, ExtentBytes
 from mainstem.log.extents import Extent
 from mainstem.log.index import ExtentIndex, NotLoaded, Unreadable
-from mainstem.log.look_ups import LookUps
+from mainstem.log.index_lookups import IndexLookups
 
 # Copies up to this size are stamped on the loop: a thread costs more.
 _INLINE_BYTES = 64 * limits.KIB
@@ -24,11 +24,11 @@ class CopyReader:
     """Of streams that a router fills. Damage is told by the offsets of the copies."""
 
     def __init__(
-        self, ledger: Ledger, index: ExtentIndex, look_ups: LookUps, extent_bytes: ExtentBytes
+        self, ledger: Ledger, index: ExtentIndex, lookups: IndexLookups, extent_bytes: ExtentBytes
     ) -> None:
         self._ledger = ledger
         self._index = index
-        self._look_ups = look_ups
+        self._lookups = lookups
         self._bytes = extent_bytes
 
     def at(self, stream: int, offset: int, end: int) -> tuple[bool, int]:
@@ -39,43 +39,43 @@ class CopyReader:
             return False, end
         return (True, end) if run.base <= offset else (False, min(end, run.base))
 
-    async def read(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk:
+    async def read(self, stream: int, offset: int, max_bytes: int, end: int) -> ReadChunk:
         """Copies from `offset` on, where there is one. Raises Damaged, Missing, LogDamaged."""
         try:
-            found = await self._look_ups.resolve(lambda: self._sources(stream, offset, max_bytes, end))
+            found = await self._lookups.resolve(lambda: self._sources(stream, offset, max_bytes, end))
         except Unreadable as unread:
             raise LogDamaged(str(unread)) from None  # of the source, whose offsets are not the copy's
         deleted = self._deleted(stream, found)
         slices = self._bytes.cached([source.extent for source in found])
-        if slices is not None and not deleted and _few(found):
+        if slices is not None and not deleted and _fits_inline(found):
             return _chunk(_restamped(found, slices, deleted), offset, found)
         slices = slices or await self._load(found)
         return _chunk(await asyncio.to_thread(_restamped, found, slices, deleted), offset, found)
 
-    def cached(self, stream: int, offset: int, max_bytes: int, end: int) -> Chunk | None:
+    def cached(self, stream: int, offset: int, max_bytes: int, end: int) -> ReadChunk | None:
         """The same, if memory has the bytes and they are few."""
         try:
             found = self._sources(stream, offset, max_bytes, end)
-        except (NotLoaded, Unreadable, Damaged):
+        except (NotLoaded, Unreadable, ChecksumMismatch):
             return None
         slices = self._bytes.cached([source.extent for source in found])
-        if slices is None or not _few(found) or self._deleted(stream, found):
+        if slices is None or not _fits_inline(found) or self._deleted(stream, found):
             return None
         return _chunk(_restamped(found, slices, []), offset, found)
 
-    def _sources(self, stream: int, offset: int, max_bytes: int, end: int) -> list[Source]:
+    def _sources(self, stream: int, offset: int, max_bytes: int, end: int) -> list[CopySource]:
         try:
             return sources(self._index, self._ledger.aliases, stream, offset, max_bytes, end)
-        except BytesGone as gone:
-            raise Damaged(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
+        except CopyBytesMissing as gone:
+            raise ChecksumMismatch(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
 
-    def _deleted(self, stream: int, found: list[Source]) -> list[tuple[int, int]]:
+    def _deleted(self, stream: int, found: list[CopySource]) -> list[tuple[int, int]]:
         return self._ledger.streams.holes(stream).deleted(found[0].first, found[-1].end)
 
-    async def _load(self, found: list[Source]) -> list[memoryview]:
+    async def _load(self, found: list[CopySource]) -> list[memoryview]:
         try:
             return await self._bytes.load([source.extent for source in found])
-        except Damaged as damage:
+        except ChecksumMismatch as damage:
             first, whole = found[0], damage.whole
             begin, end, shift = first.first, first.end, first.run.base - first.run.origin_base
             if whole is not None:
@@ -89,7 +89,7 @@ class CopyReader:
 
 
 def _restamped(
-    found: list[Source], slices: list[memoryview], deleted: list[tuple[int, int]]
+    found: list[CopySource], slices: list[memoryview], deleted: list[tuple[int, int]]
 ) -> list[memoryview]:
     batches = [
         restamped(source, slice, LEADER_EPOCH)
@@ -98,11 +98,11 @@ def _restamped(
     return without(batches, deleted) if deleted else batches
 
 
-def _chunk(batches: list[memoryview], offset: int, found: list[Source]) -> Chunk:
+def _chunk(batches: list[memoryview], offset: int, found: list[CopySource]) -> ReadChunk:
     next_offset = found[len(batches) - 1].end
     batches = [from_batch_with(batches[0], offset), *batches[1:]]
-    return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+    return ReadChunk(tuple(batch for batch in batches if len(batch)), next_offset)
 
 
-def _few(found: list[Source]) -> bool:
+def _fits_inline(found: list[CopySource]) -> bool:
     return len(found) <= _INLINE_SLICES and sum(source.extent.length for source in found) <= _INLINE_BYTES

@@ -30,9 +30,9 @@ from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repack_commands import PublishRepack
 from mainstem.ledger.results import (
-    Claimed,
     Forwarded,
     JobsChanged,
+    JobsClaimed,
     LeasesExpired,
     ProducerInitialised,
     ShareAcquired,
@@ -46,9 +46,15 @@ from mainstem.ledger.results import (
 )
 from mainstem.log.append import Placed, Waiter
 from mainstem.log.extents import extents_of
-from mainstem.log.group import Group, Run, Single
+from mainstem.log.group import CommitGroup, PendingAppends, PendingCommand
 from mainstem.log.index import ExtentIndex
-from mainstem.log.syncs import Answer, EndedTransactions, Publication, RaisedCeilings, Syncs
+from mainstem.log.syncs import (
+    AnswerCaller,
+    PublishAppends,
+    PublishRaisedCeilings,
+    PublishTransactionEnds,
+    Syncs,
+)
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
 from mainstem.ports.commitlog.port import Placement
@@ -88,8 +94,8 @@ _ENDING = (
     SinksForgotten,
 )
 
-_LEASING = (Claimed, JobsChanged, LeasesExpired, ShareAcquired, ShareSettled)
-_Leasing = Claimed | JobsChanged | LeasesExpired | ShareAcquired | ShareSettled
+_LEASING = (JobsClaimed, JobsChanged, LeasesExpired, ShareAcquired, ShareSettled)
+_Leasing = JobsClaimed | JobsChanged | LeasesExpired | ShareAcquired | ShareSettled
 
 
 class Delivery:
@@ -111,13 +117,13 @@ class Delivery:
         self._syncs = syncs
         self._raise_ceilings = raise_ceilings
 
-    def deliver(self, group: Group, placement: Placement, outcomes: list[Any]) -> None:
+    def deliver(self, group: CommitGroup, placement: Placement, outcomes: list[Any]) -> None:
         """Make the outcomes of a commit known, part by part, in order."""
         start = placement.start
         if group.payload_bytes:
             self._tail.put(placement.object, start, group.slices(), group.payload_bytes)
         for part, outcome in zip(group.parts, outcomes, strict=True):
-            if type(part) is Run:
+            if type(part) is PendingAppends:
                 start = self._deliver_run(part, outcome, placement, start)
             else:
                 self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
@@ -142,7 +148,7 @@ class Delivery:
             elif not isinstance(outcome, MainstemError):
                 self._take_note(part, outcome, placement.position)
                 if isinstance(outcome, Forwarded):
-                    self._syncs.after(placement.position, Publication(self._visibility, outcome.ends, []))
+                    self._syncs.after(placement.position, PublishAppends(self._visibility, outcome.ends, []))
                 elif isinstance(outcome, (JobsChanged, LeasesExpired, ShareSettled)):
                     self._visibility.wake(part.stream)  # type: ignore[union-attr]  # there may be jobs to claim
 
@@ -153,9 +159,11 @@ class Delivery:
         ends = dict(
             zip(extents["stream"].tolist(), (extents["base"] + extents["count"]).tolist(), strict=True)
         )
-        self._syncs.after(placement.position, Publication(self._visibility, ends, []))
+        self._syncs.after(placement.position, PublishAppends(self._visibility, ends, []))
 
-    def _deliver_run(self, run: Run, outcome: AppendOutcome, placement: Placement, start: int) -> int:
+    def _deliver_run(
+        self, run: PendingAppends, outcome: AppendOutcome, placement: Placement, start: int
+    ) -> int:
         """Index and stamp the slices, publish what may be seen now, leave the rest to the next sync."""
         add_extent = self._index.open_object(placement.object).add
         ends: dict[int, int] = {}
@@ -204,7 +212,9 @@ class Delivery:
             self._raise_ceilings(RaiseCeilings(tuple(ceilings)))
         return late
 
-    def _answer_each(self, run: Run, outcome: AppendOutcome, position: int, late: dict[int, int]) -> None:
+    def _answer_each(
+        self, run: PendingAppends, outcome: AppendOutcome, position: int, late: dict[int, int]
+    ) -> None:
         answers: list[tuple[Waiter, Placed]] = []
         for row, base, code, waiter in zip(
             SLICE_PACK.iter_unpack(run.rows),
@@ -225,21 +235,21 @@ class Delivery:
             else:
                 waiter.set_result((base, False))
         if answers:
-            self._syncs.after(position, Publication(self._visibility, late, answers))
+            self._syncs.after(position, PublishAppends(self._visibility, late, answers))
 
-    def _deliver_command(self, single: Single, outcome: Any, position: int) -> None:
+    def _deliver_command(self, single: PendingCommand, outcome: Any, position: int) -> None:
         command = single.command
         if isinstance(outcome, MainstemError):
-            self._syncs.after(position, Answer(single.waiter, outcome))
+            self._syncs.after(position, AnswerCaller(single.waiter, outcome))
             return
         self._take_note(command, outcome, position)
-        answer = Answer(single.waiter, outcome)
+        answer = AnswerCaller(single.waiter, outcome)
         if isinstance(outcome, Forwarded):
             late = self._publish_relaxed(outcome.ends)
             if not late:
                 answer()
                 return
-            self._syncs.after(position, Publication(self._visibility, late, []))
+            self._syncs.after(position, PublishAppends(self._visibility, late, []))
         if isinstance(outcome, _LEASING) and self._needs_no_sync(command, outcome):
             answer()
         else:
@@ -257,17 +267,17 @@ class Delivery:
         elif isinstance(command, Trim):
             self._visibility.wake(command.stream)
         elif isinstance(command, RaiseCeilings):
-            self._syncs.after(position, RaisedCeilings(self._visibility, command))
+            self._syncs.after(position, PublishRaisedCeilings(self._visibility, command))
         elif isinstance(command, PublishRepack):
             self._index.follow_repack()
         elif isinstance(outcome, _ENDING):
-            self._syncs.after(position, EndedTransactions(self._visibility, outcome.marked))
+            self._syncs.after(position, PublishTransactionEnds(self._visibility, outcome.marked))
 
     def _needs_no_sync(self, command: Any, outcome: _Leasing) -> bool:
         """Leases that are not durable anyway are answered once written, if readers can see the jobs."""
         if isinstance(outcome, ShareAcquired):
             return True  # its records were read before, and its locks do not outlive this broker
-        if not isinstance(outcome, Claimed):
+        if not isinstance(outcome, JobsClaimed):
             return outcome.relaxed
         stream = command.stream
         visible = self._visibility.before_ending(stream, self._visibility.ends[stream])

@@ -33,11 +33,11 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.streams import FULL, Streams
 from mainstem.ledger.topics import Topic
-from mainstem.log.append import AppendRequest, Placed, Waiter, tell
-from mainstem.log.chunks import Chunk
+from mainstem.log.append import AppendRequest, Placed, Waiter, notify
+from mainstem.log.chunks import ReadChunk
 from mainstem.log.committer import Committer
 from mainstem.log.delivery import LEADER_EPOCH
-from mainstem.log.searching import first_at
+from mainstem.log.offset_search import first_at
 from mainstem.log.streams import QueueCommand, Usage
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
@@ -47,7 +47,7 @@ from mainstem.records.rewrite import without_ranges
 
 
 @dataclass(slots=True)
-class _Held:
+class _EphemeralStream:
     number: int  # of the stream in this process's own state
     config: TopicConfig
     bases: list[int] = field(default_factory=list)
@@ -61,12 +61,12 @@ class EphemeralStreams:
         self._committer = committer
         self._visibility = visibility
         self._clock = clock
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _EphemeralStream] = {}
         self._state = Streams()
         self._keys = IdempotencyKeys()
         self._queues = _EphemeralQueues(ledger, self._state)
 
-    def _stream(self, stream: int) -> _Held:
+    def _stream(self, stream: int) -> _EphemeralStream:
         topic = self._ledger.topics.of_stream(stream)
         if topic is None:
             raise NotFound("the topic was deleted")
@@ -79,15 +79,15 @@ class EphemeralStreams:
             self._drop(held)
         return held
 
-    def _open(self, end: int, config: TopicConfig) -> _Held:
+    def _open(self, end: int, config: TopicConfig) -> _EphemeralStream:
         (number,) = self._state.open(1, _in_memory(config))
         # Whatever was there before this process is gone, as if it had given way to a cap.
         self._state.end[number] = self._state.evict_floor[number] = end
-        return _Held(number, config)
+        return _EphemeralStream(number, config)
 
     def append(self, request: AppendRequest, waiter: Waiter) -> None:
         """Keep a slice; past the stream's share of memory the oldest ones leave."""
-        tell(waiter, self._append(request))
+        notify(waiter, self._append(request))
 
     async def _append(self, request: AppendRequest) -> Placed:
         stream, slice, facts = request.stream, request.batches, request.facts
@@ -113,7 +113,7 @@ class EphemeralStreams:
         held.slices.append(slice)
         held.bytes += len(slice)
         if held.bytes > limits.EPHEMERAL_STREAM_BYTES_MAX:
-            self._give_way(held)
+            self._evict_oldest(held)
         self._drop(held)
         self._visibility.publish(stream, base + facts.count)
         return base, False
@@ -134,7 +134,7 @@ class EphemeralStreams:
                 return base
             await self._committer.propose(RaiseCeilings(((stream, ceiling or base + count),)))
 
-    def _give_way(self, held: _Held) -> None:
+    def _evict_oldest(self, held: _EphemeralStream) -> None:
         """Give up the oldest sixteenth at once, so that the lists shift seldom."""
         over = held.bytes - limits.EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
         drop = 0
@@ -143,7 +143,7 @@ class EphemeralStreams:
             drop += 1
         self._state.trim(held.number, held.bases[drop], "cap", 0)
 
-    def _drop(self, held: _Held) -> None:
+    def _drop(self, held: _EphemeralStream) -> None:
         """Let go of the slices that end at or before the stream's start."""
         start = self._state.start(held.number)
         if not held.bases or held.bases[0] >= start:
@@ -224,15 +224,15 @@ class EphemeralStreams:
         max_bytes: int,
         max_wait_s: float = 0.0,
         view: View = View.COMMITTED,
-    ) -> Chunk:
+    ) -> ReadChunk:
         if max_wait_s > 0 and offset == self.bounds(stream)[1]:
             await self._visibility.changed(stream, max_wait_s)
         return self.read_cached(stream, offset, max_bytes)
 
-    async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+    async def stored(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
         return self.read_cached(stream, offset, max_bytes)
 
-    def read_cached(self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED) -> Chunk:
+    def read_cached(self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED) -> ReadChunk:
         start, end = self.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
@@ -241,7 +241,7 @@ class EphemeralStreams:
             raise RecordsLost(offset, loss[1], loss[2])
         readable = limits.OFFSET_MAX if loss is None else loss[0]
         slices, next_offset = self._slices(stream, offset, max_bytes, readable)
-        return Chunk(tuple(slices), next_offset) if offset < end else Chunk((), offset)
+        return ReadChunk(tuple(slices), next_offset) if offset < end else ReadChunk((), offset)
 
     async def offset_at(self, stream: int, time_ms: int) -> int:
         start, end = self.bounds(stream)

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import ObjectMissing
-from mainstem.ledger.repacked import FIRST_NUMBER
+from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.extents import Extent
 from mainstem.log.object_reads import ObjectReads
@@ -24,7 +24,7 @@ from mainstem.records.salvage import salvage
 _COALESCE_GAP_BYTES = 8 * limits.KIB
 
 
-class Whole(NamedTuple):
+class SalvagedExtent(NamedTuple):
     """What is whole of a damaged extent, checked and stamped, and which offsets are lost between."""
 
     before: memoryview
@@ -33,16 +33,16 @@ class Whole(NamedTuple):
     end: int
 
 
-class Damaged(Exception):
+class ChecksumMismatch(Exception):
     """Stored bytes do not match their checksum."""
 
-    def __init__(self, extent: Extent, whole: Whole | None = None) -> None:
+    def __init__(self, extent: Extent, whole: SalvagedExtent | None = None) -> None:
         super().__init__(extent)
         self.extent = extent
         self.whole = whole  # of slices that were joined: most of them
 
 
-class Missing(Damaged):
+class StoredBytesMissing(ChecksumMismatch):
     """The object store no longer has the stored bytes."""
 
 
@@ -79,9 +79,9 @@ class ExtentBytes:
         Raises Damaged, Missing; FileNotFoundError if the object is gone; Unavailable."""
         try:
             return await self._load(extents)
-        except Missing:
+        except StoredBytesMissing:
             raise
-        except Damaged as damage:
+        except ChecksumMismatch as damage:
             number, damaged = extents[0].object, damage.extent
             if number < FIRST_NUMBER:
                 if self._port.url(number) is not None:
@@ -96,15 +96,15 @@ class ExtentBytes:
             return await self._object_reads.run(extents[0].object, self._read, extents)
         runs = _coalesced(extents)
         blocks = await self._repacked.read(extents[0].object, [_range(run) for run in runs])
-        return await asyncio.to_thread(_checked, runs, map(bytearray, blocks), joined=True)
+        return await asyncio.to_thread(_verify_runs, runs, map(bytearray, blocks), joined=True)
 
     def _read(self, extents: list[Extent]) -> list[memoryview]:
         runs = _coalesced(extents)
         try:
-            return _checked(runs, (self._port.read(run[0].object, *_range(run)) for run in runs))
+            return _verify_runs(runs, (self._port.read(run[0].object, *_range(run)) for run in runs))
         except ObjectMissing:
             if len(extents) == 1:
-                raise Missing(extents[0]) from None
+                raise StoredBytesMissing(extents[0]) from None
             return self._read(extents[: len(extents) // 2])  # what is there comes first
 
 
@@ -124,7 +124,7 @@ def _range(run: list[Extent]) -> tuple[int, int]:
     return run[0].start, run[-1].start + run[-1].length - run[0].start
 
 
-def _checked(
+def _verify_runs(
     runs: list[list[Extent]], blocks: Iterable[bytearray], *, joined: bool = False
 ) -> list[memoryview]:
     """`joined`: an extent may be many slices, of which only the damaged ones shall be lost."""
@@ -139,13 +139,13 @@ def _checked(
                 if whole is None or whole.first != extent.end:
                     if found:
                         return found  # what is whole comes first; the next read meets the damage
-                    raise Damaged(extent, whole)
+                    raise ChecksumMismatch(extent, whole)
             stamp(slice, extent.base, LEADER_EPOCH)
             found.append(slice.toreadonly())
     return found
 
 
-def _whole_of(slice: memoryview, extent: Extent) -> Whole | None:
+def _whole_of(slice: memoryview, extent: Extent) -> SalvagedExtent | None:
     """What is left of damaged bytes; all of it, if only what is stamped anyway is damaged; None if nothing is."""
     found = salvage(slice, extent.offsets)
     if not found.front_bytes and not found.back_bytes:
@@ -154,4 +154,4 @@ def _whole_of(slice: memoryview, extent: Extent) -> Whole | None:
     first, end = extent.base + found.front_offsets, extent.end - found.back_offsets
     stamp(before, extent.base, LEADER_EPOCH)
     stamp(after, end, LEADER_EPOCH)
-    return Whole(before.toreadonly(), after.toreadonly(), first, end)
+    return SalvagedExtent(before.toreadonly(), after.toreadonly(), first, end)

@@ -82,7 +82,7 @@ class Extent(NamedTuple):
         return self.base + self.offsets
 
 
-class Span(NamedTuple):
+class ObjectSpan(NamedTuple):
     """What an object holds of a stream."""
 
     base: int
@@ -216,7 +216,7 @@ class SealedExtents:
     def memory_bytes(self) -> int:
         return self.spans.nbytes + self.rows.nbytes
 
-    def span(self, stream: int) -> Span | None:
+    def span(self, stream: int) -> ObjectSpan | None:
         return span_of(self.spans, stream)
 
     def _range(self, stream: int) -> tuple[int, int]:
@@ -248,13 +248,13 @@ class SealedExtents:
                 yield Extent(self.number, count, base, start, length, crc, time)
 
 
-def span_of(spans: Rows, stream: int) -> Span | None:
+def span_of(spans: Rows, stream: int) -> ObjectSpan | None:
     """Of span rows, by stream: that of one of them."""
     at = int(np.searchsorted(spans["stream"], stream))
     if at == len(spans) or spans["stream"][at] != stream:
         return None
     _, _, base, end, size, time = spans[at].item()
-    return Span(base, end, size, time)
+    return ObjectSpan(base, end, size, time)
 
 
 def _within(rows: Rows, start: int, end: int) -> Rows:

@@ -1,6 +1,6 @@
 """Finished objects: they are sealed, a checkpoint is made at the end of some, and they go when nothing needs them.
 
-Objects of a shared log are sealed and checkpointed by one broker for all (upkeep.py), and go by the same rule.
+Objects of a shared log are sealed and checkpointed by one broker for all (maintenance.py), and go by the same rule.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.background import Background
-from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
+from mainstem.log.checkpoints import Checkpointer, InlineCheckpointer
 from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
 from mainstem.log.host import LogHost
 from mainstem.log.index import ExtentIndex
-from mainstem.log.recovery import Recovered
+from mainstem.log.recovery import RecoveredLog
 from mainstem.log.repack.repacker import Repacker
 from mainstem.log.tiering import Tiering
 from mainstem.ports.commitlog.port import CommitLog
@@ -28,8 +28,8 @@ class FinishedObjects:
         self,
         host: LogHost,
         port: CommitLog,
-        recovered: Recovered,
-        checkpoints: Checkpoints,
+        recovered: RecoveredLog,
+        checkpoints: Checkpointer,
         background: Background,
         *,
         checkpoint_every_bytes: int,
@@ -100,7 +100,7 @@ class FinishedObjects:
     async def leave_checkpoint(self) -> None:
         """As the last thing, once nothing is written any more."""
         if all(object.sealed for object in self._port.objects()):  # what a checkpoint covers is not replayed
-            final = InlineCheckpoints(self._port)
+            final = InlineCheckpointer(self._port)
             final.reached(self._ledger)
             self._kept.append(await final.save())
             await self.collect()

@@ -16,7 +16,7 @@ from mainstem.log.append import Waiter
 from mainstem.records.header import Slice
 
 
-class Run:
+class PendingAppends:
     """Consecutive appends, packed row by row as they come."""
 
     __slots__ = ("records", "rows", "slices", "waiters")
@@ -31,7 +31,7 @@ class Run:
         return AppendRun(np.frombuffer(bytes(self.rows), SLICE), np.frombuffer(bytes(self.records), RECORD))
 
 
-class Single:
+class PendingCommand:
     """One command that is not an append, encoded before it joins others: what cannot be stored fails alone.
 
     The broker applies the command as decoded from its own bytes, as every replay will."""
@@ -44,13 +44,13 @@ class Single:
         self.waiter = waiter
 
 
-class Group:
+class CommitGroup:
     """Fills while the group before it is written."""
 
     __slots__ = ("began", "commands", "parts", "payload_bytes", "record_bytes", "singles", "written")
 
     def __init__(self) -> None:
-        self.parts: list[Run | Single] = []
+        self.parts: list[PendingAppends | PendingCommand] = []
         self.payload_bytes = 0
         self.record_bytes = 0  # of the RECORD rows, which go into the entry
         self.commands = 0  # slices included
@@ -62,10 +62,10 @@ class Group:
         self, row: bytes, records: bytes, slice: Slice, waiter: Waiter, *, apart: bool = False
     ) -> None:
         """`row` is a packed SLICE row, `records` packed RECORD rows. `apart`: not in one run with those before."""
-        if self.parts and type(self.parts[-1]) is Run and not apart:
+        if self.parts and type(self.parts[-1]) is PendingAppends and not apart:
             run = self.parts[-1]
         else:
-            run = Run()
+            run = PendingAppends()
             self.parts.append(run)
         run.rows += row
         if records:
@@ -77,7 +77,7 @@ class Group:
         self.commands += 1
 
     def add_command(self, command: Command, waiter: asyncio.Future[Any]) -> None:
-        self.parts.append(Single(command, waiter))
+        self.parts.append(PendingCommand(command, waiter))
         self.commands += 1
         self.singles += 1
 
@@ -97,20 +97,20 @@ class Group:
 
     def bodies(self) -> list[bytes | None]:
         """The commands as they are stored, and None for each run of appends."""
-        return [None if isinstance(part, Run) else part.body for part in self.parts]
+        return [None if isinstance(part, PendingAppends) else part.body for part in self.parts]
 
     def slices(self) -> list[Slice]:
         """The payload, in the order of the rows."""
         found: list[Slice] = []
         for part in self.parts:
-            if type(part) is Run:
+            if type(part) is PendingAppends:
                 found += part.slices
         return found
 
     def fail(self, error: BaseException) -> None:
         """Nothing of this group was published."""
         for part in self.parts:
-            waiters: Sequence[Waiter] = part.waiters if isinstance(part, Run) else [part.waiter]
+            waiters: Sequence[Waiter] = part.waiters if isinstance(part, PendingAppends) else [part.waiter]
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(error)

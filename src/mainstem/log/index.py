@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, invariant
-from mainstem.ledger.repacked import FIRST_NUMBER, RepackedObjects, Round
-from mainstem.log.extents import Extent, OpenExtents, Rows, SealedExtents, Span, span_of
+from mainstem.ledger.repacked_objects import FIRST_NUMBER, RepackedObjects, RepackRound
+from mainstem.log.extents import Extent, ObjectSpan, OpenExtents, Rows, SealedExtents, span_of
 
 _NO_BOUND = (1 << 63) - 1
 _FEW_EXTENTS = 16  # looked up one by one; more of them as arrays
@@ -168,7 +168,7 @@ class ExtentIndex:
         """Answer to `NotLoaded`, of a repacked file whose index is damaged: look-ups go around it where they can."""
         self._unreadable.add(number)
 
-    def unreadable(self, made: Round) -> bool:
+    def unreadable(self, made: RepackRound) -> bool:
         """Whether a file of the round is."""
         return not self._unreadable.isdisjoint(range(made.number, made.number + len(made.files)))
 
@@ -323,7 +323,7 @@ class ExtentIndex:
         for one in rounds[first:]:
             yield from one.covering(stream, offset)
 
-    def _end_in(self, one: Round, stream: int) -> int:
+    def _end_in(self, one: RepackRound, stream: int) -> int:
         number = one.covering(stream, limits.OFFSET_MAX)[-1]
         if number in self._unreadable:
             return self._begins_behind(one, stream)
@@ -346,7 +346,7 @@ class ExtentIndex:
             return following[0].offset
         return self._begins_behind(one, stream)
 
-    def _begins_behind(self, made: Round, stream: int) -> int:
+    def _begins_behind(self, made: RepackRound, stream: int) -> int:
         """Where rounds after this one, or else the log's own objects, go on with a stream."""
         for later in self._repacked.rounds[self._repacked.rounds.index(made) + 1 :]:
             number = later.covering(stream, 0)[0]
@@ -355,7 +355,7 @@ class ExtentIndex:
                 return span.base
         return self._begins(stream, self._held(stream))
 
-    def span(self, number: int, stream: int) -> Span | None:
+    def span(self, number: int, stream: int) -> ObjectSpan | None:
         """What an object that takes no more commits holds of a stream; None if nothing, or if it still grows."""
         spans = self._spans.get(number)
         if spans is not None:

@@ -19,36 +19,36 @@ from mainstem.errors import (
 from mainstem.ledger.cluster_commands import Heartbeat
 from mainstem.ledger.commands import Boot, Command, Halt, MarkLost
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repacked import FIRST_NUMBER
+from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.ledger.results import Booted
 from mainstem.log.append import AppendRequest
 from mainstem.log.background import Background
 from mainstem.log.checkpointer import store_state
-from mainstem.log.checkpoints import Checkpoints, InlineCheckpoints
+from mainstem.log.checkpoints import Checkpointer, InlineCheckpointer
+from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
 from mainstem.log.extent_bytes import ExtentBytes
+from mainstem.log.extent_locations import ExtentLocations, Located, locate, locate_extents
 from mainstem.log.extents import SealedExtents
 from mainstem.log.finished_objects import FinishedObjects
-from mainstem.log.holdings import Holdings, holdings
-from mainstem.log.locating import Located, Whereabouts, locate, whereabouts
-from mainstem.log.look_ups import LookUps
+from mainstem.log.index_lookups import IndexLookups
 from mainstem.log.losses import Losses
-from mainstem.log.measures import CommitMeasures
+from mainstem.log.maintenance import LogMaintenance
 from mainstem.log.object_reads import ObjectReads
+from mainstem.log.offset_search import OffsetSearch
 from mainstem.log.parts import PartReader
-from mainstem.log.reader import Reader
-from mainstem.log.recovery import Recovered, recover
+from mainstem.log.reader import RecordReader
+from mainstem.log.recovery import RecoveredLog, recover
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.repack.repacker import Repacker
-from mainstem.log.searching import Searching
 from mainstem.log.sharing import Sharing
 from mainstem.log.store_copies import StoreCopies
+from mainstem.log.stored_objects import StoredObjects, stored_objects
 from mainstem.log.streams import DurableStreams, LogStreams
 from mainstem.log.tail import TailCache
 from mainstem.log.tiering import HotRetention, Tiering
-from mainstem.log.upkeep import Upkeep
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local import LocalCommitLog
@@ -82,10 +82,10 @@ class Log:
     def __init__(
         self,
         port: CommitLog,
-        recovered: Recovered,
+        recovered: RecoveredLog,
         clock: Clock,
         options: LogOptions,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpointer,
         objects: ObjectStore | None = None,
         save_at: SaveAt | None = None,
     ) -> None:
@@ -117,7 +117,7 @@ class Log:
             self.visibility,
             clock,
             1 if options.broker is None else options.broker,
-            (lambda _: None) if options.shared else self._finished.add,  # see upkeep.py
+            (lambda _: None) if options.shared else self._finished.add,  # see maintenance.py
             options.linger_ms / 1000,
         )
         self._parts = PartReader(objects)
@@ -125,18 +125,18 @@ class Log:
         self._finished.repacker = None if objects is None else self._repack(objects, clock)
         self.sharing = self._share(clock) if options.shared else None  # with other brokers
         self._object_reads = ObjectReads(port)
-        self._look_ups = look_ups = LookUps(self._index, port, self._repacked, self._object_reads)
+        self._lookups = lookups = IndexLookups(self._index, port, self._repacked, self._object_reads)
         extent_bytes = ExtentBytes(port, tail, self._repacked, self._object_reads)
-        self._reader = Reader(
+        self._reader = RecordReader(
             self.ledger,
             self._index,
-            look_ups,
+            lookups,
             extent_bytes,
-            Losses(self.ledger, look_ups, extent_bytes, self._committer),
+            Losses(self.ledger, lookups, extent_bytes, self._committer),
             self._parts,
             self.visibility,
         )
-        self._searching = Searching(self.ledger, self._index, look_ups, self._reader)
+        self._searching = OffsetSearch(self.ledger, self._index, lookups, self._reader)
         self.ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
         durable = DurableStreams(self.ledger, self._committer, self._reader, self._searching)
         self.streams = LogStreams(self.ledger, self.visibility, durable, self.ephemeral)
@@ -147,7 +147,7 @@ class Log:
         port: CommitLog,
         clock: Clock,
         options: LogOptions | None = None,
-        checkpoints: Checkpoints | None = None,
+        checkpoints: Checkpointer | None = None,
         objects: ObjectStore | None = None,
         save_at: SaveAt | None = None,
     ) -> Log:
@@ -160,7 +160,7 @@ class Log:
         )
         # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
         await port.sync()
-        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpoints(port), objects, save_at)
+        log = cls(port, recovered, clock, options, checkpoints or InlineCheckpointer(port), objects, save_at)
         try:
             await log._take_over(recovered)
         except BaseException:
@@ -168,7 +168,7 @@ class Log:
             raise
         return log
 
-    async def _take_over(self, recovered: Recovered) -> None:
+    async def _take_over(self, recovered: RecoveredLog) -> None:
         brokers = self.ledger.brokers
         if self.sharing is not None:
             self._committer.start()
@@ -187,7 +187,7 @@ class Log:
             _log.error("starting on a full disk: nothing is written until there is room")
             self._committer.hold(full)
             self.visibility.resume(self.ledger)
-            self._background.start(self._boot_when_there_is_room(boot, recovered))
+            self._background.start(self._boot_when_space_returns(boot, recovered))
             return
         await self._booted(booted, recovered)
 
@@ -254,7 +254,7 @@ class Log:
             self, cast(TieredCommitLog, port), store, self.ledger, clock, random, retention
         )
         if self.repacker is not None:
-            self.repacker.behind = tiering.behind_the_hot
+            self.repacker.behind = tiering.repackable
         self._background.start(tiering.run())
 
     async def rewrite_shared_checkpoint(self) -> int:
@@ -272,9 +272,9 @@ class Log:
         await store_state(port, position, trust=True)
         return position
 
-    def upkeep(self) -> Upkeep:
+    def upkeep(self) -> LogMaintenance:
         """What keeps a shared log in order, a round at a time."""
-        return Upkeep(
+        return LogMaintenance(
             self,
             cast(SharedCommitLog, self._port),
             self._index,
@@ -283,7 +283,7 @@ class Log:
             checkpoint_every_bytes=self._options.checkpoint_every_bytes,
         )
 
-    async def _boot_when_there_is_room(self, boot: Boot, recovered: Recovered) -> None:
+    async def _boot_when_space_returns(self, boot: Boot, recovered: RecoveredLog) -> None:
         while True:
             await asyncio.sleep(limits.FULL_DISK_RETRY_S)
             try:
@@ -294,7 +294,7 @@ class Log:
             _log.info("there is room again: writes resume")
             return
 
-    async def _booted(self, booted: Booted, recovered: Recovered) -> None:
+    async def _booted(self, booted: Booted, recovered: RecoveredLog) -> None:
         self._committer.take_epoch(booted.broker_epoch)
         if self.sharing is not None:
             self._background.start(self.sharing.follow())
@@ -334,9 +334,9 @@ class Log:
         return self._committer.refusal
 
     @property
-    def measures(self) -> CommitMeasures:
+    def commit_metrics(self) -> CommitMetrics:
         """How long commits and syncs take, and how large they are."""
-        return self._committer.measures
+        return self._committer.commit_metrics
 
     async def sync(self) -> None:
         """Make everything appended so far durable, whatever its class."""
@@ -361,14 +361,14 @@ class Log:
 
     # Reading
 
-    def holdings(self, *, spans: bool = False) -> Holdings:
+    def stored_objects(self, *, spans: bool = False) -> StoredObjects:
         """Which files there are, and with `spans` what is in each."""
-        return holdings(self._port, self._index if spans else None, self._tail.held_bytes)
+        return stored_objects(self._port, self._index if spans else None, self._tail.held_bytes)
 
     async def repacked_extents(self, number: int) -> SealedExtents | None:
         """What a repacked file holds; None if another one has replaced it. Raises LogDamaged, Unavailable."""
         try:
-            found = await self._look_ups.resolve(lambda: self._index.extents_of(number))
+            found = await self._lookups.resolve(lambda: self._index.extents_of(number))
         except FileNotFoundError:
             return None
         return cast(SealedExtents, found)
@@ -381,14 +381,14 @@ class Log:
 
     async def locate(
         self, stream: int, base: int, end: int, *, max_bytes: int, max_extents: int
-    ) -> tuple[Located, dict[int, Whereabouts]]:
+    ) -> tuple[Located, dict[int, ExtentLocations]]:
         """Where the log's own bytes of [base, end) are, and where each object is found."""
         while True:
             changes = self._index.changes
             try:
                 located = await locate(
                     self._index,
-                    self._look_ups.resolve,
+                    self._lookups.resolve,
                     stream,
                     base,
                     end,
@@ -398,7 +398,7 @@ class Log:
                 return located, {
                     number: self._repacked.pieces(number)
                     if number >= FIRST_NUMBER
-                    else await whereabouts(self._port, number, rows)
+                    else await locate_extents(self._port, number, rows)
                     for number, rows in located.objects
                 }
             except FileNotFoundError:

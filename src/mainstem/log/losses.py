@@ -8,12 +8,12 @@ from mainstem import limits
 from mainstem.errors import RecordsLost, Unavailable
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.chunks import Chunk, extents_chunk, without
+from mainstem.log.chunks import ReadChunk, extents_chunk, without
 from mainstem.log.committer import Committer
-from mainstem.log.extent_bytes import Damaged, ExtentBytes, Missing, Whole
+from mainstem.log.extent_bytes import ChecksumMismatch, ExtentBytes, SalvagedExtent, StoredBytesMissing
 from mainstem.log.extents import Extent
 from mainstem.log.index import Unreadable
-from mainstem.log.look_ups import LookUps
+from mainstem.log.index_lookups import IndexLookups
 
 # Why records are lost whose file may be restored: the ledger does not note them, and with the file they are back.
 UNREADABLE = "unreadable"
@@ -24,12 +24,12 @@ class Losses:
     def __init__(
         self,
         ledger: Ledger,
-        look_ups: LookUps,
+        lookups: IndexLookups,
         extent_bytes: ExtentBytes,
         committer: Committer,
     ) -> None:
         self._ledger = ledger
-        self._look_ups = look_ups
+        self._lookups = lookups
         self._bytes = extent_bytes
         self._committer = committer
 
@@ -52,25 +52,27 @@ class Losses:
         loss = holes.next_loss(offset)
         return not any(holes.live(offset, end)) and (loss is None or loss[0] >= end)
 
-    async def read_before(self, stream: int, offset: int, end: int) -> Chunk:
+    async def read_before(self, stream: int, offset: int, end: int) -> ReadChunk:
         """What no extent ends before `end` of: nothing, unless a loss begins there in the middle of one. That is so
         where slices were joined, and one of them was found damaged where it was before."""
         if not self.begin_at(stream, offset, end):
-            return Chunk((), end)
-        extents = (await self._look_ups.find(stream, offset, 1, limits.OFFSET_MAX))[:1]
+            return ReadChunk((), end)
+        extents = (await self._lookups.find(stream, offset, 1, limits.OFFSET_MAX))[:1]
         if not extents or extents[0].base >= end:
-            return Chunk((), end)
+            return ReadChunk((), end)
         try:
             (batches,) = await self._bytes.load(extents)
-        except Damaged as damage:
+        except ChecksumMismatch as damage:
             if damage.whole is None or offset >= damage.whole.first:
-                return Chunk((), end)  # so that is what was lost, and the rest of it was deleted before
+                return ReadChunk((), end)  # so that is what was lost, and the rest of it was deleted before
             batches = damage.whole.before
         kept = [(end, extents[0].end), *self._deleted(stream, extents[0])]
         (before,) = await asyncio.to_thread(without, [batches], sorted(kept))
-        return Chunk(extents_chunk([before], offset, extents).batches, end)
+        return ReadChunk(extents_chunk([before], offset, extents).batches, end)
 
-    async def read_around(self, stream: int, offset: int, extent: Extent, whole: Whole) -> Chunk | None:
+    async def read_around(
+        self, stream: int, offset: int, extent: Extent, whole: SalvagedExtent
+    ) -> ReadChunk | None:
         """What is whole of a damaged extent at `offset`, once what is lost of it is known. None if that is lost."""
         inside = whole.first <= offset < whole.end
         if any(self._ledger.streams.holes(stream).live(whole.first, whole.end)):
@@ -83,16 +85,16 @@ class Losses:
             if inside:
                 return None
         elif inside:
-            return Chunk((), whole.end)  # all of it was deleted before: pass it
+            return ReadChunk((), whole.end)  # all of it was deleted before: pass it
         batches, end = (whole.before, whole.first) if offset < whole.first else (whole.after, extent.end)
         (left,) = await asyncio.to_thread(without, [batches], self._deleted(stream, extent))
-        return Chunk(extents_chunk([left], offset, [extent]).batches, end)
+        return ReadChunk(extents_chunk([left], offset, [extent]).batches, end)
 
     def _deleted(self, stream: int, extent: Extent) -> list[tuple[int, int]]:
         return self._ledger.streams.holes(stream).deleted(extent.base, extent.end)
 
 
-def missing(found: Missing, offset: int) -> RecordsLost:
+def missing(found: StoredBytesMissing, offset: int) -> RecordsLost:
     """What a read from `offset` is told where the object store no longer has the bytes."""
     return RecordsLost(max(offset, found.extent.base), found.extent.end, MISSING)
 

@@ -39,7 +39,7 @@ class PlannedFile(NamedTuple):
     modified_ms: int = 0  # 0: what has this key never changes
 
 
-class Held(Protocol):
+class ObjectListing(Protocol):
     """Of a log: the objects there are."""
 
     def objects(self) -> list[LogObject]: ...
@@ -96,7 +96,7 @@ class MigrationPlan:
         )
 
 
-def plan_migration(port: Held, ledger: Ledger) -> MigrationPlan:
+def plan_migration(port: ObjectListing, ledger: Ledger) -> MigrationPlan:
     """Blocks. `ledger` is the state at the end of the port; it becomes what the new log begins with.
 
     Raises InvalidInput, naming what cannot go."""
@@ -108,7 +108,7 @@ def plan_migration(port: Held, ledger: Ledger) -> MigrationPlan:
         index = port.read_index(one.number)
         extents = SealedExtents.decode(one.number, index)
         if not all_dead(ledger, extents.spans):
-            plan.objects.append((_described(one, extents), index))
+            plan.objects.append((_log_object(one, extents), index))
     plan.files = _files(ledger)
     plan.retired = _retired(ledger)
     plan.tables = [f"{table.namespace}.{table.name}" for table in ledger.tables]
@@ -125,7 +125,7 @@ def _check_movable(ledger: Ledger) -> None:
         )
 
 
-def _described(one: LogObject, extents: SealedExtents) -> LogObject:
+def _log_object(one: LogObject, extents: SealedExtents) -> LogObject:
     """With the size of what is to be copied: up to where the last slice ends."""
     rows = extents.rows
     end = int((rows["start"].astype(np.int64) + rows["length"]).max()) if len(rows) else 0

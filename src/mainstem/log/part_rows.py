@@ -78,7 +78,7 @@ class _Source:
         return rows.slice(0, cut)  # type: ignore[union-attr]
 
 
-class _Broken(NamedTuple):
+class _UnreadableFile(NamedTuple):
     """A file that cannot be read where the part is read now."""
 
     file: DataFile
@@ -96,7 +96,7 @@ class PartRows:
         self._waiting = [file for file in part.files if file.end > self.at]
         self._waiting.sort(key=lambda file: file.base, reverse=True)  # the next one last
         self._sources: list[_Source] = []
-        self._broken: list[_Broken] = []
+        self._broken: list[_UnreadableFile] = []
 
     @property
     def held_bytes(self) -> int:
@@ -119,7 +119,7 @@ class PartRows:
 
     def _gather(self) -> int:
         """Open what has to be read now. Returns the offset up to which the rows at hand are all there are."""
-        self._mend()
+        self._retry_files()
         while True:
             for source in list(self._sources):
                 self._attempt(source.file, source.fill, source)
@@ -132,7 +132,7 @@ class PartRows:
                 return self._waiting[-1].base
             self._open(self._waiting.pop())
 
-    def _mend(self) -> None:
+    def _retry_files(self) -> None:
         """Try files again behind their damage."""
         passed = [one for one in self._broken if one.resumes <= self.at]
         self._broken = [one for one in self._broken if one.resumes > self.at]
@@ -158,7 +158,7 @@ class PartRows:
             resumes = file.end
             if source is not None and not gone:
                 resumes = source.reading.next_group(self.at) or file.end
-            self._broken.append(_Broken(file, resumes, MISSING if gone else DAMAGED))
+            self._broken.append(_UnreadableFile(file, resumes, MISSING if gone else DAMAGED))
             more = False
         if not more and source is not None:
             self._close([source])

@@ -9,29 +9,29 @@ from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
 from mainstem.ledger.parts import Part
-from mainstem.ledger.repacked import FIRST_NUMBER
-from mainstem.log.chunks import Chunk, extents_chunk, from_batch_with, part_chunk, without
+from mainstem.ledger.repacked_objects import FIRST_NUMBER
+from mainstem.log.chunks import ReadChunk, extents_chunk, from_batch_with, part_chunk, without
 from mainstem.log.copies import CopyReader
 from mainstem.log.delivery import LEADER_EPOCH
-from mainstem.log.extent_bytes import Damaged, ExtentBytes, Missing
+from mainstem.log.extent_bytes import ChecksumMismatch, ExtentBytes, StoredBytesMissing
 from mainstem.log.extents import Extent
 from mainstem.log.index import ExtentIndex, NotLoaded, Unreadable
-from mainstem.log.look_ups import LookUps
+from mainstem.log.index_lookups import IndexLookups
 from mainstem.log.losses import Losses, missing, unreadable
 from mainstem.log.parts import PartReader
-from mainstem.log.repack.ahead import Place, ReadAhead
+from mainstem.log.repack.read_ahead import PlannedRead, ReadAhead
 from mainstem.log.views import View, committed_extents, control_batch, with_markers
 from mainstem.log.visibility import Visibility
 
 _MANY_SLICES = 16
 
 
-class Reader:
+class RecordReader:
     def __init__(
         self,
         ledger: Ledger,
         index: ExtentIndex,
-        look_ups: LookUps,
+        lookups: IndexLookups,
         extent_bytes: ExtentBytes,
         losses: Losses,
         parts: PartReader,
@@ -39,11 +39,11 @@ class Reader:
     ) -> None:
         self._ledger = ledger
         self._index = index
-        self._look_ups = look_ups
+        self._lookups = lookups
         self._bytes = extent_bytes
         self._losses = losses
         self._parts = parts
-        self._copies = CopyReader(ledger, index, look_ups, extent_bytes)
+        self._copies = CopyReader(ledger, index, lookups, extent_bytes)
         self._ahead = ReadAhead(self._find_repacked, extent_bytes.load)
         self._visibility = visibility
 
@@ -97,7 +97,7 @@ class Reader:
         max_bytes: int,
         max_wait_s: float = 0.0,
         view: View = View.COMMITTED,
-    ) -> Chunk:
+    ) -> ReadChunk:
         """Batches from `offset` on: at least one if there is any, else none after waiting up to `max_wait_s`.
 
         Raises OffsetOutOfRange, RecordsLost, or NotFound if the stream is deleted."""
@@ -114,12 +114,12 @@ class Reader:
                 break
         return chunk
 
-    async def _read_now(self, stream: int, offset: int, max_bytes: int, view: View) -> Chunk:
+    async def _read_now(self, stream: int, offset: int, max_bytes: int, view: View) -> ReadChunk:
         while True:
             changes = self._index.changes
             end = self._readable_end(stream, offset, view)
             if offset == end:
-                return Chunk((), end)
+                return ReadChunk((), end)
             part = self._ledger.generations.part_at(stream, offset)
             if part is not None:
                 chunk = await self._read_part(stream, part, offset, max_bytes, end, view)
@@ -130,13 +130,13 @@ class Reader:
                 copied, end = self._copies.at(stream, offset, end)
                 if copied:
                     return await self._copies.read(stream, offset, max_bytes, end)
-                extents = await self._look_ups.find(stream, offset, max_bytes, end)
+                extents = await self._lookups.find(stream, offset, max_bytes, end)
                 if self._transactions.touched(stream):
                     return await self._fetch_among_transactions(stream, offset, extents, end, view)
                 if not extents:
                     return await self._losses.read_before(stream, offset, end)
                 if extents[0].object >= FIRST_NUMBER:
-                    return await self._read_repacked(Place(stream, offset, max_bytes), extents)
+                    return await self._read_repacked(PlannedRead(stream, offset, max_bytes), extents)
                 return extents_chunk(await self._fetch(stream, extents), offset, extents)
             except FileNotFoundError:
                 # The object was dropped meanwhile: look again, at the new start, in the parts that took over, or in
@@ -149,9 +149,9 @@ class Reader:
                     ) from None
             except Unreadable as unread:
                 raise unreadable(unread, offset, end) from None
-            except Missing as gone:
+            except StoredBytesMissing as gone:
                 raise missing(gone, offset) from None
-            except Damaged as damage:
+            except ChecksumMismatch as damage:
                 if self._index.changes != changes:
                     continue  # what it was repacked into is whole
                 if damage.whole is not None and not self._transactions.touched(stream):
@@ -161,9 +161,9 @@ class Reader:
                     continue
                 await self._losses.mark(stream, offset, damage.extent)
                 if self._losses.all_dead(stream, offset, damage.extent.end):
-                    return Chunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
+                    return ReadChunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
 
-    async def _read_repacked(self, place: Place, extents: list[Extent]) -> Chunk:
+    async def _read_repacked(self, place: PlannedRead, extents: list[Extent]) -> ReadChunk:
         ready = await self._ahead.take(place, extents[-1].end)
         # Compared, since the file may have been replaced after it was read.
         batches = ready.batches if ready and ready.extents == extents else await self._bytes.load(extents)
@@ -172,14 +172,14 @@ class Reader:
             batches = await asyncio.to_thread(without, batches, deleted)
         return extents_chunk(batches, place.offset, extents)
 
-    async def _find_repacked(self, place: Place) -> list[Extent]:
+    async def _find_repacked(self, place: PlannedRead) -> list[Extent]:
         """The extents that a read will ask for, if it will find them in a repacked file."""
         stream, offset, max_bytes = place
         end = self._readable_end(stream, offset, View.COMMITTED)
         copied, end = self._copies.at(stream, offset, end)
         if offset >= end or copied or self._ledger.generations.part_at(stream, offset) is not None:
             return []
-        extents = await self._look_ups.find(stream, offset, max_bytes, end)
+        extents = await self._lookups.find(stream, offset, max_bytes, end)
         return extents if extents and extents[0].object >= FIRST_NUMBER else []
 
     def _moved(self, stream: int, offset: int) -> bool:
@@ -189,11 +189,11 @@ class Reader:
 
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
-    ) -> Chunk | None:
+    ) -> ReadChunk | None:
         """What `read` would give without waiting, if it needs no file; None if it does."""
         end = self._readable_end(stream, offset, view)
         if offset == end:
-            return Chunk((), end)
+            return ReadChunk((), end)
         part = self._ledger.generations.part_at(stream, offset)
         if part is not None:
             return self._cached_part(stream, part, offset, max_bytes, end, view)
@@ -202,7 +202,9 @@ class Reader:
             return self._copies.cached(stream, offset, max_bytes, end)
         return self._cached_extents(stream, offset, max_bytes, end, view)
 
-    def _cached_extents(self, stream: int, offset: int, max_bytes: int, end: int, view: View) -> Chunk | None:
+    def _cached_extents(
+        self, stream: int, offset: int, max_bytes: int, end: int, view: View
+    ) -> ReadChunk | None:
         """What the tail cache has of the log's own bytes; None if a file has to be asked."""
         try:
             found = extents = self._index.find(stream, offset, max_bytes, end)
@@ -220,16 +222,16 @@ class Reader:
             return None
         if touched:
             return self._among_transactions(stream, offset, found, extents, batches, end, view)
-        return extents_chunk(batches, offset, extents) if extents else Chunk((), end)
+        return extents_chunk(batches, offset, extents) if extents else ReadChunk((), end)
 
-    def _cached_joined(self, stream: int, offset: int, extents: list[Extent]) -> Chunk | None:
+    def _cached_joined(self, stream: int, offset: int, extents: list[Extent]) -> ReadChunk | None:
         """Many small slices as one: to copy them costs less than to hand out a buffer for each."""
         batches = self._bytes.cached_joined(extents)
         if batches is None or self._deleted(stream, extents):
             return None
         return extents_chunk([batches], offset, [_joined(extents)])
 
-    async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+    async def stored(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
         """Batches from `offset` on as they were written, deleted records included.
 
         For a reader that knows which offsets are live. Raises OffsetOutOfRange, RecordsLost, NotFound."""
@@ -241,11 +243,11 @@ class Reader:
             return await self._read_now(stream, offset, max_bytes, View.STORED)
         changes = self._index.changes
         try:
-            extents = await self._look_ups.find(stream, offset, max_bytes, end)
+            extents = await self._lookups.find(stream, offset, max_bytes, end)
         except Unreadable as unread:
             raise unreadable(unread, offset, end) from None
         if not extents:
-            return Chunk((), end)
+            return ReadChunk((), end)
         batches = self._bytes.cached(extents)
         if batches is None:
             try:
@@ -254,9 +256,9 @@ class Reader:
                 if self._index.changes != changes or self._ledger.generations.part_at(stream, offset):
                     return await self.stored(stream, offset, max_bytes)  # something else serves it by now
                 raise OffsetOutOfRange(offset, *self.bounds(stream)) from None
-            except Missing as gone:
+            except StoredBytesMissing as gone:
                 raise missing(gone, offset) from None
-            except Damaged as damage:
+            except ChecksumMismatch as damage:
                 if self._index.changes != changes:
                     return await self.stored(stream, offset, max_bytes)
                 if damage.whole is not None and not self._transactions.touched(stream):
@@ -279,7 +281,7 @@ class Reader:
 
     async def _fetch_among_transactions(
         self, stream: int, offset: int, found: list[Extent], end: int, view: View
-    ) -> Chunk:
+    ) -> ReadChunk:
         extents = found
         if view is View.COMMITTED:
             extents = committed_extents(self._ledger.streams, stream, found)
@@ -295,7 +297,7 @@ class Reader:
         batches: list[memoryview],
         end: int,
         view: View,
-    ) -> Chunk:
+    ) -> ReadChunk:
         """What was read of a stream that has markers: of the `extents` left of those `found` below `end`."""
         whole = len(batches) == len(extents)
         if batches and extents[0].base < offset:
@@ -310,7 +312,7 @@ class Reader:
             next_offset = found[-1].end if found else end
         else:
             next_offset = extents[len(batches) - 1].end
-        return Chunk(tuple(batch for batch in batches if len(batch)), next_offset)
+        return ReadChunk(tuple(batch for batch in batches if len(batch)), next_offset)
 
     def _deleted(self, stream: int, extents: list[Extent]) -> list[tuple[int, int]]:
         return self._deleted_between(stream, extents[0].base, extents[-1].end)
@@ -322,7 +324,7 @@ class Reader:
 
     async def _read_part(
         self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
-    ) -> Chunk | None:
+    ) -> ReadChunk | None:
         """From the files of a part; None if others serve the offset by now. Raises RecordsLost."""
         chunk = self._cached_part(stream, part, offset, max_bytes, end, view)
         if chunk is not None:
@@ -342,7 +344,7 @@ class Reader:
 
     def _cached_part(
         self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
-    ) -> Chunk | None:
+    ) -> ReadChunk | None:
         found = self._parts.cached(stream, part, offset, end)
         if found is None:
             return self._still_hot(stream, part, offset, max_bytes, min(end, part.end), view)
@@ -350,7 +352,7 @@ class Reader:
             return None
         return self._passable(stream, offset, part_chunk([found], offset, max_bytes, []), view)
 
-    def _passable(self, stream: int, offset: int, chunk: Chunk, view: View) -> Chunk:
+    def _passable(self, stream: int, offset: int, chunk: ReadChunk, view: View) -> ReadChunk:
         """A part has nothing of what was aborted, and a client that sorts that out itself passes only what it is given:
         where there is nothing but aborts, that is the last of their markers."""
         if view is not View.STORED or chunk.batches:
@@ -360,7 +362,7 @@ class Reader:
 
     def _still_hot(
         self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
-    ) -> Chunk | None:
+    ) -> ReadChunk | None:
         """What the tail cache has of records that were made into a part a moment ago: the same, as they came."""
         if part.generation != 1:
             return None

@@ -41,7 +41,7 @@ class Followed(Protocol):
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredLog:
     ledger: Ledger
     index: ExtentIndex
     checkpoint_position: int
@@ -157,14 +157,14 @@ def _starts(rows: Rows, slices: Int64s, payloads: Int64s) -> Int64s:
 
 async def recover(
     port: CommitLog, shared: SharedCommitLog | None = None, *, trust: bool = False
-) -> Recovered:
+) -> RecoveredLog:
     """Bring the state back. Nothing is written. `shared`: the same port, if others write to it meanwhile.
 
     `trust`: as for `load_ledger`."""
     ledger = load_ledger(port, trust=trust)
     if shared is not None:
         await shared.refresh()  # the checkpoint may be newer than what is known of the objects it covers
-    recovered = Recovered(ledger, ExtentIndex(ledger.repacked), ledger.position)
+    recovered = RecoveredLog(ledger, ExtentIndex(ledger.repacked), ledger.position)
     sealed = set()
     for object in port.objects():
         if object.sealed:
@@ -210,7 +210,7 @@ async def recover(
     return recovered
 
 
-def _finish(recovered: Recovered, sealed: set[int]) -> None:
+def _finish(recovered: RecoveredLog, sealed: set[int]) -> None:
     extents = recovered.index.finish()
     if extents is None:
         return

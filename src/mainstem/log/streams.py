@@ -25,10 +25,10 @@ from mainstem.ledger.queues import Queues
 from mainstem.ledger.results import RecordsRemoved
 from mainstem.ledger.streams import Streams
 from mainstem.log.append import AppendRequest, Waiter
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.log.committer import Committer
-from mainstem.log.reader import Reader
-from mainstem.log.searching import Searching
+from mainstem.log.offset_search import OffsetSearch
+from mainstem.log.reader import RecordReader
 from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
 from mainstem.records.header import SliceFacts
@@ -65,7 +65,7 @@ class StreamStore(Protocol):
 
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
-    ) -> Chunk | None:
+    ) -> ReadChunk | None:
         """What `read` returns, if memory has it; None if it takes a file. Raises as `read` does."""
         ...
 
@@ -76,11 +76,11 @@ class StreamStore(Protocol):
         max_bytes: int,
         max_wait_s: float = 0.0,
         view: View = View.COMMITTED,
-    ) -> Chunk:
+    ) -> ReadChunk:
         """Whole batches from `offset` on; at the end it waits for an append. Raises OffsetOutOfRange, RecordsLost."""
         ...
 
-    async def stored(self, stream: int, offset: int, max_bytes: int) -> Chunk:
+    async def stored(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
         """As `read`, but batches come as they were written, deleted records included."""
         ...
 
@@ -124,7 +124,9 @@ class StreamStore(Protocol):
 class DurableStreams:
     """Streams whose records go through the commit log."""
 
-    def __init__(self, ledger: Ledger, committer: Committer, reader: Reader, searching: Searching) -> None:
+    def __init__(
+        self, ledger: Ledger, committer: Committer, reader: RecordReader, searching: OffsetSearch
+    ) -> None:
         self._ledger = ledger
         self._committer = committer
         self.append = committer.append

@@ -11,7 +11,7 @@ from mainstem.errors import MainstemError, ReadOnly
 from mainstem.ledger.commands import RaiseCeilings
 from mainstem.ledger.results import Marked
 from mainstem.log.append import Placed, Waiter
-from mainstem.log.measures import CommitMeasures
+from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.visibility import Visibility
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog
@@ -21,12 +21,16 @@ class Syncs:
     """One sync at a time; while it runs, what the next one has to cover gathers."""
 
     def __init__(
-        self, port: CommitLog, on_failure: Callable[[ReadOnly], None], clock: Clock, measures: CommitMeasures
+        self,
+        port: CommitLog,
+        on_failure: Callable[[ReadOnly], None],
+        clock: Clock,
+        commit_metrics: CommitMetrics,
     ) -> None:
         self._port = port
         self._on_failure = on_failure
         self._clock = clock
-        self._measures = measures
+        self._commit_metrics = commit_metrics
         self._waiting: deque[tuple[int, WhenSynced]] = deque()
         self._wanted = asyncio.Event()
 
@@ -43,14 +47,14 @@ class Syncs:
         if self._port.end == self._port.synced and not self._waiting:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.after(self._port.end - 1, Answer(waiter, None))
+        self.after(self._port.end - 1, AnswerCaller(waiter, None))
         await waiter
 
     async def run(self) -> None:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            self._act(self._port.synced)
+            self._run_actions(self._port.synced)
             if not self._waiting:
                 continue
             began = self._clock.monotonic()
@@ -61,12 +65,12 @@ class Syncs:
                 self._on_failure(refusal)
                 self.fail(refusal)
                 continue
-            self._measures.synced(self._clock.monotonic() - began)
-            self._act(synced)
+            self._commit_metrics.synced(self._clock.monotonic() - began)
+            self._run_actions(synced)
             if self._waiting:
                 self._wanted.set()
 
-    def _act(self, synced: int) -> None:
+    def _run_actions(self, synced: int) -> None:
         while self._waiting and self._waiting[0][0] < synced:
             self._waiting.popleft()[1]()
 
@@ -86,7 +90,7 @@ class WhenSynced(Protocol):
         ...
 
 
-class Answer:
+class AnswerCaller:
     """Answer a caller."""
 
     __slots__ = ("value", "waiter")
@@ -104,7 +108,7 @@ class Answer:
             self.waiter.set_exception(error)
 
 
-class Publication:
+class PublishAppends:
     """Let readers see appends, and answer their callers."""
 
     __slots__ = ("_answers", "_ends", "_visibility")
@@ -132,7 +136,7 @@ class Publication:
                 waiter.set_exception(error)
 
 
-class EndedTransactions:
+class PublishTransactionEnds:
     """Let readers pass the ends of transactions."""
 
     __slots__ = ("_marked", "_visibility")
@@ -152,7 +156,7 @@ class EndedTransactions:
         """What they ended stays open to readers: it may be lost."""
 
 
-class RaisedCeilings:
+class PublishRaisedCeilings:
     __slots__ = ("command", "visibility")
 
     def __init__(self, visibility: Visibility, command: RaiseCeilings) -> None:

@@ -28,7 +28,7 @@ from mainstem.errors import (
     Unavailable,
 )
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repacked import REPACKED
+from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.tier_commands import ForgetTier, PlanTier, SettleTier
 from mainstem.ledger.tiers import TOKEN_BYTES, Tier
 from mainstem.log.host import LogHost
@@ -134,7 +134,7 @@ class Tiering:
             await self._demote()
         await self._delete()
 
-    def behind_the_hot(self, objects: Sequence[LogObject]) -> list[LogObject]:
+    def repackable(self, objects: Sequence[LogObject]) -> list[LogObject]:
         """Of the log's objects: those that the disk need not keep and the store has, which may be repacked.
 
         Up to the first of which that is not so, for repacking goes in order; it is no debt while the store is away."""
@@ -211,7 +211,7 @@ class Tiering:
             if tier is None or oldest.end_position > covered or (away and tier.token not in self._seen):
                 continue
             try:
-                await self._assure(oldest, tier)
+                await self._verify_stored(oldest, tier)
                 await self._port.demote(oldest.number, tier.token)
             except FileNotFoundError:
                 continue  # collected meanwhile
@@ -223,7 +223,7 @@ class Tiering:
         if away is not None:
             raise away
 
-    async def _assure(self, one: LogObject, tier: Tier) -> None:
+    async def _verify_stored(self, one: LogObject, tier: Tier) -> None:
         """Look that the store has an object before the disk's copy goes. It was put in an earlier life, and a log that
         was restored may have another store since."""
         if tier.token in self._seen:

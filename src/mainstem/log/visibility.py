@@ -17,7 +17,7 @@ from mainstem.ledger.ledger import Ledger
 _CEILING_STEP_MAX = 1 << 32
 
 
-class Watcher(Protocol):
+class VisibilityWatcher(Protocol):
     def changed(self) -> None:
         """Something happened to a stream it watches. Called in the middle of a commit: note it, no more."""
         ...
@@ -34,7 +34,7 @@ class Visibility:
         self._proposed: list[int] = []  # the highest ceiling asked for so far
         self._steps: list[int] = []
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
-        self._watchers: dict[int, set[Watcher]] = {}
+        self._watchers: dict[int, set[VisibilityWatcher]] = {}
         # stream → first offsets of transactions whose end is applied but not synced yet
         self._ending: dict[int, list[int]] = {}
         self._closed = False
@@ -118,7 +118,7 @@ class Visibility:
         for watcher in self._watchers.get(stream, ()):
             watcher.changed()
 
-    def watch(self, streams: Iterable[int], watcher: Watcher) -> None:
+    def watch(self, streams: Iterable[int], watcher: VisibilityWatcher) -> None:
         """Tell `watcher` of everything that happens to these streams, until `unwatch`."""
         for stream in streams:
             watchers = self._watchers.get(stream)
@@ -127,7 +127,7 @@ class Visibility:
             else:
                 watchers.add(watcher)
 
-    def unwatch(self, streams: Iterable[int], watcher: Watcher) -> None:
+    def unwatch(self, streams: Iterable[int], watcher: VisibilityWatcher) -> None:
         for stream in streams:
             watchers = self._watchers.get(stream)
             if watchers is not None:

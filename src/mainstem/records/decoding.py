@@ -62,7 +62,7 @@ def record_sizes_and_times(buf: Buffer) -> tuple[npt.NDArray[np.uint32], npt.NDA
     return np.concatenate(sizes), np.concatenate(times)
 
 
-class _Place(NamedTuple):
+class _RecordFields(NamedTuple):
     """Where a record and its parts stand in its section; lengths of -1 are nulls."""
 
     end: int
@@ -76,7 +76,7 @@ class _Place(NamedTuple):
     headers: int
 
 
-def _read_batch(header: BatchHeader, data: bytes) -> Iterator[_Place]:
+def _read_batch(header: BatchHeader, data: bytes) -> Iterator[_RecordFields]:
     at, end, least_delta = 0, len(data), 0
     last_delta, base_timestamp, headers_max = (
         header.last_offset_delta,
@@ -84,7 +84,7 @@ def _read_batch(header: BatchHeader, data: bytes) -> Iterator[_Place]:
         limits.HEADERS_PER_RECORD_MAX,
     )
     for _ in range(header.count):
-        place = _Place._make(
+        place = _RecordFields._make(
             kernels.read_record(data, at, end, least_delta, last_delta, base_timestamp, headers_max)
         )
         at = place.end

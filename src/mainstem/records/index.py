@@ -65,7 +65,7 @@ def section(data: memoryview, header: BatchHeader) -> memoryview:
 
 def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterator[RecordIndex]:
     """Index the batches of some buffers, a bounded amount at a time. Markers only with `control`."""
-    pending: list[_Batch] = []
+    pending: list[_IndexedBatch] = []
     size = records = 0
     for buffer in buffers:
         data = memoryview(buffer).cast("B")
@@ -85,7 +85,7 @@ def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterato
             ):
                 yield _index(pending)
                 pending, size, records = [], 0, 0
-            pending.append(_Batch(data, header, unpacked))
+            pending.append(_IndexedBatch(data, header, unpacked))
             size += len(unpacked)
             records += header.count
     if pending:
@@ -122,16 +122,16 @@ def _index_plain_run(data: memoryview) -> Generator[RecordIndex, None, int]:
 
 def index_batch(data: memoryview, header: BatchHeader) -> RecordIndex:
     """Index one batch."""
-    return _index([_Batch(data, header, section(data, header))])
+    return _index([_IndexedBatch(data, header, section(data, header))])
 
 
-class _Batch(NamedTuple):
+class _IndexedBatch(NamedTuple):
     data: memoryview  # the buffer it stands in
     header: BatchHeader
     section: memoryview  # its records, unpacked
 
 
-def _index(batches: list[_Batch]) -> RecordIndex:
+def _index(batches: list[_IndexedBatch]) -> RecordIndex:
     data, table = _lay_out(batches)
     return _index_table(data, table, sum(batch.header.count for batch in batches))
 
@@ -148,7 +148,7 @@ def _index_table(data: memoryview, table: Integers, count: int) -> RecordIndex:
     return index
 
 
-def _lay_out(batches: list[_Batch]) -> tuple[memoryview, Integers]:
+def _lay_out(batches: list[_IndexedBatch]) -> tuple[memoryview, Integers]:
     """The record sections as one run of bytes, and the batch table that points into it."""
     buffer = batches[0].data
     in_place = all(batch.data is buffer and not batch.header.codec_id for batch in batches)

@@ -341,7 +341,7 @@ def put_data(out: Out, to: int, data: Octets, at: int, length: int, nesting: Out
 def render_records(
     data: Octets,
     index: Table,
-    marks: Table,
+    reserved_headers: Table,
     rows: Column,
     with_tags: bool,
     with_meta: bool,
@@ -351,7 +351,7 @@ def render_records(
 ) -> int:
     """Write the records in these rows of `index`, with commas between them. Returns the bytes written.
 
-    `marks` has four rows: where node and meta stand, each as position and length."""
+    `reserved_headers` has four rows: where node and meta stand, each as position and length."""
     to = 0
     for i in range(len(rows)):
         row = int(rows[i])
@@ -362,17 +362,17 @@ def render_records(
         to = put_number(out, to, int(index[OFFSET, row]) + 1)
         to = put(out, to, _TS)
         to = put_number(out, to, int(index[TIMESTAMP, row]))
-        if marks[1, row] >= 0:
+        if reserved_headers[1, row] >= 0:
             to = put(out, to, _NODE)
-            to = put_string(out, to, data, int(marks[0, row]), int(marks[1, row]))
+            to = put_string(out, to, data, int(reserved_headers[0, row]), int(reserved_headers[1, row]))
         if with_tags and index[KEY_LENGTH, row] >= 0:
             to = put(out, to, _TAG)
             to = put_string(out, to, data, int(index[KEY_AT, row]), int(index[KEY_LENGTH, row]))
         if with_data:
             to = put_data(out, to, data, int(index[VALUE_AT, row]), int(index[VALUE_LENGTH, row]), nesting)
-        if with_meta and marks[3, row] >= 0:
+        if with_meta and reserved_headers[3, row] >= 0:
             to = put(out, to, _META)
-            at, length = int(marks[2, row]), int(marks[3, row])
+            at, length = int(reserved_headers[2, row]), int(reserved_headers[3, row])
             if is_json(data, at, length, nesting):
                 to = put_span(out, to, data, at, length)
             else:

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """Rows in offset order, read only once they are needed."""
 
     base: int  # no row of it is before this offset
     open: Callable[[], Iterator[pa.RecordBatch]]
 
 
-def merged_rows(runs: Iterable[Run]) -> Iterator[pa.RecordBatch]:
+def merged_rows(runs: Iterable[RowRun]) -> Iterator[pa.RecordBatch]:
     """The rows of all runs in offset order, a few batches of them in memory at a time."""
     waiting = sorted(runs, key=lambda run: run.base, reverse=True)  # the next one last
-    reading: list[_Reading] = []
+    reading: list[_RunReader] = []
     while waiting or reading:
         while waiting and (not reading or waiting[-1].base <= min(one.first for one in reading)):
-            started = _Reading(waiting.pop().open())
+            started = _RunReader(waiting.pop().open())
             if started.advance():
                 reading.append(started)
         if not reading:
@@ -36,7 +36,7 @@ def merged_rows(runs: Iterable[Run]) -> Iterator[pa.RecordBatch]:
         reading = [one for one in reading if one.rows.num_rows or one.advance()]
 
 
-class _Reading:
+class _RunReader:
     """A run being read: the rows at hand, and where the others come from."""
 
     rows: pa.RecordBatch

@@ -38,7 +38,7 @@ _DELTA_PACKED = {"_offset": "DELTA_BINARY_PACKED", "_timestamp": "DELTA_BINARY_P
 _RAW = ("_value", "_headers", "_header_names")
 
 
-class FileFacts(msgspec.Struct, frozen=True):
+class ParquetFileInfo(msgspec.Struct, frozen=True):
     """What a file says about itself."""
 
     version: int
@@ -88,7 +88,7 @@ class RowFileWriter:
 
     def close(self) -> None:
         """Write the footer."""
-        facts = FileFacts(VERSION, self._topic_id, self._partition, self.base, self.end)
+        facts = ParquetFileInfo(VERSION, self._topic_id, self._partition, self.base, self.end)
         self._writer.add_key_value_metadata({METADATA_KEY: msgspec.json.encode(facts)})
         self._writer.close()
 
@@ -227,10 +227,10 @@ def _within(batch: pa.RecordBatch, from_offset: int, to_offset: int) -> pa.Recor
     return batch.slice(int(first), int(last - first))
 
 
-def _facts(metadata: dict[bytes, bytes] | None) -> FileFacts:
+def _facts(metadata: dict[bytes, bytes] | None) -> ParquetFileInfo:
     if not metadata or METADATA_KEY not in metadata:
         raise LogDamaged("a Parquet file without Mainstem's metadata is not one of records")
-    return msgspec.json.decode(metadata[METADATA_KEY], type=FileFacts)
+    return msgspec.json.decode(metadata[METADATA_KEY], type=ParquetFileInfo)
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

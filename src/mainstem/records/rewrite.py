@@ -24,7 +24,7 @@ def without_offsets(batch: memoryview, offsets: Offsets | Ranges) -> bytearray |
     header = _only_header(batch)
     index = index_batch(batch, header)
     stored = index.fields[kernels.OFFSET]
-    kept = ~(_listed(stored, offsets) if isinstance(offsets, np.ndarray) else in_ranges(stored, offsets))
+    kept = ~(_offset_mask(stored, offsets) if isinstance(offsets, np.ndarray) else in_ranges(stored, offsets))
     if not kept.any():
         return None
     if kept.all():
@@ -75,7 +75,7 @@ def _only_header(batch: memoryview) -> BatchHeader:
     return headers[0]
 
 
-def _listed(stored: Offsets, offsets: Offsets) -> npt.NDArray[np.bool_]:
+def _offset_mask(stored: Offsets, offsets: Offsets) -> npt.NDArray[np.bool_]:
     if not len(offsets):
         return np.zeros(len(stored), np.bool_)
     at = np.minimum(np.searchsorted(offsets, stored), len(offsets) - 1)

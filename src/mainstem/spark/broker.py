@@ -15,7 +15,7 @@ from mainstem import limits
 from mainstem.broker.pipeline_reports import PipelineReport
 from mainstem.broker.plans import Sources
 from mainstem.client.loop import LoopThread
-from mainstem.client.transport import BATCHES, Answer, Query, Transport, decoded, quoted, topic_path
+from mainstem.client.transport import BATCHES, Query, ServerResponse, Transport, decoded, quoted, topic_path
 from mainstem.errors import ServerFault, Unavailable
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 TIMEOUT_S = 60.0  # one call, retries while a broker restarts included
 
 
-class PartitionPlace(msgspec.Struct, frozen=True):
+class PartitionPosition(msgspec.Struct, frozen=True):
     """One partition; `offset` is the place asked for, None where no record is so late."""
 
     partition: int
@@ -32,7 +32,7 @@ class PartitionPlace(msgspec.Struct, frozen=True):
     offset: int | None
 
 
-class TopicPlaces(msgspec.Struct, frozen=True):
+class TopicPositions(msgspec.Struct, frozen=True):
     """A topic as the source and the sink need to know it."""
 
     topic: str
@@ -40,7 +40,7 @@ class TopicPlaces(msgspec.Struct, frozen=True):
     type: str
     max_batch_bytes: int
     partitions_total: int
-    partitions: tuple[PartitionPlace, ...]
+    partitions: tuple[PartitionPosition, ...]
 
 
 class SinkTask(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class _TopicNames(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPage:
+class FetchedBatches:
     """Whole batches from an offset on; the first may begin before it."""
 
     data: bytes
@@ -104,11 +104,11 @@ class RemoteBroker:
                 return
             cursor = page.next_cursor
 
-    def places(self, topic: str, at: str | int = "latest", *, committed_only: bool = True) -> TopicPlaces:
+    def places(self, topic: str, at: str | int = "latest", *, committed_only: bool = True) -> TopicPositions:
         """Where a topic's partitions begin and end, and their offsets at a place: earliest, latest, or ms."""
         isolation = "read_committed" if committed_only else "read_uncommitted"
         query = {"at": str(at), "isolation": isolation}
-        return self._ask("GET", topic_path(topic, "offsets"), TopicPlaces, query=query)
+        return self._ask("GET", topic_path(topic, "offsets"), TopicPositions, query=query)
 
     def make_topic(self, topic: str) -> None:
         """Make a topic with the server's defaults, unless it is there."""
@@ -123,7 +123,7 @@ class RemoteBroker:
 
     def fetching(
         self, topic: str, partition: int, offset: int, max_bytes: int, *, committed_only: bool = True
-    ) -> Future[BatchPage]:
+    ) -> Future[FetchedBatches]:
         """Batches, on their way while the caller does something else."""
         query = {
             "partition": partition,
@@ -133,9 +133,9 @@ class RemoteBroker:
         }
         return self._loop.submit(self._fetch(topic_path(topic, "batches"), query))
 
-    async def _fetch(self, path: str, query: Query) -> BatchPage:
+    async def _fetch(self, path: str, query: Query) -> FetchedBatches:
         answer = await self._transport.send("GET", path, query=query)
-        return BatchPage(answer.body, _number(answer, "mainstem-next-offset"))
+        return FetchedBatches(answer.body, _number(answer, "mainstem-next-offset"))
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Store how far a group has read, by topic and partition."""
@@ -164,7 +164,7 @@ class RemoteBroker:
         }
         return self._ask("POST", "/v0/sinks/tasks", SinkTask, body)
 
-    def appending(self, topic: str, partition: int, batch: bytes | bytearray) -> Future[Answer]:
+    def appending(self, topic: str, partition: int, batch: bytes | bytearray) -> Future[ServerResponse]:
         """Append one batch, on its way while the caller does something else."""
         return self._loop.submit(
             self._transport.send(
@@ -209,7 +209,7 @@ class RemoteBroker:
         return decoded(answer.body, kind)
 
 
-def _number(answer: Answer, name: str) -> int:
+def _number(answer: ServerResponse, name: str) -> int:
     try:
         return int(answer.headers[name])
     except (KeyError, ValueError):

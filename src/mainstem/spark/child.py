@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 from mainstem import events
 from mainstem.address import Address
-from mainstem.lake.access import STORE_ENV
+from mainstem.lake.store_access import STORE_ENV
 
 CHILD_ENV = "MAINSTEM_LAKE_CHILD"  # tells a driver that the end of its stdin is the end of its server
 SPARK_MISSING = "spark missing"  # the event of a driver that cannot run on this machine

@@ -17,15 +17,15 @@ from mainstem import limits
 from mainstem.broker.plans import PlanRequest, Publication, Task
 from mainstem.errors import MainstemError, Unavailable, described
 from mainstem.lake.broker import LakeBroker
-from mainstem.spark.jobs import Outcome
-from mainstem.spark.leases import KeptLeases
+from mainstem.spark.driver_status import DriverStatus
+from mainstem.spark.jobs import TaskOutcome
+from mainstem.spark.leases import LeaseExtender
 from mainstem.spark.progress import Progress
-from mainstem.spark.standing import Standing
 
 if TYPE_CHECKING:
     from mainstem.lake.iceberg.outbox import TablesRound  # PyIceberg, not before a table is published
 
-RunTasks = Callable[[Sequence[Task]], list[Outcome]]
+RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
 PublishTables = Callable[[LakeBroker], "TablesRound"]
 
 _PAUSE_S = 0.5
@@ -44,7 +44,7 @@ class DriverOptions:
     wait_for_ms: int = 10_000  # … waits so long for more
 
 
-class Round(NamedTuple):
+class DriverRound(NamedTuple):
     """What one round did."""
 
     tasks: int
@@ -72,7 +72,7 @@ class Driver:
         self._stop = stop or threading.Event()
         self._collected_at = time.monotonic()
         self._shown_at = -_STATUS_EVERY_S
-        self.standing = Standing()
+        self.driver_status = DriverStatus()
 
     def run(self) -> None:
         """Go on until told to stop, whatever the broker says. Raises SparkLost."""
@@ -89,7 +89,7 @@ class Driver:
             self._stop.wait(pause_s)
         self._report("stopping")
 
-    def run_once(self) -> Standing:
+    def run_once(self) -> DriverStatus:
         """Do all that is due now, and nothing that becomes due meanwhile. Raises MainstemError, SparkLost."""
         ends = {
             partition.stream: partition.end
@@ -105,19 +105,19 @@ class Driver:
                 break
             published += self._work(due)
         self._finish_round(published, collect=True)
-        return self.standing
+        return self.driver_status
 
-    def round(self) -> Round:
+    def round(self) -> DriverRound:
         """One round: plan, work, publish, tables, garbage. Raises MainstemError, SparkLost."""
         options = self._options
         planned = self._plan(wait_for_bytes=options.wait_for_bytes, wait_for_ms=options.wait_for_ms)
-        tasks = [task for task in planned if not self.standing.held_back(task.stream)]
+        tasks = [task for task in planned if not self.driver_status.held_back(task.stream)]
         self._release(task for task in planned if task not in tasks)
         published = self._work(tasks) if tasks else 0
         self._finish_round(
             published, collect=time.monotonic() - self._collected_at > limits.LAKE_COLLECT_EVERY_S
         )
-        return Round(len(tasks), published)
+        return DriverRound(len(tasks), published)
 
     def _plan(self, *, wait_for_bytes: int, wait_for_ms: int) -> tuple[Task, ...]:
         options = self._options
@@ -130,14 +130,14 @@ class Driver:
             wait_for_ms=wait_for_ms,
         )
         plan = self._broker.plan(request)
-        for topic in self.standing.unplanned(plan.problems):
+        for topic in self.driver_status.unplanned(plan.problems):
             self._progress.event("not planned", topic=topic, error=plan.problems[topic])
         return plan.tasks
 
     def _due_in_pass(self, task: Task, ends: dict[int, int]) -> bool:
         """Whether it is older than the pass, and did not fail in it."""
         newer = task.kind == "materialise" and task.sources.base >= ends.get(task.stream, 0)
-        return not newer and not self.standing.in_trouble(task.stream)
+        return not newer and not self.driver_status.in_trouble(task.stream)
 
     def _work(self, tasks: Sequence[Task]) -> int:
         """Have the tasks done and publish them. Returns how many were."""
@@ -146,7 +146,7 @@ class Driver:
         self._report("working", running=len(tasks))
         published = 0
         try:
-            with KeptLeases(self._broker, tasks, self._options.lease_ms):
+            with LeaseExtender(self._broker, tasks, self._options.lease_ms):
                 outcomes = self._run_tasks(tasks)
                 if self._stop.is_set():  # tasks that were cut off did not fail
                     outcomes = [outcome for outcome in outcomes if outcome.publication is not None]
@@ -154,10 +154,10 @@ class Driver:
                     published += self._publish_stream(list(group))
         finally:
             self._release(tasks)
-        self.standing.rounds += 1
+        self.driver_status.rounds += 1
         return published
 
-    def _publish_stream(self, outcomes: list[Outcome]) -> int:
+    def _publish_stream(self, outcomes: list[TaskOutcome]) -> int:
         """Publish the tasks of one stream in order. Returns how many were."""
         published = 0
         for task, publication, error, seconds, damaged_at in outcomes:
@@ -192,7 +192,7 @@ class Driver:
                     raise
 
     def _published(self, task: Task, publication: Publication, seconds: float) -> None:
-        self.standing.did(publication, seconds)
+        self.driver_status.did(publication, seconds)
         parts = publication.parts
         self._progress.event(
             "published",
@@ -210,7 +210,7 @@ class Driver:
         )
 
     def _failed(self, task: Task, error: str) -> None:
-        failures = self.standing.failed_at(task, error)
+        failures = self.driver_status.failed_at(task, error)
         self._progress.event(
             "failed",
             topic=task.topic,
@@ -225,7 +225,7 @@ class Driver:
     def _have_read(self, task: Task, offset: int) -> None:
         """Have the broker meet the damage itself: it then knows what is lost, and plans around it."""
         try:
-            self._broker.meets_loss(task.topic, task.partition, offset)
+            self._broker.probe_loss(task.topic, task.partition, offset)
         except MainstemError as error:
             self._progress.event("not read", topic=task.topic, offset=offset, error=str(error))
 
@@ -253,16 +253,16 @@ class Driver:
             self._progress.event("collected", wal_objects=wal_objects, files=files)
 
     def _update_tables(self) -> None:
-        self.standing.tables_error = ""
+        self.driver_status.tables_error = ""
         if self._publish_tables is None:
             return
         try:
             done = self._publish_tables(self._broker)
         except Exception as error:  # noqa: BLE001 - records go on becoming files, whatever is wrong with a table
-            self.standing.tables_error = f"{type(error).__name__}: {error}"
-            self._progress.event("tables failed", error=self.standing.tables_error)
+            self.driver_status.tables_error = f"{type(error).__name__}: {error}"
+            self._progress.event("tables failed", error=self.driver_status.tables_error)
             return
-        for topic in self.standing.tables_behind(done.problems, done.waiting):
+        for topic in self.driver_status.tables_behind(done.problems, done.waiting):
             self._progress.event("table behind", topic=topic, error=done.problems[topic])
         if done.commits:
             self._progress.event("tables", commits=done.commits)
@@ -277,6 +277,6 @@ class Driver:
 
     def _report(self, state: str, running: int = 0) -> None:
         try:
-            self._broker.report(self.standing.report(self._options.holder, state, running))
+            self._broker.report(self.driver_status.report(self._options.holder, state, running))
         except MainstemError as error:
             self._progress.event("not reported", error=str(error))

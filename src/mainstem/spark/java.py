@@ -35,14 +35,14 @@ def find_java(environ: Mapping[str, str]) -> Path:
         version = java_version(Path(home) / "bin" / "java")
         if version >= JAVA_MIN:
             return Path(home)
-        tried.append(f"JAVA_HOME={home} has {_shown(version)}")
+        tried.append(f"JAVA_HOME={home} has {_version_text(version)}")
     on_path = shutil.which("java", path=environ.get("PATH"))
     if on_path is not None:
         real = Path(on_path).resolve()
         version = java_version(real)
         if version >= JAVA_MIN:
             return real.parent.parent
-        tried.append(f"{on_path} is {_shown(version)}")
+        tried.append(f"{on_path} is {_version_text(version)}")
     bundled = _bundled_java()
     if bundled is not None:
         return shim_home(bundled)
@@ -89,5 +89,5 @@ def _bundled_java() -> Path | None:
     return java if java_version(java) >= JAVA_MIN else None
 
 
-def _shown(version: int) -> str:
+def _version_text(version: int) -> str:
     return f"Java {version}" if version else "no Java that runs"

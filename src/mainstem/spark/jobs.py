@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _RESULT = "number long, publication binary, error string, seconds double, damaged_at long"
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """What became of one task."""
 
     task: Task
@@ -44,7 +44,7 @@ class SparkRunner:
         self._busy = False
         self._cancelled = False
 
-    def __call__(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def __call__(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
         """What became of each task, in their order. One that fails says why, and the others go on.
 
         Raises SparkLost. If workers die more often than Spark tries, each task gets a job of its own: maybe one of
@@ -55,7 +55,7 @@ class SparkRunner:
         finally:
             self._busy = False
 
-    def _together(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def _together(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
         started = time.monotonic()
         try:
             return self._run(tasks)
@@ -65,7 +65,7 @@ class SparkRunner:
             if len(tasks) > 1 and not self._cancelled:
                 return [outcome for task in tasks for outcome in self._together([task])]
             seconds = time.monotonic() - started
-            return [Outcome(task, None, f"Spark: {_first_line(error)}", seconds) for task in tasks]
+            return [TaskOutcome(task, None, f"Spark: {_first_line(error)}", seconds) for task in tasks]
 
     def cancel(self) -> None:
         """Have a call that runs on another thread fail, if there is one.
@@ -75,7 +75,7 @@ class SparkRunner:
         if self._busy and self._alive():
             self._spark.sparkContext.cancelAllJobs()
 
-    def _run(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def _run(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
         # The largest begin first, so that none is still under way long after the others.
         order = sorted(range(len(tasks)), key=lambda number: _source_bytes(tasks[number]), reverse=True)
         encoded = [(number, msgspec.msgpack.encode(tasks[number])) for number in order]
@@ -83,7 +83,7 @@ class SparkRunner:
         places = self._spark.range(0, len(tasks), 1, numPartitions=len(tasks))
         results = places.mapInArrow(_Worker(encoded), _RESULT)
         return [
-            Outcome(
+            TaskOutcome(
                 tasks[number],
                 None if made is None else msgspec.msgpack.decode(bytes(made), type=Publication),
                 error or "",
@@ -125,7 +125,7 @@ class _Worker:
             for place in batch.column(0).to_pylist():
                 number, encoded = self._tasks[place]
                 done = run_task(encoded)
-                _keep_what_is_loaded()
+                _freeze_loaded_modules()
                 yield pa.RecordBatch.from_pydict(
                     {
                         "number": pa.array([number], pa.int64()),
@@ -138,14 +138,14 @@ class _Worker:
 
 
 @cache
-def _keep_what_is_loaded() -> None:
+def _freeze_loaded_modules() -> None:
     """Exempt the modules that a first task loaded from the search for garbage, which Spark has its workers do after
     every task: it takes as long as writing a hundred thousand records."""
     gc.collect()
     gc.freeze()
 
 
-class Done(NamedTuple):
+class TaskResult(NamedTuple):
     """What a worker sends back of a task."""
 
     publication: bytes | None
@@ -154,7 +154,7 @@ class Done(NamedTuple):
     damaged_at: int | None = None
 
 
-def run_task(encoded: bytes) -> Done:
+def run_task(encoded: bytes) -> TaskResult:
     """Do one task, in this process."""
     from mainstem.lake.materialise import materialise
 
@@ -164,5 +164,5 @@ def run_task(encoded: bytes) -> Done:
         publication = msgspec.msgpack.encode(materialise(task))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's own failure
         damaged_at = error.start if isinstance(error, SliceDamaged) else None
-        return Done(None, described(error), time.monotonic() - started, damaged_at)
-    return Done(publication, None, time.monotonic() - started)
+        return TaskResult(None, described(error), time.monotonic() - started, damaged_at)
+    return TaskResult(publication, None, time.monotonic() - started)

@@ -13,7 +13,7 @@ from mainstem.lake.broker import LakeBroker
 Lease = tuple[int, int]  # (stream, token)
 
 
-class KeptLeases:
+class LeaseExtender:
     """Extends the leases of some tasks, on a thread, until the block is left."""
 
     def __init__(self, broker: LakeBroker, tasks: Iterable[Task], lease_ms: int) -> None:
@@ -23,7 +23,7 @@ class KeptLeases:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
 
-    def __enter__(self) -> KeptLeases:
+    def __enter__(self) -> LeaseExtender:
         self._thread.start()
         return self
 

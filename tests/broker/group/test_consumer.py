@@ -11,7 +11,7 @@ import pytest
 
 from mainstem.broker.group.assignors import Partitions
 from mainstem.broker.group.consumer import ConsumerGroup
-from mainstem.broker.group.consumer_member import Beat, BeatAnswer
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.group.timers import Timers
 from mainstem.errors import (
@@ -55,7 +55,7 @@ class Consumers:
         change = self.group.take_change(whole=not revision)
         self.kept.change(ChangeConsumerGroup("g", revision, *change))
         self.crash()
-        assert not self.group.untold
+        assert not self.group.has_unsaved_changes
 
     def crash(self) -> None:
         """The same, and what was decided last is lost with the one before."""
@@ -117,7 +117,7 @@ class Consumer:
         self.epoch = 0
         self.owned: Partitions = frozenset()
 
-    def join(self) -> BeatAnswer:
+    def join(self) -> ConsumerHeartbeatResult:
         self.epoch, self.owned = 0, frozenset()
         return self._take(
             self.ask(
@@ -130,13 +130,13 @@ class Consumer:
             )
         )
 
-    def beat(self, **fields: object) -> BeatAnswer:
+    def beat(self, **fields: object) -> ConsumerHeartbeatResult:
         """Report what it reads."""
         return self._take(self.ask(owned=self.owned, **fields))
 
-    def ask(self, **fields: object) -> BeatAnswer:
+    def ask(self, **fields: object) -> ConsumerHeartbeatResult:
         known = {"group": "g", "member_id": self.member_id, "epoch": self.epoch, "instance_id": self.instance}
-        answer = self.stage.group.heartbeat(Beat(**{**known, **fields}))  # type: ignore[arg-type]
+        answer = self.stage.group.heartbeat(ConsumerHeartbeat(**{**known, **fields}))  # type: ignore[arg-type]
         if self.stage.moving:
             self.stage.move()
         return answer
@@ -152,7 +152,7 @@ class Consumer:
         self.ask(epoch=epoch)
         del self.stage.clients[self.member_id]
 
-    def _take(self, answer: BeatAnswer) -> BeatAnswer:
+    def _take(self, answer: ConsumerHeartbeatResult) -> ConsumerHeartbeatResult:
         self.epoch = answer.epoch
         if answer.assigned is not None:
             self.owned = answer.assigned
@@ -473,7 +473,7 @@ def test_a_heartbeat_that_changes_nothing_is_nothing_to_tell(stage: Consumers) -
         stage.moving = False
         client.beat()
         client.beat(topics=client.topics, rebalance_ms=REBALANCE_MS, assignor=None)
-        assert not stage.group.untold
+        assert not stage.group.has_unsaved_changes
 
 
 def test_only_who_changed_is_told(timed: Consumers) -> None:

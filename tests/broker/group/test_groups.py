@@ -9,7 +9,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.cursors import SHARED_CURSOR
-from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.broker.group.member import Join, Joined
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.groups import Groups, ListedGroup
@@ -55,7 +55,7 @@ class Stage(GroupsStage):
         """Joins a group that the broker assigns; its epoch."""
         beat = {"epoch": 0, "rebalance_ms": 1_000, "topics": frozenset({"t"}), "owned": frozenset(), **fields}
         answer = await self.groups.consumer_heartbeat(
-            Beat(group=group, member_id=member_id, **beat)  # type: ignore[arg-type]
+            ConsumerHeartbeat(group=group, member_id=member_id, **beat)  # type: ignore[arg-type]
         )
         return answer.epoch
 
@@ -156,7 +156,9 @@ async def test_a_heartbeat_that_makes_no_sense_is_refused(
 
 async def test_a_consumer_without_an_id_is_given_one(stage: Stage) -> None:
     answer = await stage.groups.consumer_heartbeat(
-        Beat(group="g", member_id="", epoch=0, rebalance_ms=1, topics=frozenset(), owned=frozenset())
+        ConsumerHeartbeat(
+            group="g", member_id="", epoch=0, rebalance_ms=1, topics=frozenset(), owned=frozenset()
+        )
     )
     assert answer.member_id.startswith("member-")
 

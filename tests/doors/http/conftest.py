@@ -13,12 +13,12 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.app import App
-from mainstem.doors.http.auth import Keys, parse_keys
+from mainstem.doors.http.auth import ApiKeys, parse_keys
 from mainstem.doors.http.context import Context, HttpLimits
 from mainstem.ports.clock import ManualClock
 from mainstem.testing.server import ServerProcess
-from tests.support import through
-from tests.support.through import server_process
+from tests.support import cluster_server
+from tests.support.cluster_server import server_process
 
 from .any_broker import AnyBroker, host
 
@@ -103,7 +103,7 @@ def open_api(tmp_path: Path, clock: ManualClock) -> Callable[..., Any]:
         *, api_keys: str = "", bounds: HttpLimits | None = None, probe_auth: bool = False, **options: Any
     ) -> AsyncIterator[Api]:
         settings = replace(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20), **options)
-        keys: Keys = parse_keys(api_keys)
+        keys: ApiKeys = parse_keys(api_keys)
         async with _brokers(settings, clock) as (broker, *peers):
             api = Api(broker, clock, *peers, keys=keys, limits=bounds or HttpLimits(), probe_auth=probe_auth)
             try:
@@ -117,7 +117,7 @@ def open_api(tmp_path: Path, clock: ManualClock) -> Callable[..., Any]:
 @asynccontextmanager
 async def _brokers(settings: BrokerOptions, clock: ManualClock) -> AsyncIterator[list[Broker]]:
     """The broker of a test. In a run through a cluster: that, and two more over the same log."""
-    place = through.place(settings.data_dir)
+    place = cluster_server.place(settings.data_dir)
     async with AsyncExitStack() as opened:
         brokers: list[Broker] = []
         for number in range(1 if place is None else 3):

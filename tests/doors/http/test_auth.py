@@ -170,7 +170,7 @@ async def test_rights_are_checked_before_the_body(locked: Api) -> None:
 async def test_requests_in_flight_are_bounded_by_key(open_api: Callable[..., Any]) -> None:
     import asyncio
 
-    from tests.support.turns import settle
+    from tests.support.waiting import settle
 
     async with open_api(api_keys="one,two:r", bounds=HttpLimits(inflight_per_key=1)) as api:
         await api.ask("PUT", "/v0/topics/t", key="one")

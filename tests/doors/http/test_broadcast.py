@@ -16,11 +16,11 @@ import pytest
 
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.watch import Wish
+from mainstem.broker.watch import WatchOptions
 from mainstem.doors.http import native_send
 from mainstem.doors.http.broadcast import Broadcast
 from mainstem.doors.http.door import HttpDoor, tls_context
-from mainstem.doors.http.outlet import Outlet
+from mainstem.doors.http.send_buffer import SendBuffer
 from mainstem.ledger.config import TopicConfig
 from tests.support.certificates import make_self_signed
 
@@ -115,7 +115,7 @@ class Stage:
 
     def session(self, topic: str) -> str:
         context = self.door.context
-        return context.live.sessions.create(context.keys.everyone().digest, {topic: 0}, Wish()).wid
+        return context.live.sessions.create(context.keys.everyone().digest, {topic: 0}, WatchOptions()).wid
 
     async def watch(self, topic: str, wid: str = "", **headers: str) -> Client:
         reader, writer = await asyncio.open_connection(self._address.host, self._address.port, ssl=self._tls)
@@ -136,11 +136,11 @@ class Stage:
         port = client.socket.getsockname()[1]
         return next(held for held in self.door._state.connections if held.client[1] == port)
 
-    def outlet(self) -> Outlet:
+    def send_buffer(self) -> SendBuffer:
         """The server's end of it, when it is the only one."""
         (stream,) = self.door.context.live.open
-        outlet: Outlet = stream.outlet  # type: ignore[attr-defined]
-        return outlet
+        send_buffer: SendBuffer = stream.send_buffer  # type: ignore[attr-defined]
+        return send_buffer
 
     def shrink(self, client: Client) -> None:
         """Have the server's socket for this client hold little."""
@@ -193,27 +193,27 @@ async def test_a_slow_client_among_many_gets_every_byte_once(stage: Stage) -> No
 
 async def test_nothing_goes_past_what_a_transport_holds_back(stage: Stage) -> None:
     client = await stage.watch("a")
-    outlet = stage.outlet()
-    assert outlet.descriptor() >= 0
+    send_buffer = stage.send_buffer()
+    assert send_buffer.descriptor() >= 0
     stage.shrink(client)
-    while outlet.descriptor() >= 0:
-        outlet.push(
+    while send_buffer.descriptor() >= 0:
+        send_buffer.push(
             {"type": "http.response.body", "body": b"event: record\ndata: 1\n\n" * 9, "more_body": True}
         )
-    assert outlet.ready  # it may be told more, but not past what waits
-    await client.until(lambda: outlet.descriptor() >= 0)
+    assert send_buffer.ready  # it may be told more, but not past what waits
+    await client.until(lambda: send_buffer.descriptor() >= 0)
 
 
 async def test_a_descriptor_is_gone_as_soon_as_its_connection_is(stage: Stage) -> None:
     await stage.watch("a")
-    outlet = stage.outlet()
-    assert outlet.descriptor() >= 0
+    send_buffer = stage.send_buffer()
+    assert send_buffer.descriptor() >= 0
     loop = asyncio.get_running_loop()
     found: asyncio.Future[tuple[int, bool]] = loop.create_future()
     (connection,) = stage.door._state.connections
     connection.transport.abort()
     # Behind the transport, which closes the socket, and before the stream, which hears of it.
-    loop.call_soon(lambda: found.set_result((outlet.descriptor(), outlet.gone)))
+    loop.call_soon(lambda: found.set_result((send_buffer.descriptor(), send_buffer.gone)))
     assert await found == (-1, False)
 
 
@@ -226,7 +226,7 @@ async def test_few_are_told_without_it_and_so_is_everyone_until_it_is_loaded(
     for client in few:
         (await client.seen(2)).check("b", 2)
     stage.door.context.live.broadcast = Broadcast()
-    monkeypatch.setattr(stage.door.context.live, "_choruses", {})
+    monkeypatch.setattr(stage.door.context.live, "_watcher_groups", {})
     many = [await stage.watch("a") for _ in range(WATCHERS)]
     await stage.append("a", b"1", b"2")
     for client in many:

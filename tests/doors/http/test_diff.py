@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstem.ledger.commands import MarkLost
-from tests.support.turns import settle
+from tests.support.waiting import settle
 
 from .conftest import Api, code
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.broker.lags import group_metrics
-from mainstem.broker.share.shares import Wanted
+from mainstem.broker.share.shares import AcquireLimits
 
 from .conftest import Api, code
 
@@ -124,7 +124,7 @@ async def test_who_may_see_and_move_groups(open_api: Callable[..., Any]) -> None
 async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) -> None:
     stream = api.broker.streams.of("t", 0)
     await api.broker.shares.change_settings("s", [("share.auto.offset.reset", "earliest")], [])
-    await api.broker.shares.acquire("s", "m", stream, Wanted(3, 1 << 20))
+    await api.broker.shares.acquire("s", "m", stream, AcquireLimits(3, 1 << 20))
     await api.broker.shares.settle("s", "m", stream, [(0, 1, 1), (2, 3, 1)])
     listed = (await api.ask("GET", "/v0/groups"))[1]["groups"]
     assert listed[1] == {"group": "s", "state": "Empty", "kind": "Share", "protocol_type": "share"}
@@ -149,7 +149,9 @@ async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) 
 @pytest.mark.alone("has members at a broker that may not be the group's")
 async def test_members_of_a_share_group_are_shown(api: Api, topic: str) -> None:
     groups = api.context.known_groups()
-    beat = Beat(group="s", member_id="m", epoch=0, topics=frozenset({"t"}), client_id="c", client_host="/h")
+    beat = ConsumerHeartbeat(
+        group="s", member_id="m", epoch=0, topics=frozenset({"t"}), client_id="c", client_host="/h"
+    )
     groups.share_heartbeat(beat)
     api.context.groups = lambda: groups
     members = (await api.ask("GET", "/v0/groups/s"))[1]["members"]

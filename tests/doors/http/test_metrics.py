@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainstem import limits
-from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.broker.groups import Groups
 from mainstem.ledger.commands import CommitOffsets
 from mainstem.metrics import Histogram
@@ -67,7 +67,9 @@ async def test_lag_and_members_of_groups(api: Api) -> None:
     groups = Groups(api.broker.log, api.clock)
     api.context.groups = lambda: groups
     await groups.consumer_heartbeat(
-        Beat(group="live", member_id="m1", epoch=0, rebalance_ms=1000, topics=frozenset({"orders"}))
+        ConsumerHeartbeat(
+            group="live", member_id="m1", epoch=0, rebalance_ms=1000, topics=frozenset({"orders"})
+        )
     )
     found = await published(api)
     assert {row["group"]: row["value"] for row in found["mainstem_group_members"]} == {

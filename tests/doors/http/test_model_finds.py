@@ -9,8 +9,8 @@ import pytest
 
 from mainstem.broker import diff
 from mainstem.broker.broker import Broker
-from mainstem.broker.deletes import Deletes
-from mainstem.broker.writes import Writes
+from mainstem.broker.deletes import DeleteService
+from mainstem.broker.writes import WriteService
 from mainstem.ledger.leases import Leases
 from tests.support.machine import Machine
 
@@ -37,10 +37,10 @@ def _expiry_and_eviction_are_mixed_up(patch: Patch) -> None:
 
 
 def _a_delete_counts_as_a_loss(patch: Patch) -> None:
-    async def trim(self: Deletes, stream: int, start: int, end: int) -> int:
+    async def trim(self: DeleteService, stream: int, start: int, end: int) -> int:
         return await self._log.streams.of(stream).trim(stream, end, "cap", 0)
 
-    patch.setattr(Deletes, "_trim", trim)
+    patch.setattr(DeleteService, "_trim", trim)
 
 
 def _a_restart_forgets_how_far_routers_came(patch: Patch) -> None:
@@ -70,12 +70,14 @@ def _anybody_may_settle_a_job(patch: Patch) -> None:
 
 
 def _keys_are_not_remembered(patch: Patch) -> None:
-    append = Writes._append
+    append = WriteService._append
 
-    async def keyless(self: Writes, topic: Any, records: Any, partition: int, key: Any, created: bool) -> Any:
+    async def keyless(
+        self: WriteService, topic: Any, records: Any, partition: int, key: Any, created: bool
+    ) -> Any:
         return await append(self, topic, records, partition, None, created)
 
-    patch.setattr(Writes, "_append", keyless)
+    patch.setattr(WriteService, "_append", keyless)
 
 
 @pytest.mark.parametrize(

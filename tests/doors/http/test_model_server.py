@@ -12,7 +12,7 @@ import confluent_kafka
 import httpx
 import pytest
 
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 from .contract_model import Settings, Stored
 from .contract_queue_walk import QueueWalk

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 from .conftest import Api, Server, code
 

@@ -11,7 +11,7 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.testing.server import ServerProcess
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 from .wire import Wire
 

@@ -18,7 +18,15 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.registry import apis
-from mainstem.doors.kafka.security.access import ALLOW, DENY, LITERAL, PREFIXED, Access, Kind, Operation
+from mainstem.doors.kafka.security.access import (
+    ALLOW,
+    DENY,
+    LITERAL,
+    PREFIXED,
+    Access,
+    Operation,
+    ResourceType,
+)
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.rules import RULES
 from mainstem.ledger.access_rules import AccessRules
@@ -45,7 +53,11 @@ async def guarded(broker: Broker) -> AsyncIterator[KafkaStage]:
 
 
 def _rule(
-    name: str, operation: Operation, permission: int = ALLOW, kind: Kind = Kind.TOPIC, pattern: int = LITERAL
+    name: str,
+    operation: Operation,
+    permission: int = ALLOW,
+    kind: ResourceType = ResourceType.TOPIC,
+    pattern: int = LITERAL,
 ) -> AccessRule:
     return AccessRule(kind, name, pattern, _ME, "*", operation, permission)
 
@@ -174,7 +186,7 @@ async def test_a_pattern_finds_the_topics_that_the_member_may_describe(guarded: 
     broker = guarded.broker
     mine, theirs = [(await broker.create_topic(name)).topic_id for name in ("mine", "theirs")]
     later = _rule("theirs", Operation.READ)
-    await _allow(broker, _rule("mine", Operation.READ), _rule("g", Operation.READ, kind=Kind.GROUP))
+    await _allow(broker, _rule("mine", Operation.READ), _rule("g", Operation.READ, kind=ResourceType.GROUP))
     wire = await guarded.connect()
     epoch, owned = 0, ()
 
@@ -206,7 +218,7 @@ async def test_a_group_is_described_to_those_who_may_know_its_topics(
     broker = guarded.broker
     await broker.create_topic("t")
     rule = _rule("t", Operation.READ)
-    await _allow(broker, rule, _rule("g", Operation.READ, kind=Kind.GROUP))
+    await _allow(broker, rule, _rule("g", Operation.READ, kind=ResourceType.GROUP))
     wire = await guarded.connect()
     values = {"group_id": "g", "member_id": "m", "member_epoch": 0, "topic_partitions": ()}
     values |= {"rebalance_timeout": timedelta(seconds=10), "subscribed_topic_names": ("t",)}
@@ -270,7 +282,7 @@ _PRINCIPALS = st.sampled_from(["User:x", "User:y"])
 _HOSTS = st.sampled_from(["h", "i"])
 _RULES = st.builds(
     AccessRule,
-    st.just(int(Kind.TOPIC)),
+    st.just(int(ResourceType.TOPIC)),
     st.one_of(_NAMES, st.just("*")),
     st.sampled_from([LITERAL, PREFIXED]),
     st.one_of(_PRINCIPALS, st.just("User:*")),
@@ -289,7 +301,7 @@ def test_decisions_are_those_of_the_rules_read_one_by_one(
     held.put(PutAccessRules(tuple(rules)))
     access = Access(SimpleNamespace(access_rules=held), frozenset({"User:root"}))
     expected = _decided(rules, principal, host, operation, name)
-    assert access.allows(principal, host, operation, Kind.TOPIC, name) is expected
-    assert access.allows("User:root", host, operation, Kind.TOPIC, name)
+    assert access.allows(principal, host, operation, ResourceType.TOPIC, name) is expected
+    assert access.allows("User:root", host, operation, ResourceType.TOPIC, name)
     held.delete(DeleteAccessRules(tuple(rules)))
-    assert not access.allows(principal, host, operation, Kind.TOPIC, name)
+    assert not access.allows(principal, host, operation, ResourceType.TOPIC, name)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from mainstem.testing.server import ServerProcess
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 _FLAGS = ("--kafka-sasl", "plain", "--kafka-super-users", "root")
 _USERS = {"MAINSTEM_KAFKA_USERS": "root:r,ann:a,bob:b"}

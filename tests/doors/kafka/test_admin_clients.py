@@ -39,7 +39,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of the client's own making

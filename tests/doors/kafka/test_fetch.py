@@ -14,7 +14,7 @@ from mainstem.doors.kafka.fetch import API
 from mainstem.errors import RecordsLost
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.chunks import Chunk
+from mainstem.log.chunks import ReadChunk
 from mainstem.records.building import build_batch
 from mainstem.records.header import stamp
 from tests.support.batches import batch, records_of
@@ -285,10 +285,10 @@ async def test_an_answer_holds_no_record_twice_where_what_is_read_overlaps(
         stamp(batch, first, 0)
         return memoryview(batch)
 
-    def read(stream: int, offset: int, max_bytes: int) -> Chunk:
+    def read(stream: int, offset: int, max_bytes: int) -> ReadChunk:
         if offset < 40:  # as they came
-            return Chunk((stored(0, 20), stored(20, 40)), 40)
-        return Chunk((stored(35, 60),), 60) if offset < 60 else Chunk((), 60)  # made of a part
+            return ReadChunk((stored(0, 20), stored(20, 40)), 40)
+        return ReadChunk((stored(35, 60),), 60) if offset < 60 else ReadChunk((), 60)  # made of a part
 
     monkeypatch.setattr(broker.streams, "read_cached", read)
     found, at = [], 0

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from mainstem.testing.ports import kept_ports
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 MESSAGES = 20_000
 WITHIN_S = 60.0

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
-from mainstem.broker.diff import Wanted
+from mainstem.broker.diff import DiffQuery
 from mainstem.doors.kafka.delete_records import API as DELETE_RECORDS_API
 from mainstem.doors.kafka.list_offsets import API
 from mainstem.doors.kafka.offset_for_leader_epoch import API as EPOCH_END_API
@@ -110,7 +110,7 @@ async def test_a_loss_that_deleted_records_pass_is_told_of_still(kafka: KafkaSta
     await wire.ask(classes.DeleteRecordsRequest(topics=wanted, timeout=ms(1000)))
     assert broker.partition("t", 0).start == 6
     for seen, told in ((0, True), (3, True), (4, False)):  # how far a reader had come by then
-        page = await broker.diffs.read(topic, Wanted(from_seq=seen))
+        page = await broker.diffs.read(topic, DiffQuery(from_seq=seen))
         assert (page.tombstone is not None) is told
         assert page.tombstone is None or page.tombstone.reason == "lost"
 

@@ -28,7 +28,7 @@ from jwt.algorithms import ECAlgorithm
 
 from mainstem.testing.server import ServerProcess
 from tests.support.certificates import make_certificates
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way Python gives up

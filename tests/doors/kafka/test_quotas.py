@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.client_quotas import Meter
-from mainstem.doors.kafka.metered import counted
+from mainstem.doors.kafka.request_quota import counted
 from mainstem.ledger.security_commands import AlterClientQuota, QuotaEntity
 from mainstem.ports.clock import ManualClock
 from tests.support.batches import batch

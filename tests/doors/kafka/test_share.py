@@ -12,11 +12,11 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.transactions import ProducerStamp
-from mainstem.doors.kafka.security.access import ALLOW, LITERAL, Kind, Operation
+from mainstem.doors.kafka.security.access import ALLOW, LITERAL, Operation, ResourceType
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.ledger.security_commands import AccessRule, AlterClientQuota, PutAccessRules, QuotaEntity
 from mainstem.records.building import build_batch
-from tests.support.turns import until
+from tests.support.waiting import until
 
 from .conftest import KafkaStage, opened
 from .messages import make
@@ -459,17 +459,17 @@ async def test_the_access_rules_hold_for_share_groups(broker: Broker) -> None:
     await broker.append_values("t", [b"a", b"b"])
     await earliest(broker)
 
-    def rule(kind: Kind, name: str, operation: Operation) -> AccessRule:
+    def rule(kind: ResourceType, name: str, operation: Operation) -> AccessRule:
         return AccessRule(kind, name, LITERAL, "User:ANONYMOUS", "*", operation, ALLOW)
 
     async with opened(broker, security=KafkaSecurity(rules=True)) as kafka:
         sharer = Sharer(await kafka.connect(), broker)
         assert (await sharer.fetch()).error_code == ErrorCode.group_authorization_failed
-        await broker.log.propose(PutAccessRules((rule(Kind.GROUP, "g", Operation.READ),)))
+        await broker.log.propose(PutAccessRules((rule(ResourceType.GROUP, "g", Operation.READ),)))
         assert _only(await sharer.fetch()).error_code == ErrorCode.topic_authorization_failed
         part = _only(await sharer.acknowledge((0, 0, ACCEPT)))
         assert part.error_code == ErrorCode.topic_authorization_failed
-        topics = PutAccessRules((rule(Kind.TOPIC, "t", Operation.READ),))
+        topics = PutAccessRules((rule(ResourceType.TOPIC, "t", Operation.READ),))
         await broker.log.propose(topics)
         assert _offsets(await sharer.take()) == [0, 1]
         foreign = {"group_id": "h"}

@@ -29,7 +29,7 @@ from mainstem.broker.broker import Broker
 from mainstem.config import Config
 from mainstem.doors.kafka.security.options import KafkaSecurity, kafka_security
 from mainstem.doors.kafka.security.passwords import parse_users
-from mainstem.doors.kafka.security.tokens import Jwk, Tokens, VerificationKey, read_keys
+from mainstem.doors.kafka.security.tokens import Jwk, TokenVerifier, VerificationKey, read_keys
 from mainstem.errors import InvalidConfig, Unauthorized
 from mainstem.ports.clock import ManualClock
 
@@ -118,7 +118,7 @@ def _signed_by_openssl(private: Path, bits: str, unsigned: str) -> bytes:
 
 async def test_a_token_is_accepted_if_a_known_key_signed_it_and_only_then(tmp_path: Path) -> None:
     private, keys = _rsa_files(tmp_path)
-    tokens = Tokens(read_keys(keys), issuer="us", audience="log")
+    tokens = TokenVerifier(read_keys(keys), issuer="us", audience="log")
 
     def signed(head: dict[str, Any], **claims: Any) -> str:
         unsigned = _unsigned(head, **claims)
@@ -183,7 +183,7 @@ async def test_a_token_signed_by_a_curve_is_accepted_and_no_other(
     tmp_path: Path, algorithm: str, curve: str, name: str, size: int
 ) -> None:
     private, row = _curve_files(tmp_path, curve, name, size)
-    tokens = Tokens(_keys(tmp_path, row))
+    tokens = TokenVerifier(_keys(tmp_path, row))
     unsigned = _unsigned({"alg": algorithm})
     for _ in range(3):
         made = _signed_by_openssl(private, algorithm[2:], unsigned)
@@ -266,7 +266,7 @@ def test_key_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", _SIGNERS)
 async def test_every_algorithm_is_verified(every_key: list[VerificationKey], algorithm: str) -> None:
-    tokens = Tokens(every_key)
+    tokens = TokenVerifier(every_key)
     token = _signed(algorithm)
     assert await tokens.check(token, 0) == ("ann", 2_000_000)
     start, _, signature = token.rpartition(".")
@@ -277,7 +277,7 @@ async def test_every_algorithm_is_verified(every_key: list[VerificationKey], alg
 
 
 async def test_ed448_is_verified(every_key: list[VerificationKey]) -> None:
-    assert await Tokens(every_key).check(_signed("EdDSA", key=_ED448), 0) == ("ann", 2_000_000)
+    assert await TokenVerifier(every_key).check(_signed("EdDSA", key=_ED448), 0) == ("ann", 2_000_000)
 
 
 @pytest.mark.parametrize("algorithm", ["ES256K", "ES521", "HS1", "none ", "None", "RS256 ", "", "dir"])
@@ -285,7 +285,7 @@ async def test_an_algorithm_that_is_not_listed_is_refused(
     every_key: list[VerificationKey], algorithm: str
 ) -> None:
     with pytest.raises(Unauthorized, match="not signed by"):
-        await Tokens(every_key, unsecured=True).check(f"{_unsigned({'alg': algorithm})}.AAAA", 0)
+        await TokenVerifier(every_key, unsecured=True).check(f"{_unsigned({'alg': algorithm})}.AAAA", 0)
 
 
 async def test_a_key_serves_no_algorithm_of_another_type(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ async def test_a_key_serves_no_algorithm_of_another_type(tmp_path: Path) -> None
         (_ED25519, {"EdDSA"}),
         (_SECRET, {"HS256", "HS384", "HS512"}),
     ):
-        tokens = Tokens(_keys(tmp_path, _public(private)))
+        tokens = TokenVerifier(_keys(tmp_path, _public(private)))
         for algorithm in _SIGNERS:
             if algorithm in algorithms:
                 assert await tokens.check(_signed(algorithm), 0) == ("ann", 2_000_000)
@@ -308,7 +308,7 @@ async def test_a_key_serves_no_algorithm_of_another_type(tmp_path: Path) -> None
 
 
 async def test_a_key_that_names_its_algorithm_serves_no_other(tmp_path: Path) -> None:
-    tokens = Tokens(_keys(tmp_path, _public(_RSA, alg="PS256")))
+    tokens = TokenVerifier(_keys(tmp_path, _public(_RSA, alg="PS256")))
     assert await tokens.check(_signed("PS256"), 0) == ("ann", 2_000_000)
     with pytest.raises(Unauthorized, match="not signed by"):
         await tokens.check(_signed("RS256"), 0)
@@ -316,7 +316,7 @@ async def test_a_key_that_names_its_algorithm_serves_no_other(tmp_path: Path) ->
 
 async def test_a_key_id_selects_the_key(tmp_path: Path) -> None:
     other = rsa.generate_private_key(65537, 2048)
-    tokens = Tokens(_keys(tmp_path, _public(_RSA, kid="a"), _public(other, kid="b"), _public(_SECRET)))
+    tokens = TokenVerifier(_keys(tmp_path, _public(_RSA, kid="a"), _public(other, kid="b"), _public(_SECRET)))
     assert await tokens.check(_signed("RS256", kid="a"), 0)
     assert await tokens.check(_signed("RS256", key=other, kid="b"), 0)
     assert await tokens.check(_signed("RS256", key=other), 0)  # every key is tried
@@ -341,9 +341,9 @@ def test_two_keys_of_one_id_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("crit", [["exp"], ["b64"], [], None, "exp", 1])
 async def test_a_critical_header_is_refused(every_key: list[VerificationKey], crit: object) -> None:
     with pytest.raises(Unauthorized, match="critical header"):
-        await Tokens(every_key).check(_signed("ES256", crit=crit), 0)
+        await TokenVerifier(every_key).check(_signed("ES256", crit=crit), 0)
     with pytest.raises(Unauthorized, match="critical header"):
-        await Tokens([], unsecured=True).check(_unsigned({"alg": "none", "crit": crit}) + ".", 0)
+        await TokenVerifier([], unsecured=True).check(_unsigned({"alg": "none", "crit": crit}) + ".", 0)
 
 
 _ABSURD = (
@@ -357,11 +357,11 @@ _ABSURD = (
 async def test_an_absurd_time_is_refused(every_key: list[VerificationKey], claim: str, text: str) -> None:
     rest = '"sub": "ann"' if claim == "exp" else '"sub": "ann", "exp": 2000'
     with pytest.raises(Unauthorized, match=r"malformed|out of range"):
-        await Tokens(every_key).check(_signed("HS256", f'{{{rest}, "{claim}": {text}}}'.encode()), 0)
+        await TokenVerifier(every_key).check(_signed("HS256", f'{{{rest}, "{claim}": {text}}}'.encode()), 0)
 
 
 async def test_times_within_bounds_are_accepted(every_key: list[VerificationKey]) -> None:
-    tokens = Tokens(every_key)
+    tokens = TokenVerifier(every_key)
     end = limits.KAFKA_TOKEN_TIME_S_MAX
     assert await tokens.check(_signed("HS256", {"sub": "ann", "exp": end}), 0) == ("ann", 1000 * end)
     fraction = {"sub": "ann", "exp": 2000.5, "nbf": 0.5, "iat": 1.25}
@@ -373,7 +373,7 @@ async def test_times_within_bounds_are_accepted(every_key: list[VerificationKey]
 
 @pytest.mark.parametrize("part", [b"[" * 11_000, b'{"x": ' + b"[" * 11_000, b'{"sub": ' + b'{"a":' * 2_200])
 async def test_deep_nesting_is_refused(every_key: list[VerificationKey], part: bytes) -> None:
-    tokens = Tokens(every_key)
+    tokens = TokenVerifier(every_key)
     for token in (_signed("HS256", part), f"{_encoded(part)}.e30.AAAA"):
         assert len(token) <= limits.KAFKA_TOKEN_BYTES_MAX
         with pytest.raises(Unauthorized, match="malformed"):
@@ -408,7 +408,7 @@ def test_random_tokens_raise_nothing_but_the_refusal(
         name = head.get("alg") if isinstance(head, dict) else None
         known = isinstance(name, str) and name in _SIGNERS
         noise = _ALGORITHMS[name].sign(unsigned.encode(), _SIGNERS[name]) if known else b""
-    tokens = Tokens(every_key, unsecured=True)
+    tokens = TokenVerifier(every_key, unsecured=True)
     try:
         user, expires_ms = asyncio.run(tokens.check(f"{unsigned}.{_encoded(noise)}", now))
     except Unauthorized:
@@ -422,15 +422,15 @@ def test_random_tokens_raise_nothing_but_the_refusal(
 @given(st.text() | st.lists(st.text("abcAB01-_=+/é ", max_size=8), min_size=3, max_size=3).map(".".join))
 def test_random_text_is_refused(token: str) -> None:
     with pytest.raises(Unauthorized):
-        asyncio.run(Tokens([], unsecured=True).check(token, 0))
+        asyncio.run(TokenVerifier([], unsecured=True).check(token, 0))
 
 
 async def test_unsigned_tokens_need_the_flag_and_no_signature(every_key: list[VerificationKey]) -> None:
     unsigned = _unsigned({"alg": "none"})
-    assert await Tokens(every_key, unsecured=True).check(f"{unsigned}.", 0) == ("ann", 2_000_000)
+    assert await TokenVerifier(every_key, unsecured=True).check(f"{unsigned}.", 0) == ("ann", 2_000_000)
     for tokens, token in (
-        (Tokens(every_key), f"{unsigned}."),
-        (Tokens([], unsecured=True), f"{unsigned}.AAAA"),
+        (TokenVerifier(every_key), f"{unsigned}."),
+        (TokenVerifier([], unsecured=True), f"{unsigned}.AAAA"),
     ):
         with pytest.raises(Unauthorized, match="is not signed"):
             await tokens.check(token, 0)
@@ -450,7 +450,7 @@ class _CountedKey:
 
 async def test_a_signature_is_verified_once_and_the_claims_every_time(tmp_path: Path) -> None:
     key: Any = _CountedKey(_keys(tmp_path, _public(_EC["P-521"]))[0])
-    tokens = Tokens([key])
+    tokens = TokenVerifier([key])
     token = _signed("ES512", {**_GOOD, "nbf": 1_000})
     for _ in range(3):
         assert await tokens.check(token, 1_000_000) == ("ann", 2_000_000)
@@ -470,8 +470,8 @@ async def test_a_signature_is_verified_once_and_the_claims_every_time(tmp_path: 
 
 async def test_other_keys_do_not_inherit_what_was_verified(tmp_path: Path) -> None:
     token = _signed("ES256")
-    await Tokens(_keys(tmp_path, _public(_EC["P-256"]))).check(token, 0)
-    replaced = Tokens(_keys(tmp_path, _public(ec.generate_private_key(ec.SECP256R1()))))
+    await TokenVerifier(_keys(tmp_path, _public(_EC["P-256"]))).check(token, 0)
+    replaced = TokenVerifier(_keys(tmp_path, _public(ec.generate_private_key(ec.SECP256R1()))))
     with pytest.raises(Unauthorized, match="not signed by"):
         await replaced.check(token, 0)
 
@@ -479,7 +479,7 @@ async def test_other_keys_do_not_inherit_what_was_verified(tmp_path: Path) -> No
 async def test_the_memory_of_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KAFKA_TOKENS_REMEMBERED", 2)
     key: Any = _CountedKey(_keys(tmp_path, _public(_SECRET))[0])
-    tokens = Tokens([key])
+    tokens = TokenVerifier([key])
     one, two, three = (_signed("HS256", {**_GOOD, "sub": name}) for name in ("one", "two", "three"))
     for token in (one, two, one, three, one):  # two was used least recently
         await tokens.check(token, 0)
@@ -514,7 +514,9 @@ class _StuckKey:
 
 
 @asynccontextmanager
-async def _oauth_stage(broker: Broker, tokens: Tokens, clock: ManualClock) -> AsyncIterator[KafkaStage]:
+async def _oauth_stage(
+    broker: Broker, tokens: TokenVerifier, clock: ManualClock
+) -> AsyncIterator[KafkaStage]:
     security = KafkaSecurity(
         mechanisms=("PLAIN", "OAUTHBEARER"), users=tuple(parse_users("ann:an")), tokens=tokens
     )
@@ -536,7 +538,7 @@ async def test_token_checks_never_hold_up_the_loop_or_other_logins(broker: Broke
     """While all checks are stuck, the loop serves others, and logins by password find a thread."""
     key: Any = _StuckKey()
     clock = ManualClock(0)
-    async with _oauth_stage(broker, Tokens([key]), clock) as stage:
+    async with _oauth_stage(broker, TokenVerifier([key]), clock) as stage:
         flood = [await _begin(stage) for _ in range(40)]
         for number, wire in enumerate(flood):
             wire.send(_AUTHENTICATE(auth_bytes=_bearer(_signed("ES512", {**_GOOD, "n": number}))))
@@ -558,7 +560,7 @@ async def test_token_checks_never_hold_up_the_loop_or_other_logins(broker: Broke
 async def test_tokens_beyond_what_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KAFKA_TOKEN_CHECKS_WAITING_MAX", 3)
     key: Any = _StuckKey()
-    tokens = Tokens([key])
+    tokens = TokenVerifier([key])
     waiting = [
         asyncio.create_task(tokens.check(_signed("ES512", {**_GOOD, "n": number}), 0)) for number in range(3)
     ]
@@ -575,7 +577,7 @@ async def test_tokens_beyond_what_may_wait_are_refused(monkeypatch: pytest.Monke
 async def test_a_refused_token_gets_an_answer(broker: Broker, every_key: list[VerificationKey]) -> None:
     """A client reads why its login failed; the connection does not just end."""
     clock = ManualClock(0)
-    async with _oauth_stage(broker, Tokens(every_key), clock) as stage:
+    async with _oauth_stage(broker, TokenVerifier(every_key), clock) as stage:
         for token in (
             _signed("ES256", b'{"sub": "ann", "exp": 1e300}'),
             _signed("ES256", b'{"sub": "ann", "exp": 1e400}'),

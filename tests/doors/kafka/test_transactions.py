@@ -13,7 +13,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from mainstem import limits
-from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.records.header import walk
 
 from .conftest import KafkaStage
@@ -166,7 +166,7 @@ async def test_offsets_of_a_member_at_an_old_epoch_are_of_an_illegal_generation(
 ) -> None:
     """Producers know no stale epochs: Java's would give up for good."""
     joined = await kafka.door.context.groups.consumer_heartbeat(
-        Beat(group="g", member_id="m", epoch=0, rebalance_ms=1_000, topics=frozenset({"t"}))
+        ConsumerHeartbeat(group="g", member_id="m", epoch=0, rebalance_ms=1_000, topics=frozenset({"t"}))
     )
     await client.init()
     await client.add_group()

@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from tests.support.through import server_process
+from tests.support.cluster_server import server_process
 
 from .conftest import KafkaStage
 from .transactional import Client

@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from mainstem import limits
-from mainstem.doors.text.connections import Connections
+from mainstem.doors.text.connections import TextConnections
 
 from .conftest import Stage, TextStage, Wire
 
@@ -185,7 +185,7 @@ async def test_a_drain_cuts_off_who_does_not_finish() -> None:
         def abort(self) -> None:
             self.aborted = True
 
-    connections = Connections(limit=2)
+    connections = TextConnections(limit=2)
     stubborn = Stubborn()
     assert connections.admit(stubborn)
     assert await connections.drain(0.01) == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mainstem import limits
-from mainstem.doors.text.status import Node, segments
+from mainstem.doors.text.status import SegmentLeader, segments
 
-NODE = Node(broker_id=7, name="n", address="h:1", segment_entries=10)
+NODE = SegmentLeader(broker_id=7, name="n", address="h:1", segment_entries=10)
 
 
 @pytest.mark.parametrize(

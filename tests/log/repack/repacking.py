@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker
-from mainstem.ledger.repacked import REPACKED
+from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.log.repack.repacker import Repacker
 from mainstem.ports.commitlog.layout import WAL
 from mainstem.ports.commitlog.segments import number_of
 from tests.support.machine import DIRECTORY, Machine
-from tests.support.turns import finished
+from tests.support.waiting import finished
 
 SMALL = RepackOptions(
     on=False,  # each test says when

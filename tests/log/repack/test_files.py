@@ -8,7 +8,7 @@ import pytest
 
 from mainstem.errors import NoSpace
 from mainstem.ledger.lake_commands import ReleaseTask, TakeTask
-from mainstem.ledger.repacked import REPACKED
+from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.log.repack.files import RepackedFiles
 from tests.support.history import scan
 from tests.support.machine import Machine

@@ -11,7 +11,7 @@ import pytest
 
 from mainstem import limits
 from tests.support.machine import Machine
-from tests.support.turns import finished
+from tests.support.waiting import finished
 
 from .repacking import SMALL, repack_all, repacker, write_two
 

@@ -10,10 +10,10 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.ledger.repacked import REPACKED
+from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.log.log import LogOptions
+from mainstem.log.maintenance import LogMaintenance
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.upkeep import Upkeep
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
@@ -30,7 +30,7 @@ class Brokers(Cell):
 
     def __init__(self) -> None:
         super().__init__(MemoryObjectStore(), object_bytes=4096)
-        self.upkeeps: list[Upkeep] = []
+        self.upkeeps: list[LogMaintenance] = []
 
     async def join(self, number: int) -> Broker:
         options = LogOptions(broker=number, shared=True, checkpoint_every_bytes=0, tail_cache_bytes=0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mainstem.broker.broker import Broker
 from mainstem.errors import RecordsLost
-from mainstem.log.verification.directory import DirectoryCheck, Report
+from mainstem.log.verification.directory import DirectoryCheck, VerificationReport
 from mainstem.log.verification.problems import Problem, Severity
 from tests.support.stored import StoredLog, options
 
 
-def check(stored: StoredLog, *, owned: bool = False, quick: bool = False) -> Report:
+def check(stored: StoredLog, *, owned: bool = False, quick: bool = False) -> VerificationReport:
     """Check, and see that no byte of any file changed."""
     before = stored.digest()
     report = DirectoryCheck(stored.directory, owned=owned, quick=quick).run()
@@ -17,7 +17,7 @@ def check(stored: StoredLog, *, owned: bool = False, quick: bool = False) -> Rep
     return report
 
 
-def only(report: Report) -> Problem:
+def only(report: VerificationReport) -> Problem:
     assert len(report.problems) == 1, [problem.line for problem in report.problems]
     return report.problems[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.checkpoints import InlineCheckpoints
+from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
@@ -13,7 +13,7 @@ from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
 from tests.support.machine import CountingRandom
-from tests.support.turns import finished
+from tests.support.waiting import finished
 
 from .logs import open_bucket_log
 
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 async def open_broker(store: MemoryObjectStore, clock: ManualClock, tmp_path: Path) -> Broker:
     port = await open_bucket_log(store, reads=CachedObjectStore(store), clock=clock)
     options = LogOptions(boot_id="boot", checkpoint_every_bytes=0, tail_cache_bytes=4096)
-    log = await Log.open(port, clock, options, InlineCheckpoints(port))
+    log = await Log.open(port, clock, options, InlineCheckpointer(port))
     return Broker(log, BrokerOptions(tmp_path), clock, CountingRandom())
 
 
@@ -60,7 +60,7 @@ async def test_bytes_that_are_damaged_in_a_cache_alone_are_not_lost(tmp_path: Pa
     repack = RepackOptions(on=False, after_objects=2, least_bytes=0, bytes_per_s=0)
     options = LogOptions(boot_id="boot", checkpoint_every_bytes=0, tail_cache_bytes=0, repack=repack)
     broker = Broker(
-        await Log.open(port, clock, options, InlineCheckpoints(port), objects=store),
+        await Log.open(port, clock, options, InlineCheckpointer(port), objects=store),
         BrokerOptions(tmp_path),
         clock,
         CountingRandom(),

@@ -10,7 +10,7 @@ from mainstem import limits
 from mainstem.errors import Closed, LogDamaged
 from mainstem.ports.commitlog.etcd.client import EtcdClient
 from mainstem.ports.commitlog.etcd.log import EtcdCommitLog
-from tests.support.turns import until
+from tests.support.waiting import until
 
 from ..logs import append_samples, contents, sample
 from .logs import Ground, Tail, append_after_all

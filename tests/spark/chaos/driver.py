@@ -20,9 +20,9 @@ from typing import IO, Any
 import msgspec
 
 from mainstem.broker.plans import Publication, Task
-from mainstem.spark import driver, running, standing
+from mainstem.spark import driver, driver_process, driver_status
 from mainstem.spark.driver import DriverOptions
-from mainstem.spark.jobs import Outcome, run_task
+from mainstem.spark.jobs import TaskOutcome, run_task
 
 _WORKERS = 2
 _LENGTH_BYTES = 4
@@ -35,12 +35,12 @@ class Workers:
         self._idle = [self._started() for _ in range(_WORKERS)]
         self._threads = ThreadPoolExecutor(_WORKERS)
 
-    def __call__(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def __call__(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
         return list(self._threads.map(self._do, tasks))
 
     def cancel(self) -> None: ...
 
-    def _do(self, task: Task) -> Outcome:
+    def _do(self, task: Task) -> TaskOutcome:
         worker = self._idle.pop()
         started = time.monotonic()
         try:
@@ -52,10 +52,10 @@ class Workers:
             worker.kill()
             worker.wait()
             self._idle.append(self._started())
-            return Outcome(task, None, "its worker died", time.monotonic() - started)
+            return TaskOutcome(task, None, "its worker died", time.monotonic() - started)
         self._idle.append(worker)
         made = None if publication is None else msgspec.msgpack.decode(publication, type=Publication)
-        return Outcome(task, made, error or "", seconds, damaged_at)
+        return TaskOutcome(task, made, error or "", seconds, damaged_at)
 
     @staticmethod
     def _started() -> subprocess.Popen[bytes]:
@@ -98,16 +98,16 @@ def main() -> None:
         _work()
         return
     replaced: dict[Any, dict[str, Any]] = {
-        running: {"DriverOptions": partial(DriverOptions, wait_for_bytes=0, wait_for_ms=0)},
+        driver_process: {"DriverOptions": partial(DriverOptions, wait_for_bytes=0, wait_for_ms=0)},
         driver: {"_PAUSE_S": 0.05, "_PAUSE_MAX_S": 0.2, "_AWAY_PAUSE_MAX_S": 0.2},
-        standing: {"_PENALTY_S": 0.2, "_PENALTY_MAX_S": 1.0},
+        driver_status: {"_PENALTY_S": 0.2, "_PENALTY_MAX_S": 1.0},
     }
     if chosen.without_spark:
-        replaced[running] |= {"_session": lambda progress: None, "SparkRunner": Workers}
+        replaced[driver_process] |= {"_session": lambda progress: None, "SparkRunner": Workers}
     for module, names in replaced.items():
         for name, value in names.items():
             setattr(module, name, value)
-    running.run_driver(chosen.url, once=False, lease_ms=chosen.lease_ms)
+    driver_process.run_driver(chosen.url, once=False, lease_ms=chosen.lease_ms)
 
 
 if __name__ == "__main__":

@@ -41,12 +41,12 @@ def assign_uniformly(
     before: Mapping[str, Partitions],
 ) -> dict[str, Partitions]:
     """As evenly as the subscriptions allow, and as much as possible as it was before."""
-    given, free = _kept(readers, partitions, before)
+    given, free = _split_kept(readers, partitions, before)
     if len(set(readers.values())) <= 1:
         _level(given, free)
     else:
         _place_each(given, free, readers)
-        _even_out(given, readers)
+        _balance(given, readers)
     return _frozen(given)
 
 
@@ -54,7 +54,7 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_r
 DEFAULT_ASSIGNOR = "uniform"
 
 
-def _kept(
+def _split_kept(
     readers: Mapping[str, frozenset[bytes]],
     partitions: Mapping[bytes, int],
     before: Mapping[str, Partitions],
@@ -114,7 +114,7 @@ def _place_each(
         heappush(heap, (load + 1, member))
 
 
-def _even_out(given: dict[str, set[TopicPartition]], readers: Mapping[str, frozenset[bytes]]) -> None:
+def _balance(given: dict[str, set[TopicPartition]], readers: Mapping[str, frozenset[bytes]]) -> None:
     """Move single partitions until no move makes two members more alike."""
     of_topic: dict[bytes, list[str]] = {}
     for member, topics in readers.items():

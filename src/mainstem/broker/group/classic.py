@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from mainstem import limits
-from mainstem.broker.group.member import Join, Joined, JoinedMember, Member, Synced
+from mainstem.broker.group.member import ClassicMember, Join, Joined, JoinedMember, Synced
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.group.protocols import Protocols
 from mainstem.broker.group.timers import Timer, Timers
@@ -64,7 +64,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
         self._timers = timers
         self._options = options
         self._new_id = new_id
@@ -208,8 +208,8 @@ class ClassicGroup:
         self._rebalance()
         return future
 
-    def _add(self, join: Join, member_id: str) -> Member:
-        member = Member(
+    def _add(self, join: Join, member_id: str) -> ClassicMember:
+        member = ClassicMember(
             member_id,
             join.instance_id,
             join.client_id,
@@ -226,7 +226,7 @@ class ClassicGroup:
         self._protocols.add(member)
         return member
 
-    def _rejoin(self, member: Member, join: Join) -> asyncio.Future[Joined]:
+    def _rejoin(self, member: ClassicMember, join: Join) -> asyncio.Future[Joined]:
         same = member.protocols == join.protocols
         # A member that repeats itself lost our answer. A leader that does so wants the group rebalanced: it
         # alone looks at what changed about the topics.
@@ -238,7 +238,7 @@ class ClassicGroup:
         self._rebalance()
         return future
 
-    def _update(self, member: Member, join: Join) -> None:
+    def _update(self, member: ClassicMember, join: Join) -> None:
         self._protocols.remove(member)
         self.protocol_type = join.protocol_type
         member.protocols = join.protocols
@@ -266,7 +266,7 @@ class ClassicGroup:
         self._rebalance()
         return future
 
-    def _unchanged_for(self, member: Member, led: str, may_skip: bool) -> Joined:
+    def _unchanged_for(self, member: ClassicMember, led: str, may_skip: bool) -> Joined:
         """The running generation for a static member that is back: even as the leader it does not assign."""
         if member.member_id != self.leader:
             return self._generation_for(member)
@@ -277,7 +277,7 @@ class ClassicGroup:
 
     # Members go
 
-    def _remove(self, member: Member) -> None:
+    def _remove(self, member: ClassicMember) -> None:
         """It left, or was not heard of for too long."""
         self._forget(member)
         member.session.cancel()
@@ -286,7 +286,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
         self._rebalance()
 
-    def _forget(self, member: Member) -> None:
+    def _forget(self, member: ClassicMember) -> None:
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self._instances[member.instance_id]
@@ -380,7 +380,7 @@ class ClassicGroup:
 
     # Waiting and answering
 
-    def _wait_for_join(self, member: Member) -> asyncio.Future[Joined]:
+    def _wait_for_join(self, member: ClassicMember) -> asyncio.Future[Joined]:
         member.refuse(RebalanceInProgress(self.name))  # an earlier request that this one replaces
         member.session.cancel()
         member.joining = future = asyncio.get_running_loop().create_future()
@@ -388,7 +388,7 @@ class ClassicGroup:
         future.add_done_callback(partial(self._join_given_up, member))
         return future
 
-    def _join_given_up(self, member: Member, future: asyncio.Future[Joined]) -> None:
+    def _join_given_up(self, member: ClassicMember, future: asyncio.Future[Joined]) -> None:
         """The connection went away before the answer: the member has its session's time to come back."""
         if not future.cancelled() or member.joining is not future:
             return
@@ -397,24 +397,24 @@ class ClassicGroup:
         if self.state == PREPARING and self.members.get(member.member_id) is member:
             self._awaited.add(member.member_id)
 
-    def _wait_for_sync(self, member: Member) -> asyncio.Future[Synced]:
+    def _wait_for_sync(self, member: ClassicMember) -> asyncio.Future[Synced]:
         member.answer_sync(RebalanceInProgress(self.name))
         member.session.cancel()
         member.syncing = future = asyncio.get_running_loop().create_future()
         future.add_done_callback(partial(self._sync_given_up, member))
         return future
 
-    def _sync_given_up(self, member: Member, future: asyncio.Future[Synced]) -> None:
+    def _sync_given_up(self, member: ClassicMember, future: asyncio.Future[Synced]) -> None:
         if future.cancelled() and member.syncing is future:
             member.syncing = None
             member.alive()
 
-    def _answer_sync(self, member: Member) -> None:
+    def _answer_sync(self, member: ClassicMember) -> None:
         if member.syncing is not None:
             member.answer_sync(Synced(self.protocol_type, self.protocol, member.assignment))
             member.alive()
 
-    def _generation_for(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+    def _generation_for(self, member: ClassicMember, *, skip_assignment: bool = False) -> Joined:
         seen: tuple[JoinedMember, ...] = ()
         if member.member_id == self.leader:
             seen = tuple(
@@ -438,10 +438,10 @@ class ClassicGroup:
         if generation == self.generation and member_id in self._expected:
             raise RebalanceInProgress(self.name)
 
-    def _of_instance(self, instance_id: str | None) -> Member | None:
+    def _of_instance(self, instance_id: str | None) -> ClassicMember | None:
         return self.members.get(self._instances.get(instance_id, "")) if instance_id is not None else None
 
-    def _member(self, member_id: str, instance_id: str | None) -> Member:
+    def _member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         """Raises UnknownMember, FencedInstance."""
         if instance_id is not None:
             holder = self._instances.get(instance_id)
@@ -454,7 +454,7 @@ class ClassicGroup:
             raise UnknownMember(self.name, member_id)
         return member
 
-    def _current(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+    def _current(self, member_id: str, instance_id: str | None, generation: int) -> ClassicMember:
         """Raises IllegalGeneration too."""
         member = self._member(member_id, instance_id)
         if generation != self.generation:

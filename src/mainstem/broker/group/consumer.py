@@ -3,7 +3,8 @@
 Members only send heartbeats. Each may change what the group wants to read, which raises the group's epoch and
 gives a new target; each learns from the answer what it may read and what it has to give up.
 
-What is decided here is to be in the ledger before a member hears of it (`keeping.py`). So a group that another broker
+What is decided here is to be in the ledger before a member hears of it (`group_persistence.py`). So a group that
+another broker
 looked after, or this one before it was started again, goes on where it was: members notice nothing, and each has a
 whole session to be heard of.
 """
@@ -21,11 +22,11 @@ from mainstem.broker.group.consumer_member import (
     STABLE,
     UNRELEASED,
     UNREVOKED,
-    Beat,
-    BeatAnswer,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
     ConsumerMember,
 )
-from mainstem.broker.group.kept_members import kept, partitions, restored
+from mainstem.broker.group.member_states import kept, partitions, restored
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.group.settings import ConsumerSettings
 from mainstem.broker.group.subscription import matching
@@ -38,14 +39,14 @@ from mainstem.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from mainstem.ledger.consumer_groups import KeptGroup
+from mainstem.ledger.consumer_groups import StoredGroup
 from mainstem.ledger.group_commands import ConsumerMemberState
 from mainstem.ledger.topics import Topics
 
 _WAITING_BEATS = 5  # heartbeats of a member that waits, for one of any other
 
 
-class Change(NamedTuple):
+class GroupChange(NamedTuple):
     """What was decided since the ledger was told last."""
 
     epoch: int
@@ -66,7 +67,7 @@ class ConsumerGroup:
         topics: Callable[[], Topics],
         *,
         settings: Callable[[], Mapping[str, str]] = dict,
-        before: KeptGroup | None = None,
+        before: StoredGroup | None = None,
         expelled: Callable[[], None] = lambda: None,
     ) -> None:
         """`settings` are the group's own, `before` is what the last coordinator decided; `expelled` hears of decisions
@@ -114,13 +115,13 @@ class ConsumerGroup:
 
     # What members ask
 
-    def heartbeat(self, beat: Beat) -> BeatAnswer:
+    def heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """Raises UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstance, GroupFull."""
         if beat.epoch < 0:
             return self._leave(beat)
         if beat.pattern:
             matching(beat.pattern, ("",))  # refused before anything changes
-        member = self._admit(beat) if beat.epoch == 0 else self._known(beat)
+        member = self._admit(beat) if beat.epoch == 0 else self._member_of(beat)
         before, known = member.assigned, member.facts
         stale = beat.epoch != member.epoch
         sees_others = self._sees_others(member, beat)
@@ -137,7 +138,7 @@ class ConsumerGroup:
         # it had heard of nothing new.
         heard = member.assigned == before and member.assigned == member.owned
         assigned = member.assigned if whole or not heard else None
-        return BeatAnswer(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
+        return ConsumerHeartbeatResult(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
 
     def _settings(self) -> ConsumerSettings:
         return ConsumerSettings.of(self._own_settings(), self._options)
@@ -181,14 +182,14 @@ class ConsumerGroup:
     # What the ledger hears
 
     @property
-    def untold(self) -> bool:
+    def has_unsaved_changes(self) -> bool:
         """Whether something was decided that the ledger does not know."""
         return bool(self._touched) or self._told != (self.epoch, self.target_epoch)
 
-    def take_change(self, *, whole: bool) -> Change:
+    def take_change(self, *, whole: bool) -> GroupChange:
         """What the ledger is to be told; `whole`: it knows nothing of the group. From here on it counts as told."""
         names = self.members if whole else self._touched
-        change = Change(
+        change = GroupChange(
             self.epoch,
             self.target_epoch,
             tuple(
@@ -205,7 +206,7 @@ class ConsumerGroup:
     def _touch(self, member_id: str) -> None:
         self._touched[member_id] = None
 
-    def _go_on(self, before: KeptGroup) -> None:
+    def _go_on(self, before: StoredGroup) -> None:
         self.epoch, self.target_epoch = self._told = (before.epoch, before.target_epoch)
         for state in before.members.values():
             member = restored(state, *self._timers_of(state.member_id))
@@ -223,7 +224,7 @@ class ConsumerGroup:
 
     # Members come and go
 
-    def _admit(self, beat: Beat) -> ConsumerMember:
+    def _admit(self, beat: ConsumerHeartbeat) -> ConsumerMember:
         """A member that joins: new, back after it lost its epoch, or a static one that started again."""
         if beat.instance_id is not None and beat.instance_id in self._instances:
             holder = self.members[self._instances[beat.instance_id]]
@@ -244,7 +245,7 @@ class ConsumerGroup:
             self._touch(member.member_id)
         return member
 
-    def _add(self, beat: Beat) -> ConsumerMember:
+    def _add(self, beat: ConsumerHeartbeat) -> ConsumerMember:
         member = ConsumerMember(
             beat.member_id,
             beat.instance_id,
@@ -266,7 +267,7 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
 
-    def _replace(self, old: ConsumerMember, beat: Beat) -> ConsumerMember:
+    def _replace(self, old: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
         """The new process of a static member takes over what the old one had."""
         held = old.assigned | old.revoking
         old.session.cancel()
@@ -283,7 +284,7 @@ class ConsumerGroup:
         self.target[member.member_id] = self.target.pop(old.member_id, frozenset())
         return member
 
-    def _known(self, beat: Beat) -> ConsumerMember:
+    def _member_of(self, beat: ConsumerHeartbeat) -> ConsumerMember:
         if beat.instance_id is not None:
             holder = self._instances.get(beat.instance_id)
             if holder is None:
@@ -293,13 +294,13 @@ class ConsumerGroup:
         member = self.members.get(beat.member_id)
         if member is None:
             raise UnknownMember(self.name, beat.member_id)
-        if beat.epoch != member.epoch and not _lost_our_answer(member, beat):
+        if beat.epoch != member.epoch and not _missed_last_response(member, beat):
             raise FencedMemberEpoch(
                 f"member {beat.member_id!r} is at epoch {member.epoch}, not {beat.epoch}: join again"
             )
         return member
 
-    def _leave(self, beat: Beat) -> BeatAnswer:
+    def _leave(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         member = self.members.get(beat.member_id)
         if member is None:
             raise UnknownMember(self.name, beat.member_id)
@@ -318,7 +319,7 @@ class ConsumerGroup:
             self._touch(member.member_id)
         else:
             self._remove(member)
-        return BeatAnswer(beat.member_id, beat.epoch, self._settings().heartbeat_ms, None)
+        return ConsumerHeartbeatResult(beat.member_id, beat.epoch, self._settings().heartbeat_ms, None)
 
     def _expel(self, member_id: str) -> None:
         """It was not heard of, or did not give up its partitions in time."""
@@ -346,9 +347,9 @@ class ConsumerGroup:
         """A new target, if the members, what they want to read or the topics themselves have changed."""
         digest = self._topics().digest
         if digest != self._topics_seen:
-            found = self._found()
+            found = self._topics_by_pattern()
             sizes = self._look_at_topics()
-            if sizes != self._sizes or found != self._found():
+            if sizes != self._sizes or found != self._topics_by_pattern():
                 self.epoch = self.target_epoch + 1
             self._sizes, self._topics_seen = sizes, digest
         if self.epoch == self.target_epoch:
@@ -359,9 +360,9 @@ class ConsumerGroup:
             member.member_id: frozenset(ids[name] for name in self._names_of(member) if name in ids)
             for member in self.members.values()
         }
-        self._aim(ASSIGNORS[self.assignor](readers, self._sizes, self.target))
+        self._set_target(ASSIGNORS[self.assignor](readers, self._sizes, self.target))
 
-    def _aim(self, target: Mapping[str, Partitions]) -> None:
+    def _set_target(self, target: Mapping[str, Partitions]) -> None:
         for member_id, given in target.items():
             if given != self.target.get(member_id):
                 self._touch(member_id)
@@ -387,7 +388,7 @@ class ConsumerGroup:
     def _names_of(self, member: ConsumerMember) -> frozenset[str]:
         return member.topics | member.found
 
-    def _found(self) -> list[frozenset[str]]:
+    def _topics_by_pattern(self) -> list[frozenset[str]]:
         """What the members' patterns found, in the order of the members."""
         return [member.found for member in self.members.values()]
 
@@ -395,7 +396,7 @@ class ConsumerGroup:
         matched = self._matched.get(member.pattern or "", frozenset())
         return matched if member.sees is None else frozenset(filter(member.sees, matched))
 
-    def _sees_others(self, member: ConsumerMember, beat: Beat) -> bool:
+    def _sees_others(self, member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
         """Note what its pattern may find. Says whether that is something else than before."""
         same = beat.rights == member.rights
         member.sees, member.rights = beat.sees, beat.rights
@@ -405,6 +406,6 @@ class ConsumerGroup:
         return [topic.name for topic in self._topics()]
 
 
-def _lost_our_answer(member: ConsumerMember, beat: Beat) -> bool:
+def _missed_last_response(member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
     """It speaks of the epoch before, and owns no more than it may: the answer with the new epoch was lost."""
     return beat.epoch == member.previous_epoch and beat.owned is not None and beat.owned <= member.assigned

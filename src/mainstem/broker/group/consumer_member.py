@@ -26,7 +26,7 @@ LEFT_FOR_NOW = -2  # the epoch of a static member that is expected back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class ConsumerHeartbeat:
     """What a member reports. None = as before."""
 
     group: str
@@ -46,7 +46,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class BeatAnswer:
+class ConsumerHeartbeatResult:
     member_id: str
     epoch: int
     heartbeat_ms: int
@@ -94,7 +94,7 @@ class ConsumerMember:
             self.client_host,
         )
 
-    def take_in(self, beat: Beat) -> bool:
+    def take_in(self, beat: ConsumerHeartbeat) -> bool:
         """Note what it reports. Says whether what it wants to read, or how, has changed."""
         wanted = (self.topics, self.pattern, self.assignor)
         self.client_id, self.client_host = beat.client_id, beat.client_host

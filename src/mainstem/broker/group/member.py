@@ -59,7 +59,7 @@ class Synced:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ClassicMember:
     member_id: str
     instance_id: str | None
     client_id: str

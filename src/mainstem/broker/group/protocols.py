@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from mainstem.broker.group.member import Join, Member
+from mainstem.broker.group.member import ClassicMember, Join
 from mainstem.errors import InconsistentProtocol, invariant
 
 
@@ -16,16 +16,16 @@ class Protocols:
         self._members = 0
         self._supported: Counter[str] = Counter()
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         self._members += 1
         self._supported.update({name for name, _ in member.protocols})
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         self._members -= 1
         self._supported.subtract({name for name, _ in member.protocols})
         self._supported = +self._supported
 
-    def check(self, join: Join, group_type: str | None, rejoining: Member | None) -> None:
+    def check(self, join: Join, group_type: str | None, rejoining: ClassicMember | None) -> None:
         """Raises InconsistentProtocol unless all members, this one included, have a protocol in common."""
         if not join.protocol_type or not join.protocols:
             raise InconsistentProtocol("a member names its protocol type and at least one protocol")
@@ -42,7 +42,7 @@ class Protocols:
                 return
         raise InconsistentProtocol(f"the members of group {join.group!r} know none of the protocols offered")
 
-    def select(self, members: Iterable[Member]) -> str:
+    def select(self, members: Iterable[ClassicMember]) -> str:
         """What most members prefer among the protocols that all know."""
         votes: Counter[str] = Counter()
         for member in members:

@@ -26,7 +26,7 @@ def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(column.filter(matched).to_pylist())
 
 
-def topics_told(metadata: bytes) -> frozenset[str] | None:
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """The topics in the metadata that consumers send each other; None if it is something else.
 
     | field | size | meaning |

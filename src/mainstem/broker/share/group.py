@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mainstem.broker.group.assignors import Partitions
-from mainstem.broker.group.consumer_member import Beat, BeatAnswer
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
 from mainstem.broker.group.timers import Timer, Timers
 from mainstem.broker.share.assignor import assign_shared
 from mainstem.broker.share.settings import ShareSettings
@@ -56,12 +56,12 @@ class ShareGroup:
     def state(self) -> str:
         return "Stable" if self.members else "Empty"
 
-    def heartbeat(self, beat: Beat, settings: ShareSettings) -> BeatAnswer:
+    def heartbeat(self, beat: ConsumerHeartbeat, settings: ShareSettings) -> ConsumerHeartbeatResult:
         """Join, stay in or leave. Raises UnknownMember, FencedMemberEpoch, GroupFull."""
         if beat.epoch < 0:
-            self._remove(self._known(beat))
-            return BeatAnswer(beat.member_id, beat.epoch, settings.heartbeat_ms, None)
-        member = self._admit(beat) if beat.epoch == 0 else self._known(beat)
+            self._remove(self._member_of(beat))
+            return ConsumerHeartbeatResult(beat.member_id, beat.epoch, settings.heartbeat_ms, None)
+        member = self._admit(beat) if beat.epoch == 0 else self._member_of(beat)
         stale = beat.epoch != member.epoch
         self._take_in(member, beat)
         self._assign()
@@ -71,7 +71,7 @@ class ShareGroup:
             member.previous_epoch, member.epoch = member.epoch, self.epoch
         member.session.start(settings.session_ms)
         told = member.assigned if stale or beat.topics is not None or member.assigned != before else None
-        return BeatAnswer(member.member_id, member.epoch, settings.heartbeat_ms, told)
+        return ConsumerHeartbeatResult(member.member_id, member.epoch, settings.heartbeat_ms, told)
 
     def check_commit(
         self, member_id: str, epoch: int, instance_id: str | None, *, transactional: bool = False
@@ -83,7 +83,7 @@ class ShareGroup:
     def reads(self, topic: str) -> bool:
         return topic in self._sizes
 
-    def _admit(self, beat: Beat) -> ShareMember:
+    def _admit(self, beat: ConsumerHeartbeat) -> ShareMember:
         member = self.members.get(beat.member_id)
         if member is None:
             if len(self.members) >= self._members_max:
@@ -97,7 +97,7 @@ class ShareGroup:
         self._changed = True
         return member
 
-    def _known(self, beat: Beat) -> ShareMember:
+    def _member_of(self, beat: ConsumerHeartbeat) -> ShareMember:
         member = self.members.get(beat.member_id)
         if member is None:
             raise UnknownMember(self.name, beat.member_id)
@@ -107,7 +107,7 @@ class ShareGroup:
             )
         return member
 
-    def _take_in(self, member: ShareMember, beat: Beat) -> None:
+    def _take_in(self, member: ShareMember, beat: ConsumerHeartbeat) -> None:
         member.client_id, member.client_host = beat.client_id, beat.client_host
         if beat.rack is not None:
             member.rack = beat.rack

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from mainstem import events, limits
 from mainstem.broker.group.settings import checked, known
 from mainstem.broker.share.settings import ShareSettings
-from mainstem.broker.streams import Streams
+from mainstem.broker.streams import StreamService
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost, ShareNotFound
 from mainstem.ledger.leases import ranges_of
 from mainstem.ledger.results import ShareAcquired, ShareSettled
@@ -32,7 +32,7 @@ from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
 from mainstem.records.header import walk
 
-__all__ = ["Acquired", "Runs", "Settlement", "Shares", "Verdict", "Wanted", "check_settings"]
+__all__ = ["AcquireLimits", "Acquired", "Runs", "Settlement", "ShareService", "Verdict", "check_settings"]
 
 _log = events.named("shares")
 _OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed", "unread")  # by verdict
@@ -51,7 +51,7 @@ class Acquired(NamedTuple):
     size: int
 
 
-class Wanted(NamedTuple):
+class AcquireLimits(NamedTuple):
     """What a member would take at most."""
 
     records: int
@@ -59,8 +59,8 @@ class Wanted(NamedTuple):
     exact: bool = False  # not one record more, even if the rest of its batch is then sent again
 
 
-class Shares:
-    def __init__(self, log: Log, clock: Clock, streams: Streams) -> None:
+class ShareService:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
         self._streams = streams
@@ -101,7 +101,7 @@ class Shares:
         group: str,
         member: str,
         streams: Sequence[int],
-        wanted: Wanted,
+        wanted: AcquireLimits,
         *,
         wait_s: float,
         hurry: asyncio.Event,
@@ -109,22 +109,22 @@ class Shares:
         """What the member gets of each stream, or why nothing can be had of it.
 
         While there is nothing at all it waits, unless somebody is in a hurry."""
-        bell = _Bell(hurry)
-        self._streams.watch(streams, bell)
+        wake_signal = _ShareSignal(hurry)
+        self._streams.watch(streams, wake_signal)
         ends = self._clock.monotonic() + wait_s
         try:
             while True:
-                bell.rung.clear()
+                wake_signal.rung.clear()
                 found = await self._gather(group, member, streams, wanted)
                 left_s = ends - self._clock.monotonic()
                 if found or left_s <= 0 or hurry.is_set() or not streams:
                     return found
-                await bell.wait(min(left_s, self._next_change_s(group, streams)))
+                await wake_signal.wait(min(left_s, self._next_change_s(group, streams)))
         finally:
-            self._streams.unwatch(streams, bell)
+            self._streams.unwatch(streams, wake_signal)
 
     async def _gather(
-        self, group: str, member: str, streams: Sequence[int], wanted: Wanted
+        self, group: str, member: str, streams: Sequence[int], wanted: AcquireLimits
     ) -> dict[int, Acquired | MainstemError]:
         found: dict[int, Acquired | MainstemError] = {}
         self._turn += 1
@@ -151,7 +151,7 @@ class Shares:
         ends = [time_ms for time_ms in times if time_ms is not None]
         return max(min(ends) + 1 - self._clock.now_ms(), 1) / 1000 if ends else float("inf")
 
-    async def acquire(self, group: str, member: str, stream: int, wanted: Wanted) -> Acquired | None:
+    async def acquire(self, group: str, member: str, stream: int, wanted: AcquireLimits) -> Acquired | None:
         """Lock records for a member, for as long as the group's setting says. None: there are none to be had now."""
         turn = self._turns.get((group, stream))
         if turn is None:
@@ -206,7 +206,7 @@ class Shares:
         return self._streams.stable_end(stream, end) if settings.committed_only else end
 
     async def _read(
-        self, share: Share, member: str, at: int, end: int, wanted: Wanted, settings: ShareSettings
+        self, share: Share, member: str, at: int, end: int, wanted: AcquireLimits, settings: ShareSettings
     ) -> tuple[list[memoryview], int] | None:
         """Batches from `at` on, as far as the member would take them, and where they end; None: look again."""
         size = min(wanted.size, _READ_BYTES)
@@ -339,7 +339,7 @@ class Shares:
         await self._log.propose(DeleteShare(group, tuple(streams)))
 
 
-class _Bell:
+class _ShareSignal:
     """Rings when something happens to a stream, or somebody is in a hurry."""
 
     def __init__(self, hurry: asyncio.Event) -> None:

@@ -9,11 +9,11 @@ from time import perf_counter
 
 from mainstem import events, limits
 from mainstem.doors.http import iceberg, positions, websocket
-from mainstem.doors.http.auth import Key, bearer
+from mainstem.doors.http.auth import ApiKey, bearer
 from mainstem.doors.http.context import Context
 from mainstem.doors.http.encodings import packed, unpacked
 from mainstem.doors.http.errors import Refusal, answer, error_response, throttled
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Asgi, Push, Receive, Response, Send, Stream
 from mainstem.doors.http.routes import ROUTES
 from mainstem.doors.http.routing import Body, Route, Scope
@@ -26,7 +26,7 @@ _UNKNOWN_SUBROUTE = b"/v0/topics/"
 Write = Callable[[Response], Awaitable[None]]
 
 
-class Left(Exception):
+class ClientDisconnected(Exception):
     """The client went away before its request was complete."""
 
 
@@ -57,7 +57,7 @@ class App:
             else:
                 exchange.release()
                 sent = await _send_stream(response, receive, send)
-        except Left:
+        except ClientDisconnected:
             return
         finally:
             exchange.release()
@@ -71,7 +71,7 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
         return await exchange.run()
     except (MainstemError, Refusal) as error:
         return (iceberg.answer if scope["path"].startswith(iceberg.PREFIX) else answer)(error)
-    except Left:
+    except ClientDisconnected:
         raise
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
         _log.exception("request failed", path=scope["path"], method=scope["method"])
@@ -86,7 +86,7 @@ class _Exchange:
         self._scope = scope
         self._receive = receive
         self._started = started
-        self._key: Key | None = None
+        self._key: ApiKey | None = None
         self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first one
         self._held_bytes = 0
         self.route_name = "none"
@@ -106,7 +106,7 @@ class _Exchange:
             raise found
         route, parameters = found
         self.route_name = f"{route.method} {route.path}"
-        request = Request(
+        request = HttpRequest(
             self._context, key, parameters, scope["query_string"], self._headers, b"", self._started
         )
         if route.scope is not Scope.NONE:
@@ -120,13 +120,15 @@ class _Exchange:
         if sharing is not None:
             query = scope["query_string"]
             target = scope["raw_path"] + (b"?" + query if query else b"")
-            return await positions.serve(route, request, sharing, positions.Asked(scope["scheme"], target))
+            return await positions.serve(
+                route, request, sharing, positions.RequestTarget(scope["scheme"], target)
+            )
         return await route.handler(request)
 
     def header(self, name: bytes) -> bytes | None:
         return self._headers.get(name)
 
-    def _authenticated(self, found: tuple[Route, dict[str, str]] | Refusal) -> Key:
+    def _authenticated(self, found: tuple[Route, dict[str, str]] | Refusal) -> ApiKey:
         keys = self._context.keys
         if not keys.required:
             return keys.everyone()
@@ -149,11 +151,13 @@ class _Exchange:
 
     def _token(self) -> bytes | None:
         """?token=, for event streams opened by browsers, which cannot send headers with them."""
-        query = Request(self._context, Key(b""), {}, self._scope["query_string"], {}, b"", self._started)
+        query = HttpRequest(
+            self._context, ApiKey(b""), {}, self._scope["query_string"], {}, b"", self._started
+        )
         token = query.text("token")
         return token.encode() if token else None
 
-    def _enter(self, key: Key) -> None:
+    def _enter(self, key: ApiKey) -> None:
         bound = self._context.limits.inflight_per_key
         if bound and key.in_flight >= bound:
             raise throttled(
@@ -170,10 +174,10 @@ class _Exchange:
         self._context.body_bytes -= self._held_bytes
         self._held_bytes = 0
 
-    def _check_unknown(self, key: Key, refusal: Refusal) -> None:
+    def _check_unknown(self, key: ApiKey, refusal: Refusal) -> None:
         """Unknown things under a topic demand write, so that nobody can probe for them without."""
         if refusal.status == 404 and self._scope["raw_path"].startswith(_UNKNOWN_SUBROUTE):
-            probing = Request(self._context, key, {}, b"", {}, b"", self._started)
+            probing = HttpRequest(self._context, key, {}, b"", {}, b"", self._started)
             probing.require(Scope.WRITE)
             probing.require_name(self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0])
 
@@ -212,7 +216,7 @@ class _Exchange:
             parts.append(message.get("body", b""))
             self._count(len(parts[-1]), bound)
         if message["type"] != "http.request":
-            raise Left
+            raise ClientDisconnected
         return b"".join(parts)
 
     def _count(self, more: int, bound: int) -> None:

@@ -28,7 +28,7 @@ _SCOPES = {
 
 
 @dataclass(slots=True)
-class Key:
+class ApiKey:
     """One key's rights, and how much it has under way. The key itself is kept as its SHA-256 only."""
 
     digest: bytes
@@ -43,18 +43,18 @@ class Key:
         return name.encode().startswith(self.prefixes)
 
 
-class Keys:
+class ApiKeys:
     """Every key there is. None: authentication is off, and everyone shares one key that may do all."""
 
-    def __init__(self, keys: Sequence[Key] = ()) -> None:
+    def __init__(self, keys: Sequence[ApiKey] = ()) -> None:
         self._keys = tuple(keys)
-        self._everyone = Key(b"")
+        self._everyone = ApiKey(b"")
 
     @property
     def required(self) -> bool:
         return bool(self._keys)
 
-    def find(self, secret: bytes | None) -> Key | None:
+    def find(self, secret: bytes | None) -> ApiKey | None:
         """Whose secret this is, compared to every key in the same time; None if nobody's."""
         if not self._keys:
             return self._everyone
@@ -67,7 +67,7 @@ class Keys:
                 found = key
         return found
 
-    def everyone(self) -> Key:
+    def everyone(self) -> ApiKey:
         """Who asks without a key, where none is needed."""
         return self._everyone
 
@@ -81,23 +81,23 @@ def bearer(authorization: bytes | None) -> bytes | None:
     return secret if scheme.lower() == b"bearer" and secret else None
 
 
-def parse_keys(text: str) -> Keys:
+def parse_keys(text: str) -> ApiKeys:
     """Raises InvalidConfig, which names the place in the list and never the key."""
     keys = [
         _parse_key(number, entry.strip()) for number, entry in enumerate(text.split(","), 1) if entry.strip()
     ]
     if len({key.digest for key in keys}) != len(keys):
         raise InvalidConfig("MAINSTEM_API_KEYS lists a key twice: give it one entry with all its rights")
-    return Keys(keys)
+    return ApiKeys(keys)
 
 
-def _parse_key(number: int, entry: str) -> Key:
+def _parse_key(number: int, entry: str) -> ApiKey:
     # Prefixes are names and may hold a colon themselves; keys and scopes may not.
     secret, _, rest = entry.partition(":")
     scopes, _, prefixes = rest.partition(":")
     if not secret:
         raise InvalidConfig(f"entry {number} of MAINSTEM_API_KEYS has no key before its colon")
-    return Key(
+    return ApiKey(
         sha256(secret.encode()).digest(),
         _parse_scopes(number, scopes),
         tuple(prefix.encode() for prefix in prefixes.split("|") if prefix),

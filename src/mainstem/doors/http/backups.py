@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 
 
@@ -17,6 +17,6 @@ class BackupBody(msgspec.Struct, frozen=True):
 _body = msgspec.json.Decoder(BackupBody)
 
 
-async def post_backup(request: Request) -> Response:
+async def post_backup(request: HttpRequest) -> Response:
     """Answers when the backup is finished; what it names is a consistent copy as of the moment it began."""
     return reply(await request.broker.backups.run(request.json(_body).to))

@@ -7,14 +7,14 @@ import asyncio
 from mainstem import limits
 from mainstem.broker.read import Fetched
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response
 from mainstem.errors import Closed
 
 _OCTETS = (b"content-type", b"application/octet-stream")
 
 
-async def get_batches(request: Request) -> Response:
+async def get_batches(request: HttpRequest) -> Response:
     """Whole RecordBatch v2 batches from an offset on; the first may begin before it."""
     await request.broker.routing.drain(request.topic)
     isolation = request.text("isolation") or "read_committed"
@@ -30,7 +30,7 @@ async def get_batches(request: Request) -> Response:
     return Response(200, b"".join(fetched.batches), headers)
 
 
-async def _uncommitted(request: Request) -> Fetched:
+async def _uncommitted(request: HttpRequest) -> Fetched:
     """What is stored, whatever becomes of its transaction. Control batches are among it."""
     streams = request.broker.streams
     stream = streams.of(request.topic, request.partition)
@@ -40,7 +40,7 @@ async def _uncommitted(request: Request) -> Fetched:
     return Fetched(chunk.batches, chunk.next_offset, *streams.bounds(stream))
 
 
-async def _fetched(request: Request) -> Fetched:
+async def _fetched(request: HttpRequest) -> Fetched:
     """What the broker has, or nothing new in time. Raises Closed once the server stops."""
     reading = asyncio.ensure_future(
         request.broker.fetch(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mainstem.doors.http.outlet import Outlet
+from mainstem.doors.http.send_buffer import SendBuffer
 
 _NATIVE_MIN = 8  # sockets from which on the native call is worth its overhead
 
@@ -22,11 +22,11 @@ class Broadcast:
 
         self._send_all = send_all
 
-    def send(self, outlets: list[Outlet], descriptors: list[int], chunk: bytes) -> None:
+    def send(self, outlets: list[SendBuffer], descriptors: list[int], chunk: bytes) -> None:
         """To outlets that gave their descriptors just now."""
         if self._send_all is None or len(outlets) < _NATIVE_MIN:
-            for outlet in outlets:
-                outlet.write(chunk)
+            for send_buffer in outlets:
+                send_buffer.write(chunk)
             return
         sent = np.empty(len(outlets), np.int64)
         content = np.frombuffer(chunk, np.uint8)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 
 
-async def get_cluster(request: Request) -> Response:
+async def get_cluster(request: HttpRequest) -> Response:
     """The brokers that share the log, as this one sees them."""
     broker = request.broker
     cluster, log = broker.cluster, broker.log
@@ -18,7 +18,7 @@ async def get_cluster(request: Request) -> Response:
             "epoch": log.epoch,
             "position": log.ledger.position,
             "refusal": cluster.refusal,
-            "upkeep": cluster.doer("upkeep"),
+            "upkeep": cluster.broker_for("upkeep"),
             "clock_off_ms": cluster.clock_off_ms,
             "brokers": [
                 {

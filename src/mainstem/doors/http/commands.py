@@ -13,14 +13,14 @@ from mainstem.doors.http.topics import U64
 T = TypeVar("T")
 
 
-class Head(msgspec.Struct, frozen=True):
+class CommandHead(msgspec.Struct, frozen=True):
     """What every command has."""
 
     op: str
     request_id: msgspec.Raw = msgspec.Raw()  # any JSON; goes back as it came
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class StartPosition(msgspec.Struct, frozen=True):
     """Where to begin in one topic."""
 
     from_seq: U64 = 0
@@ -30,7 +30,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 class Subscribe(msgspec.Struct, frozen=True):
     topic: str | None = None
-    topics: list[str] | dict[str, Beginning] | None = None
+    topics: list[str] | dict[str, StartPosition] | None = None
     from_seq: U64 = 0
     tail: bool = False
     partition: U64 = 0
@@ -62,11 +62,11 @@ class Publish(msgspec.Struct, frozen=True):
         return bytes(self.config) not in (b"", b"null")
 
 
-_head = msgspec.json.Decoder(Head)
+_head = msgspec.json.Decoder(CommandHead)
 _any = msgspec.json.Decoder(msgspec.Raw)
 
 
-def decode_head(body: bytes) -> Head:
+def decode_head(body: bytes) -> CommandHead:
     """Raises ValidationError for JSON that is no command, DecodeError for what is no JSON."""
     try:
         return _head.decode(body)
@@ -80,10 +80,10 @@ def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(kind)
 
 
-def beginnings(command: Subscribe) -> dict[str, Beginning]:
+def beginnings(command: Subscribe) -> dict[str, StartPosition]:
     """Every topic named, one way or the other, and where to begin in it."""
-    default = Beginning(command.from_seq, command.tail, command.partition)
-    found: dict[str, Beginning] = {}
+    default = StartPosition(command.from_seq, command.tail, command.partition)
+    found: dict[str, StartPosition] = {}
     if isinstance(command.topics, dict):
         found.update(command.topics)
     else:

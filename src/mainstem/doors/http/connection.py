@@ -17,15 +17,15 @@ from mainstem import limits
 from mainstem.doors.http.app import App
 from mainstem.doors.http.errors import error_response
 from mainstem.doors.http.http2 import PREFACE, Http2Connection
-from mainstem.doors.http.pace import Pace
 from mainstem.doors.http.responses import Response
+from mainstem.doors.http.upload_rate import UploadRate
 
 
 class HttpConnection(HttpToolsProtocol):
     def __init__(self, config: Config, state: ServerState, app: App) -> None:
         super().__init__(config, state, {})
         self._app = app
-        self._pace = Pace()  # of the body now being received
+        self._pace = UploadRate()  # of the body now being received
         self._head_since = 0.0  # when the head now being received began; 0 = none is
         self._head_bytes = 0
         self._in_body = False

@@ -7,7 +7,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from mainstem.doors.http.errors import Refusal
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Header, Response
 
 _PAGE = "index.html"
@@ -29,19 +29,19 @@ _KEEP: Header = (b"cache-control", b"public, max-age=31536000, immutable")  # a 
 _files: dict[str, bytes] = {}  # by name: what was found is all there is, so no name leads out of it
 
 
-async def get_page(request: Request) -> Response:
+async def get_page(request: HttpRequest) -> Response:
     """The console, for browsers."""
     return _answer(request, _PAGE, _ASK_AGAIN)
 
 
-async def get_asset(request: Request) -> Response:
+async def get_asset(request: HttpRequest) -> Response:
     """A file of the console."""
     name = request.parameters["file"]
     return _answer(request, name, _KEEP)
 
 
-def _answer(request: Request, name: str, caching: Header) -> Response:
-    content = _found().get(name)
+def _answer(request: HttpRequest, name: str, caching: Header) -> Response:
+    content = _static_files().get(name)
     if content is None:
         raise Refusal(404, "not_found", "the console has no such file")
     tag = b'"%b"' % sha256(content).hexdigest()[:32].encode()
@@ -52,7 +52,7 @@ def _answer(request: Request, name: str, caching: Header) -> Response:
     return Response(200, content, headers)
 
 
-def _found() -> dict[str, bytes]:
+def _static_files() -> dict[str, bytes]:
     if not _files:
         static = files("mainstem.console").joinpath("static")
         _take(static)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mainstem.doors.http.groups import allowed, groups_of
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 
 
-async def get_consumers(request: Request) -> Response:
+async def get_consumers(request: HttpRequest) -> Response:
     """Groups that have read a topic, with their offset and lag in each partition."""
     topic = request.broker.streams.topic(request.topic)
     groups = groups_of(request)

@@ -13,8 +13,8 @@ from mainstem.broker.groups import Groups
 from mainstem.broker.lags import group_metrics, lake_metrics
 from mainstem.broker.lake_reports import LakeReports
 from mainstem.broker.pipeline_reports import PipelineReports
-from mainstem.doors.http.auth import Keys
-from mainstem.doors.http.live import Live
+from mainstem.doors.http.auth import ApiKeys
+from mainstem.doors.http.live_connections import LiveConnections
 from mainstem.doors.http.metrics import Traffic
 from mainstem.metrics import Metric
 
@@ -33,7 +33,7 @@ class HttpLimits:
 @dataclass(slots=True)
 class Context:
     broker: Broker
-    keys: Keys = field(default_factory=Keys)
+    keys: ApiKeys = field(default_factory=ApiKeys)
     limits: HttpLimits = field(default_factory=HttpLimits)
     probe_auth: bool = False  # health and readiness need a key as well
     traffic: Traffic = field(default_factory=Traffic)
@@ -43,16 +43,16 @@ class Context:
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
-    live: Live = field(init=False)
+    live: LiveConnections = field(init=False)
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
 
     def __post_init__(self) -> None:
-        self.live = Live(self.broker.clock, self.limits.watch_sessions)
+        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions)
         self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.published += [
-            self.broker.log.measures.published,
+            self.broker.log.commit_metrics.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),
             self.lake_reports.published,

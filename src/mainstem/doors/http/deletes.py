@@ -8,7 +8,7 @@ import msgspec
 
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.matching import parse_match
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import U64
 
@@ -21,7 +21,7 @@ class DeleteBody(msgspec.Struct, frozen=True):
 _delete_body = msgspec.json.Decoder(DeleteBody)
 
 
-async def post_delete(request: Request) -> Response:
+async def post_delete(request: HttpRequest) -> Response:
     """Delete records before a sequence number, with a tag, or both."""
     body = request.json(_delete_body)
     if body.before_seq is None and body.match is None:

@@ -8,9 +8,9 @@ from functools import partial
 import msgspec
 
 from mainstem import limits
-from mainstem.broker.diff import Page, Tombstone, Wanted
+from mainstem.broker.diff import DiffPage, DiffQuery, Tombstone
 from mainstem.doors.http.rendering import render
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response
 from mainstem.doors.http.topics import U64
 
@@ -29,14 +29,14 @@ class DiffBody(msgspec.Struct, frozen=True):
 _diff_body = msgspec.json.Decoder(DiffBody)
 
 
-async def post_diff(request: Request) -> Response:
+async def post_diff(request: HttpRequest) -> Response:
     """What came after `from_seq`, in order; waits up to `wait_ms` where there is nothing yet."""
     body = request.json(_diff_body)
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
     broker.activity.read(topic.topic_id)
-    wanted = Wanted(
+    wanted = DiffQuery(
         from_seq=body.from_seq,
         limit=min(body.limit or limits.DIFF_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
         max_bytes=min(body.max_batch_bytes or limits.DIFF_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
@@ -59,7 +59,7 @@ def node_set(node: str | list[str] | None) -> tuple[bytes, ...]:
     return (node.encode(),) if isinstance(node, str) else tuple({name.encode() for name in node})
 
 
-def _answer(request: Request, page: Page, records: bytes) -> bytes:
+def _answer(request: HttpRequest, page: DiffPage, records: bytes) -> bytes:
     tombstone = (
         "null" if page.tombstone is None else msgspec.json.encode(tombstone_body(page.tombstone)).decode()
     )

@@ -15,7 +15,7 @@ from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.doors.http.app import App
-from mainstem.doors.http.auth import Keys
+from mainstem.doors.http.auth import ApiKeys
 from mainstem.doors.http.connection import HttpConnection
 from mainstem.doors.http.context import Context, HttpLimits
 from mainstem.doors.http.http2 import Http2Connection
@@ -31,14 +31,14 @@ class HttpDoor:
         self,
         broker: Broker,
         *,
-        keys: Keys | None = None,
+        keys: ApiKeys | None = None,
         bounds: HttpLimits | None = None,
         allow_insecure: bool = False,
         probe_auth: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.context = Context(
-            broker, keys=keys or Keys(), limits=bounds or HttpLimits(), probe_auth=probe_auth
+            broker, keys=keys or ApiKeys(), limits=bounds or HttpLimits(), probe_auth=probe_auth
         )
         self._allow_insecure = allow_insecure
         self._tls = tls

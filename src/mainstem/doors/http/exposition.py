@@ -6,7 +6,7 @@ import resource
 import time
 from collections.abc import Iterator
 
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.metrics import Metric, one
 from mainstem.version import VERSION
@@ -15,24 +15,24 @@ _NAMES = frozenset({"topic", "group", "pipeline"})  # labels
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
-async def get_metrics(request: Request) -> Response:
+async def get_metrics(request: HttpRequest) -> Response:
     """What the server holds and did, in Prometheus' text format or as JSON."""
-    found = [*_held(request), *_traffic(request), *_process(request)]
+    found = [*_storage_metrics(request), *_traffic(request), *_process(request)]
     for others in request.context.published:
         found += others()
     if request.key.prefixes:
-        found = [metric for metric in found if not _names_things(metric)]
+        found = [metric for metric in found if not _names_resources(metric)]
     if b"application/json" in (request.header(b"accept") or b""):
         return reply({metric.name + metric.suffix: _as_json(metric) for metric in found})
     return Response(200, "".join(map(as_text, found)).encode(), (_TEXT,))
 
 
-def _names_things(metric: Metric) -> bool:
+def _names_resources(metric: Metric) -> bool:
     """Whether it tells of topics and groups by name: not for keys that may know of some only."""
     return any(label in _NAMES for labels, _ in metric.samples for label, _ in labels)
 
 
-def _held(request: Request) -> Iterator[Metric]:
+def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
     log = request.broker.log
     streams = log.ledger.streams
     yield one("mainstem_topics", "gauge", "Topics there are.", len(log.ledger.topics))
@@ -58,7 +58,7 @@ def _held(request: Request) -> Iterator[Metric]:
         yield from log.repacker.metrics()
 
 
-def _traffic(request: Request) -> Iterator[Metric]:
+def _traffic(request: HttpRequest) -> Iterator[Metric]:
     context = request.context
     traffic = context.traffic
     requests = tuple(
@@ -77,7 +77,7 @@ def _traffic(request: Request) -> Iterator[Metric]:
     yield one("mainstem_watch_sessions", "gauge", "Watch sessions kept.", len(context.live.sessions))
 
 
-def _process(request: Request) -> Iterator[Metric]:
+def _process(request: HttpRequest) -> Iterator[Metric]:
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield Metric(
         "mainstem_build_info", "gauge", "1, labelled with the version.", (((("version", VERSION),), 1.0),)

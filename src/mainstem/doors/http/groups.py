@@ -9,12 +9,12 @@ from msgspec import Meta
 
 from mainstem import limits
 from mainstem.broker.group.consumer_member import ConsumerMember
-from mainstem.broker.group.member import Member
+from mainstem.broker.group.member import ClassicMember
 from mainstem.broker.group.offsets import OffsetToCommit
 from mainstem.broker.groups import Groups, ListedGroup
 from mainstem.broker.share.group import ShareMember
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import U64
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
@@ -36,7 +36,7 @@ class ResetBody(msgspec.Struct, frozen=True):
 _reset_body = msgspec.json.Decoder(ResetBody)
 
 
-async def list_groups(request: Request) -> Response:
+async def list_groups(request: HttpRequest) -> Response:
     """Every group that has members or offsets."""
     listed = [
         _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
@@ -44,7 +44,7 @@ async def list_groups(request: Request) -> Response:
     return reply({"groups": listed, "performance": request.performance()})
 
 
-async def get_group(request: Request) -> Response:
+async def get_group(request: HttpRequest) -> Response:
     """A group's members, its offsets and its lag."""
     name = request.parameters["group"]
     groups = groups_of(request)
@@ -54,7 +54,9 @@ async def get_group(request: Request) -> Response:
         raise GroupNotFound(name)
     offsets = _offsets(request, groups, name)
     found = groups.get(name)
-    members: list[Member | ConsumerMember | ShareMember] = [] if found is None else [*found.members.values()]
+    members: list[ClassicMember | ConsumerMember | ShareMember] = (
+        [] if found is None else [*found.members.values()]
+    )
     return reply(
         {
             **_row(listed),
@@ -74,7 +76,7 @@ async def get_group(request: Request) -> Response:
     )
 
 
-async def reset_group(request: Request) -> Response:
+async def reset_group(request: HttpRequest) -> Response:
     """Put a group without members elsewhere."""
     name, body = request.parameters["group"], request.json(_reset_body)
     request.require_name(body.topic)
@@ -110,7 +112,7 @@ async def reset_group(request: Request) -> Response:
     )
 
 
-async def delete_group(request: Request) -> Response:
+async def delete_group(request: HttpRequest) -> Response:
     """Forget a group without members, and its offsets."""
     name = request.parameters["group"]
     groups = groups_of(request)
@@ -120,12 +122,12 @@ async def delete_group(request: Request) -> Response:
     return reply({"group": name, "deleted": True, "performance": request.performance()})
 
 
-def groups_of(request: Request) -> Groups:
+def groups_of(request: HttpRequest) -> Groups:
     """Those of the door that members come through, or what is known without one."""
     return request.context.known_groups()
 
 
-def allowed(request: Request, group: str) -> bool:
+def allowed(request: HttpRequest, group: str) -> bool:
     """Whether the key may see all that the group reads."""
     return all(request.key.allows(topic) for topic in groups_of(request).topics_of(group))
 
@@ -139,7 +141,7 @@ def _row(group: ListedGroup) -> dict[str, object]:
     }
 
 
-def _offsets(request: Request, groups: Groups, name: str) -> list[dict[str, object]]:
+def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for topic, cursors in sorted(groups.offsets.of_group(name).items()):
         for number, cursor in sorted(cursors.items()):
@@ -158,7 +160,7 @@ def _offsets(request: Request, groups: Groups, name: str) -> list[dict[str, obje
     return rows + _shares(request, name)
 
 
-def _shares(request: Request, name: str) -> list[dict[str, object]]:
+def _shares(request: HttpRequest, name: str) -> list[dict[str, object]]:
     """A share group is where the first record is that it is not through with; its lag is all of those."""
     rows: list[dict[str, object]] = []
     for stream, share in request.broker.shares.of_group(name).items():
@@ -181,7 +183,7 @@ def _shares(request: Request, name: str) -> list[dict[str, object]]:
     return rows
 
 
-def _position(request: Request, groups: Groups, name: str, topic: str, partition: int) -> int | None:
+def _position(request: HttpRequest, groups: Groups, name: str, topic: str, partition: int) -> int | None:
     cursor = groups.committed(name, topic, partition)
     if cursor is not None:
         return cursor.offset
@@ -189,7 +191,7 @@ def _position(request: Request, groups: Groups, name: str, topic: str, partition
     return None if share is None else share.start
 
 
-async def _target(request: Request, body: ResetBody, partition: int) -> int:
+async def _target(request: HttpRequest, body: ResetBody, partition: int) -> int:
     state = request.broker.partition(body.topic, partition)
     if body.to == "time":
         if body.timestamp_ms is None:

@@ -6,12 +6,12 @@ import time
 from email.utils import formatdate
 
 from mainstem.doors.http.errors import RETRY_SOON, Refusal
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.version import VERSION
 
 
-async def get_health(request: Request) -> Response:
+async def get_health(request: HttpRequest) -> Response:
     """Whether the process answers, its version, and for how long it has been up."""
     uptime_ms = int((time.monotonic() - request.context.started) * 1000)
     healthy = reply({"status": "ok", "version": VERSION, "uptime_ms": uptime_ms})
@@ -19,7 +19,7 @@ async def get_health(request: Request) -> Response:
     return healthy._replace(headers=(*healthy.headers, (b"date", formatdate(usegmt=True).encode())))
 
 
-async def get_ready(request: Request) -> Response:
+async def get_ready(request: HttpRequest) -> Response:
     """Whether it takes requests: 503 while it is stopping or cannot write."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))

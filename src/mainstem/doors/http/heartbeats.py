@@ -12,7 +12,7 @@ _SLOT_S = 0.25  # how finely time is cut: a heartbeat is late by no more
 _BEATS_PER_TURN = 256  # before the loop does something else
 
 
-class Beating(Protocol):
+class HeartbeatTarget(Protocol):
     heartbeat_s: float
     spoke_at: float  # when something last went out, in the clock's monotonic seconds
     slot: int  # kept by Heartbeats
@@ -25,19 +25,19 @@ class Beating(Protocol):
 class Heartbeats:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._slots: dict[int, set[Beating]] = {}
+        self._slots: dict[int, set[HeartbeatTarget]] = {}
         self._next = 0  # the first slot not looked at yet
-        self._due: deque[Beating] = deque()
+        self._due: deque[HeartbeatTarget] = deque()
         self._timer: asyncio.Handle | None = None
 
-    def add(self, stream: Beating) -> None:
+    def add(self, stream: HeartbeatTarget) -> None:
         if not self._slots:
             self._next = self._slot(self._clock.monotonic())
         self._place(stream)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_SLOT_S, self._tick)
 
-    def remove(self, stream: Beating) -> None:
+    def remove(self, stream: HeartbeatTarget) -> None:
         members = self._slots.get(stream.slot)
         if members is not None:
             members.discard(stream)
@@ -68,7 +68,7 @@ class Heartbeats:
             if stream.slot >= 0:
                 self._place(stream)
 
-    def _place(self, stream: Beating) -> None:
+    def _place(self, stream: HeartbeatTarget) -> None:
         # Rounded up: never before its time, and never into a slot that was looked at already.
         slot = max(self._slot(stream.spoke_at + stream.heartbeat_s) + 1, self._next)
         stream.slot = slot

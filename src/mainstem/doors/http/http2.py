@@ -24,8 +24,8 @@ from uvicorn.server import ServerState
 
 from mainstem import limits
 from mainstem.doors.http.app import App
-from mainstem.doors.http.pace import Pace
 from mainstem.doors.http.responses import Asgi, Header, Response
+from mainstem.doors.http.upload_rate import UploadRate
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -216,7 +216,7 @@ class _Stream:
         self._told = False  # and the application knows it: from then on only a disconnect is news
         self.answered = False
         self.left = False  # the client is gone
-        self.pace = Pace(asyncio.get_running_loop().time())
+        self.pace = UploadRate(asyncio.get_running_loop().time())
 
     def feed(self, data: bytes, size: int) -> None:
         self.pace.heard(size)

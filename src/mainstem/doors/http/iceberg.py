@@ -14,7 +14,7 @@ from mainstem import errors
 from mainstem.broker.catalog import Catalog, LoadedTable, TableChange
 from mainstem.broker.table_metadata import TableUpdates
 from mainstem.doors.http.errors import WIRE, Refusal
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response, reply
 from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
 from mainstem.ledger.table import Table
@@ -123,12 +123,12 @@ def answer(error: MainstemError | Refusal) -> Response:
 # Handlers
 
 
-async def get_config(request: Request) -> Response:
+async def get_config(request: HttpRequest) -> Response:
     """What a client of the catalog needs to know, and what this one can do."""
     return reply({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
 
 
-async def list_namespaces(request: Request) -> Response:
+async def list_namespaces(request: HttpRequest) -> Response:
     """The namespaces of the catalog."""
     parent = request.text("parent") or ""
     catalog = request.broker.catalog
@@ -143,33 +143,33 @@ async def list_namespaces(request: Request) -> Response:
     return reply({"namespaces": sorted(inside)})
 
 
-async def create_namespace(request: Request) -> Response:
+async def create_namespace(request: HttpRequest) -> Response:
     """Make a namespace."""
     body = request.json(_namespace_body)
     await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
     return reply({"namespace": body.namespace, "properties": body.properties})
 
 
-async def get_namespace(request: Request) -> Response:
+async def get_namespace(request: HttpRequest) -> Response:
     """A namespace's properties."""
     namespace = request.parameters["namespace"]
     properties = request.broker.catalog.properties(namespace)
     return reply({"namespace": namespace.split(LEVELS), "properties": properties})
 
 
-async def head_namespace(request: Request) -> Response:
+async def head_namespace(request: HttpRequest) -> Response:
     """Whether there is such a namespace."""
     request.broker.catalog.properties(request.parameters["namespace"])
     return _done()
 
 
-async def drop_namespace(request: Request) -> Response:
+async def drop_namespace(request: HttpRequest) -> Response:
     """Forget a namespace that has no tables."""
     await request.broker.catalog.drop_namespace(request.parameters["namespace"])
     return _done()
 
 
-async def post_properties(request: Request) -> Response:
+async def post_properties(request: HttpRequest) -> Response:
     """Set and remove properties of a namespace."""
     body = request.json(_properties_body)
     updated, removed, missing = await request.broker.catalog.change_properties(
@@ -178,7 +178,7 @@ async def post_properties(request: Request) -> Response:
     return reply({"updated": updated, "removed": removed, "missing": missing})
 
 
-async def list_tables(request: Request) -> Response:
+async def list_tables(request: HttpRequest) -> Response:
     """The tables of a namespace."""
     namespace = request.parameters["namespace"]
     levels = namespace.split(LEVELS)
@@ -187,39 +187,39 @@ async def list_tables(request: Request) -> Response:
     return reply({"identifiers": [{"namespace": levels, "name": table.name} for table in shown]})
 
 
-async def create_table(request: Request) -> Response:
+async def create_table(request: HttpRequest) -> Response:
     """Make a table, or stage its making."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
 
 
-async def register_table(request: Request) -> Response:
+async def register_table(request: HttpRequest) -> Response:
     """Take a table in whose metadata is there already."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
 
 
-async def get_table(request: Request) -> Response:
+async def get_table(request: HttpRequest) -> Response:
     """A table's metadata and where it is."""
-    return _loaded(await request.broker.catalog.load(_named(request)))
+    return _loaded(await request.broker.catalog.load(_table_of_path(request)))
 
 
-async def head_table(request: Request) -> Response:
+async def head_table(request: HttpRequest) -> Response:
     """Whether there is such a table."""
-    request.broker.catalog.table(_named(request))
+    request.broker.catalog.table(_table_of_path(request))
     return _done()
 
 
-async def drop_table(request: Request) -> Response:
+async def drop_table(request: HttpRequest) -> Response:
     """Forget a table; its files go if `purgeRequested` says so."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
-    await request.broker.catalog.drop(_named(request), purge=purge)
+    await request.broker.catalog.drop(_table_of_path(request), purge=purge)
     return _done()
 
 
-async def rename_table(request: Request) -> Response:
+async def rename_table(request: HttpRequest) -> Response:
     """Give a table another name."""
     body = request.json(_rename_body)
     source = (_joined(body.source.namespace), body.source.name)
@@ -229,10 +229,10 @@ async def rename_table(request: Request) -> Response:
     return _done()
 
 
-async def commit_table(request: Request) -> Response:
+async def commit_table(request: HttpRequest) -> Response:
     """Change a table, if it still is what the change was made for."""
     body = request.json(_commit_body)
-    name = _named(request, may_be_new=True)
+    name = _table_of_path(request, may_be_new=True)
     loaded = await request.broker.catalog.commit(
         TableChange(name, TableUpdates(body.requirements, body.updates))
     )
@@ -241,7 +241,7 @@ async def commit_table(request: Request) -> Response:
     return _loaded(loaded)
 
 
-async def commit_transaction(request: Request) -> Response:
+async def commit_transaction(request: HttpRequest) -> Response:
     """Change several tables, all or none."""
     catalog: Catalog = request.broker.catalog
     changes = []
@@ -255,7 +255,7 @@ async def commit_transaction(request: Request) -> Response:
     return _done()
 
 
-def _named(request: Request, *, may_be_new: bool = False) -> TableName:
+def _table_of_path(request: HttpRequest, *, may_be_new: bool = False) -> TableName:
     """The table of the path. Raises Refusal 403 unless the key's prefixes cover it."""
     name = (request.parameters["namespace"], request.parameters["table"])
     try:
@@ -267,11 +267,11 @@ def _named(request: Request, *, may_be_new: bool = False) -> TableName:
     return name
 
 
-def _check_rights(request: Request, table: Table) -> None:
+def _check_rights(request: HttpRequest, table: Table) -> None:
     request.require_name(_subject(request, table))
 
 
-def _subject(request: Request, table: Table) -> str:
+def _subject(request: HttpRequest, table: Table) -> str:
     """What a key's prefixes are held against: the topic that a table shows, or else the table's own name."""
     topic = request.broker.streams.get_by_id(table.topic_id) if table.topic_id else None
     return table.name if topic is None else topic.name

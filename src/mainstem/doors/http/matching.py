@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.broker.matching import Match
+from mainstem.broker.tag_matching import Match
 from mainstem.doors.http.errors import invalid
 
 _SHAPE = 'a match is ["tag","Eq",value], ["tag","Glob","prefix*"] or a string'

@@ -5,22 +5,22 @@ from __future__ import annotations
 import base64
 
 from mainstem import limits
-from mainstem.broker.messages import MessagePage, Messages, Sought
+from mainstem.broker.messages import MessageFilter, MessagePage, Messages
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.records.decoding import StoredRecord
 
 _DIGITS_MAX = 18
 
 
-async def get_messages(request: Request) -> Response:
+async def get_messages(request: HttpRequest) -> Response:
     """Records `from` an offset on or `before` one (the newest unless given), that hold what is looked for."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
     limit = max(1, min(request.number("limit", limits.MESSAGES_SHOWN_DEFAULT), limits.MESSAGES_SHOWN_MAX))
-    sought = Sought(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
+    sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
     messages = Messages(broker)
     first, before = _offset(request, "from"), _offset(request, "before")
     if first is not None:
@@ -31,7 +31,7 @@ async def get_messages(request: Request) -> Response:
     return reply(_answer(request, page))
 
 
-def _offset(request: Request, name: str) -> int | None:
+def _offset(request: HttpRequest, name: str) -> int | None:
     given = request.text(name)
     if given is None:
         return None
@@ -40,7 +40,7 @@ def _offset(request: Request, name: str) -> int | None:
     return int(given)
 
 
-def _answer(request: Request, page: MessagePage) -> dict[str, object]:
+def _answer(request: HttpRequest, page: MessagePage) -> dict[str, object]:
     bound = request.number("value_bytes", limits.MESSAGE_VALUE_BYTES_DEFAULT)
     return {
         "topic": request.topic,

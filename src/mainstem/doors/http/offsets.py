@@ -10,7 +10,7 @@ from msgspec import Meta
 from mainstem import limits
 from mainstem.broker.group.offsets import CommittedOffsets, OffsetToCommit
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.errors import PartitionNotFound
 from mainstem.ledger.topics import Topic
@@ -33,7 +33,7 @@ class GroupPositionsBody(msgspec.Struct, frozen=True):
 _positions = msgspec.json.Decoder(GroupPositionsBody)
 
 
-async def get_offsets(request: Request) -> Response:
+async def get_offsets(request: HttpRequest) -> Response:
     """Start and end of a topic's partitions, and the offset `at` a place: earliest, latest or a time in ms.
 
     A place in time is the first record of that time or later, null if there is none."""
@@ -61,7 +61,7 @@ async def get_offsets(request: Request) -> Response:
     )
 
 
-def _asked(request: Request, topic: Topic) -> range:
+def _asked(request: HttpRequest, topic: Topic) -> range:
     if request.text("partition") is None:
         return range(len(topic.streams))
     partition = request.partition
@@ -71,7 +71,7 @@ def _asked(request: Request, topic: Topic) -> range:
 
 
 async def _place(
-    request: Request, topic: Topic, partition: int, at: str, committed_only: bool
+    request: HttpRequest, topic: Topic, partition: int, at: str, committed_only: bool
 ) -> dict[str, object]:
     streams = request.broker.streams
     stream = topic.streams[partition]
@@ -89,7 +89,7 @@ async def _place(
     return {"partition": partition, "start": start, "end": end, "offset": offset}
 
 
-async def post_group_offsets(request: Request) -> Response:
+async def post_group_offsets(request: HttpRequest) -> Response:
     """Store how far a group has read, as a consumer that assigns itself its partitions would."""
     group = request.parameters["group"]
     body = request.json(_positions)

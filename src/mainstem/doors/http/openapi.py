@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from mainstem.doors.http.answers import ERRORS, responses
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
+from mainstem.doors.http.response_shapes import ERRORS, responses
 from mainstem.doors.http.responses import Response
 from mainstem.doors.http.routing import Body, Route
 from mainstem.version import VERSION
@@ -88,14 +88,14 @@ def describe(routes: Sequence[Route]) -> None:
 _routes: list[Route] = []
 
 
-async def get_openapi(request: Request) -> Response:
+async def get_openapi(request: HttpRequest) -> Response:
     """This description."""
     if "openapi" not in _described:
         _described["openapi"] = msgspec.json.format(msgspec.json.encode(document(_routes)))
     return Response(200, _described["openapi"], _JSON)
 
 
-async def get_docs(request: Request) -> Response:
+async def get_docs(request: HttpRequest) -> Response:
     """This page."""
     if "docs" not in _described:
         _described["docs"] = page(document(_routes)).encode()

@@ -11,14 +11,14 @@ import msgspec
 from mainstem import limits
 from mainstem.broker.overview import Overview, SortBy
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.version import VERSION
 
 _ORDERS = get_args(SortBy)
 
 
-async def get_overview(request: Request) -> Response:
+async def get_overview(request: HttpRequest) -> Response:
     """What the server holds in which tier, its doors, and the brokers that serve the same log."""
     context = request.context
     glance: dict[str, object] = msgspec.to_builtins(Overview(request.broker).glance())
@@ -35,7 +35,7 @@ async def get_overview(request: Request) -> Response:
     )
 
 
-def _disk(request: Request) -> dict[str, int] | None:
+def _disk(request: HttpRequest) -> dict[str, int] | None:
     """Room where the data directory is; None where there is none, because everything is in a bucket."""
     try:
         room = shutil.disk_usage(request.broker.options.data_dir)
@@ -44,7 +44,7 @@ def _disk(request: Request) -> dict[str, int] | None:
     return {"free_bytes": room.free, "total_bytes": room.total}
 
 
-async def get_topics(request: Request) -> Response:
+async def get_topics(request: HttpRequest) -> Response:
     """Topics whose names contain `search`, sorted, from the row `skip` on."""
     by = request.text("sort") or "name"
     if by not in _ORDERS:
@@ -61,7 +61,7 @@ async def get_topics(request: Request) -> Response:
     return reply({"topics": rows.topics, "total": rows.total, "performance": request.performance()})
 
 
-async def get_key(request: Request) -> Response:
+async def get_key(request: HttpRequest) -> Response:
     """What the key that asks may do."""
     return reply(
         {

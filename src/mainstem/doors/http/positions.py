@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.doors.http.errors import RETRY_SOON, Refusal, error_response, invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Push, Response, Stream
 from mainstem.doors.http.routing import Route
 from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
@@ -21,14 +21,16 @@ _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
 
 
-class Asked(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where a request was sent to, but for the host."""
 
     scheme: str
     target: bytes  # path and query
 
 
-async def serve(route: Route, request: Request, sharing: Sharing, where: Asked) -> Response | Stream | Push:
+async def serve(
+    route: Route, request: HttpRequest, sharing: Sharing, where: RequestTarget
+) -> Response | Stream | Push:
     """Have the route serve a request of a broker that shares its log."""
     asked = request.header(_HEADER)
     if asked is not None:
@@ -50,7 +52,7 @@ async def serve(route: Route, request: Request, sharing: Sharing, where: Asked) 
     return response
 
 
-def _redirect(request: Request, moved: NotCoordinator, where: Asked) -> Response:
+def _redirect(request: HttpRequest, moved: NotCoordinator, where: RequestTarget) -> Response:
     """To the broker that knows the members of a group."""
     cluster = request.broker.cluster
     coordinator = cluster.coordinator("group", moved.group)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from mainstem import limits
-from mainstem.broker.queues import Job
+from mainstem.broker.queues import ClaimedJob
 from mainstem.doors.http.errors import Refusal, invalid
 from mainstem.doors.http.rendering import data_field, is_json, quoted
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import U64
 from mainstem.ledger.results import JobsChanged
-from mainstem.records.marks import META, TRACE
+from mainstem.records.reserved_headers import META, TRACE
 
 _LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")
 _HEX_DIGITS = 16  # of a token, and again of the sequence number
@@ -40,17 +40,17 @@ class NackBody(SettleBody, frozen=True, kw_only=True):
     delay_ms: U64 = 0
 
 
-class ExtendBody(SettleBody, frozen=True, kw_only=True):
+class ExtendJobsBody(SettleBody, frozen=True, kw_only=True):
     lease_ms: U64
 
 
 _claim_body = msgspec.json.Decoder(ClaimBody)
 _ack_body = msgspec.json.Decoder(SettleBody)
 _nack_body = msgspec.json.Decoder(NackBody)
-_extend_body = msgspec.json.Decoder(ExtendBody)
+_extend_body = msgspec.json.Decoder(ExtendJobsBody)
 
 
-async def post_claim(request: Request) -> Response:
+async def post_claim(request: HttpRequest) -> Response:
     """Lease jobs of a queue to a node."""
     body = request.json(_claim_body)
     await request.broker.routing.drain(request.topic)
@@ -71,10 +71,10 @@ async def post_claim(request: Request) -> Response:
     )
 
 
-async def post_ack(request: Request) -> Response:
+async def post_ack(request: HttpRequest) -> Response:
     """Jobs are done: they are gone for good."""
     body = request.json(_ack_body)
-    offsets, tokens = _named(body)
+    offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.ack(request.topic, body.node, offsets, tokens, request.partition)
     return reply(
         {
@@ -87,10 +87,10 @@ async def post_ack(request: Request) -> Response:
     )
 
 
-async def post_nack(request: Request) -> Response:
+async def post_nack(request: HttpRequest) -> Response:
     """Give jobs back, to be handed out again at once or after a delay."""
     body = request.json(_nack_body)
-    offsets, tokens = _named(body)
+    offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.nack(
         request.topic, body.node, offsets, tokens, delay_ms=body.delay_ms, partition=request.partition
     )
@@ -105,10 +105,10 @@ async def post_nack(request: Request) -> Response:
     )
 
 
-async def post_extend(request: Request) -> Response:
+async def post_extend(request: HttpRequest) -> Response:
     """Keep jobs for longer."""
     body = request.json(_extend_body)
-    offsets, tokens = _named(body)
+    offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.extend(
         request.topic, body.node, offsets, tokens, lease_ms=body.lease_ms, partition=request.partition
     )
@@ -123,7 +123,7 @@ async def post_extend(request: Request) -> Response:
     )
 
 
-def job_fields(job: Job) -> bytes:
+def job_fields(job: ClaimedJob) -> bytes:
     """A job as JSON, without the braces."""
     seq = job.offset + 1
     pieces = [
@@ -141,7 +141,7 @@ def job_fields(job: Job) -> bytes:
     return b"".join(pieces)
 
 
-def _named(body: SettleBody) -> tuple[list[int], list[int]]:
+def _offsets_and_tokens(body: SettleBody) -> tuple[list[int], list[int]]:
     """The offsets that a body names, and the token of each if it gives any. Raises Refusal 400."""
     if len(body.seqs) > limits.CLAIM_JOBS_MAX:
         raise Refusal(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mainstem.doors.http.records import acknowledgement, idempotency_key
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response
 from mainstem.doors.http.topics import DEFAULT_BODY
 
 
-async def post_raw(request: Request) -> Response:
+async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
     config = DEFAULT_BODY.over(request.broker.options.default_config)
     written = await request.broker.writes.write(

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mainstem import limits, tracing
-from mainstem.broker.writes import Header, NewRecords, Written
+from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.errors import Refusal, invalid, throttled
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response
 from mainstem.doors.http.routing import Scope
 from mainstem.doors.http.topics import DEFAULT_BODY, ConfigBody, check_dead_letter
@@ -45,7 +45,7 @@ _write_body = msgspec.json.Decoder(WriteBody)
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 
-async def post_records(request: Request) -> Response:
+async def post_records(request: HttpRequest) -> Response:
     """Append records, all or nothing. The topic is made if there is none."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:
@@ -65,8 +65,8 @@ def idempotency_key(in_body: str | None, in_header: bytes | None) -> bytes | Non
 
 
 async def write(
-    request: Request, topic: str, body: WriteBody, key: bytes | None, partition: int
-) -> tuple[Written, float]:
+    request: HttpRequest, topic: str, body: WriteBody, key: bytes | None, partition: int
+) -> tuple[WriteOutcome, float]:
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
     if body.config is not None and request.broker.streams.get(topic) is None:
@@ -88,8 +88,8 @@ async def write(
 
 
 async def _append(
-    request: Request, topic: str, body: WriteBody, records: NewRecords, key: bytes | None, partition: int
-) -> Written:
+    request: HttpRequest, topic: str, body: WriteBody, records: NewRecords, key: bytes | None, partition: int
+) -> WriteOutcome:
     return await request.broker.writes.write(
         topic,
         records,
@@ -108,7 +108,7 @@ def _traced(records: NewRecords, context: tuple[Header, ...]) -> NewRecords:
     return replace(records, headers=[(*headers, *context) for headers in own])
 
 
-def _full(request: Request, name: str, partition: int) -> Refusal:
+def _full(request: HttpRequest, name: str, partition: int) -> Refusal:
     topic = request.broker.streams.topic(name)
     state = request.broker.states.state(topic, partition)
     return Refusal(
@@ -125,7 +125,7 @@ def _full(request: Request, name: str, partition: int) -> Refusal:
     )
 
 
-def acknowledgement(request: Request, written: Written, append_ms: float) -> bytes:
+def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: float) -> bytes:
     """Written by hand: it is the answer that is given most."""
     first, last = written.base + 1, written.head_seq
     seqs = ""

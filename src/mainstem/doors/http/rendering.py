@@ -9,21 +9,26 @@ import msgspec
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.diff import Chosen
+from mainstem.broker.diff import SelectedRecords
 from mainstem.errors import invariant
 from mainstem.records import kernels
 from mainstem.records.building import build_batch, build_plain
 from mainstem.records.compiled import compiled
 from mainstem.records.index import index_slices
 from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
-from mainstem.records.marks import find_marks, find_trace, nodes_among
+from mainstem.records.reserved_headers import find_reserved_headers, find_trace, nodes_among
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _quote = msgspec.json.Encoder().encode
 
 
 def render(
-    chosen: Sequence[Chosen], *, tags: bool = False, meta: bool = True, data: bool = True, trace: bool = False
+    chosen: Sequence[SelectedRecords],
+    *,
+    tags: bool = False,
+    meta: bool = True,
+    data: bool = True,
+    trace: bool = False,
 ) -> bytes:
     """Comma-separated JSON objects, without brackets around them."""
     parts: list[bytes] = []
@@ -31,12 +36,12 @@ def render(
         if len(part.rows) > limits.INTERPRETED_RECORDS_MAX and not trace:
             parts.append(_many(part, tags, meta, data))
         else:
-            parts += _few(part, tags, meta, data, trace)
+            parts += _render_few(part, tags, meta, data, trace)
     return b",".join(parts) if len(parts) != 1 else parts[0]
 
 
-def _many(part: Chosen, tags: bool, meta: bool, data: bool) -> bytes:
-    fields, table, rows = part.index.fields, part.marks.table, part.rows
+def _many(part: SelectedRecords, tags: bool, meta: bool, data: bool) -> bytes:
+    fields, table, rows = part.index.fields, part.reserved_headers.table, part.rows
     strings = np.maximum(table[1, rows], 0) + np.maximum(table[3, rows], 0)
     strings += np.maximum(fields[kernels.KEY_LENGTH, rows], 0)
     values = np.maximum(fields[kernels.VALUE_LENGTH, rows], 0)
@@ -48,12 +53,12 @@ def _many(part: Chosen, tags: bool, meta: bool, data: bool) -> bytes:
     return out[:size].tobytes()
 
 
-def _few(part: Chosen, tags: bool, meta: bool, data: bool, trace: bool) -> Iterator[bytes]:
-    source, fields, marks = part.index.data, part.index.fields, part.marks
+def _render_few(part: SelectedRecords, tags: bool, meta: bool, data: bool, trace: bool) -> Iterator[bytes]:
+    source, fields, reserved_headers = part.index.data, part.index.fields, part.reserved_headers
     traces = find_trace(part.index) if trace else None
     for row in part.rows.tolist():
         pieces = [b'{"$seq":%d,"$ts":%d' % (fields[kernels.OFFSET, row] + 1, fields[kernels.TIMESTAMP, row])]
-        node = _span(source, marks.node_at[row], marks.node_length[row])
+        node = _span(source, reserved_headers.node_at[row], reserved_headers.node_length[row])
         if node is not None:
             pieces += (b',"$node":', quoted(node))
         if tags:
@@ -64,7 +69,7 @@ def _few(part: Chosen, tags: bool, meta: bool, data: bool, trace: bool) -> Itera
             value = _span(source, fields[kernels.VALUE_AT, row], fields[kernels.VALUE_LENGTH, row])
             pieces += data_field(value)
         if meta:
-            content = _span(source, marks.meta_at[row], marks.meta_length[row])
+            content = _span(source, reserved_headers.meta_at[row], reserved_headers.meta_length[row])
             if content is not None:
                 pieces += (b',"meta":', content if is_json(content) else quoted(content))
         if traces is not None:
@@ -114,6 +119,6 @@ def warm_up() -> None:
     )
     build_plain([b"{}"] * count, 0)
     for index in index_slices([batch]):
-        marks = find_marks(index)
-        rows = np.flatnonzero(~nodes_among(index, marks, (b"m",)))
-        render([Chosen(index, marks, rows)], tags=True)
+        reserved_headers = find_reserved_headers(index)
+        rows = np.flatnonzero(~nodes_among(index, reserved_headers, (b"m",)))
+        render([SelectedRecords(index, reserved_headers, rows)], tags=True)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.http.auth import Key
+from mainstem.doors.http.auth import ApiKey
 from mainstem.doors.http.errors import Refusal, invalid
 from mainstem.doors.http.routing import Scope
 
@@ -23,13 +23,13 @@ _TRUE = {"true", "1"}
 _FALSE = {"false", "0"}
 
 
-class Request:
+class HttpRequest:
     """`started` is the moment it came in, on the perf_counter's clock."""
 
     def __init__(
         self,
         context: Context,
-        key: Key,
+        key: ApiKey,
         parameters: dict[str, str],
         query_string: bytes,
         headers: dict[bytes, bytes],
@@ -97,7 +97,9 @@ class Request:
         """Raises Refusal 403 unless the key has the scope."""
         missing = int(scope) & ~int(self.key.scopes)  # plain numbers: flags make a new flag of every step
         if missing:
-            raise Refusal(403, "forbidden", f"this key lacks the scope {_named(scope & ~self.key.scopes)}")
+            raise Refusal(
+                403, "forbidden", f"this key lacks the scope {_scope_names(scope & ~self.key.scopes)}"
+            )
 
     def require_name(self, name: str) -> None:
         """Raises Refusal 403 unless the key's prefixes allow the name."""
@@ -128,5 +130,5 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise invalid(f"the body is no JSON: {wrong}") from None
 
 
-def _named(scope: Scope) -> str:
+def _scope_names(scope: Scope) -> str:
     return "+".join(flag.name.lower() for flag in scope if flag.name)

@@ -9,7 +9,7 @@ import msgspec
 from mainstem import limits
 from mainstem.broker.routers import RouterInfo, RouterSettings
 from mainstem.doors.http.matching import match_tuple, parse_match
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import after_cursor, cursor_after
 from mainstem.errors import RouterNotFound
@@ -29,7 +29,7 @@ class RouterBody(msgspec.Struct, frozen=True):
 _router_body = msgspec.json.Decoder(RouterBody)
 
 
-async def put_router(request: Request) -> Response:
+async def put_router(request: HttpRequest) -> Response:
     """Copy what is written to one topic to another."""
     body = request.json(_router_body)
     request.require_name(body.source)
@@ -46,14 +46,14 @@ async def put_router(request: Request) -> Response:
     )
     name = request.parameters["router"]
     created = await request.broker.routers.put(name, settings)
-    shown = _shown(request.broker.routers.info(name))
+    shown = _router_json(request.broker.routers.info(name))
     return reply(
         {"router": name, "created": created, **shown, "performance": request.performance()},
         201 if created else 200,
     )
 
 
-def _shown(info: RouterInfo) -> dict[str, object]:
+def _router_json(info: RouterInfo) -> dict[str, object]:
     return {
         "source": info.source,
         "dest": info.dest,
@@ -65,7 +65,7 @@ def _shown(info: RouterInfo) -> dict[str, object]:
     }
 
 
-async def get_router(request: Request) -> Response:
+async def get_router(request: HttpRequest) -> Response:
     """A router's settings, and how many records it copied."""
     name = request.parameters["router"]
     _require_all(request, request.broker.routers.info(name))
@@ -73,19 +73,19 @@ async def get_router(request: Request) -> Response:
     return reply(
         {
             "router": name,
-            **_shown(info),
+            **_router_json(info),
             "forwarded_total": info.forwarded_total,
             "performance": request.performance(),
         }
     )
 
 
-def _require_all(request: Request, info: RouterInfo) -> None:
+def _require_all(request: HttpRequest, info: RouterInfo) -> None:
     request.require_name(info.source)
     request.require_name(info.dest)
 
 
-async def list_routers(request: Request) -> Response:
+async def list_routers(request: HttpRequest) -> Response:
     """Routers by name."""
     prefix = request.text("prefix") or ""
     source, dest = request.text("source"), request.text("dest")
@@ -122,7 +122,7 @@ async def list_routers(request: Request) -> Response:
     return reply(answer)
 
 
-async def delete_router(request: Request) -> Response:
+async def delete_router(request: HttpRequest) -> Response:
     """Copy no more. What was copied stays."""
     name = request.parameters["router"]
     deleted = False

@@ -11,10 +11,10 @@ from urllib.parse import unquote_to_bytes
 from mainstem.doors.http.errors import Refusal
 
 if TYPE_CHECKING:
-    from mainstem.doors.http.requests import Request
+    from mainstem.doors.http.requests import HttpRequest
     from mainstem.doors.http.responses import Push, Response, Stream
 
-Handler = Callable[["Request"], Awaitable["Response | Stream | Push"]]
+Handler = Callable[["HttpRequest"], Awaitable["Response | Stream | Push"]]
 
 
 _PATHS_KEPT = 4096

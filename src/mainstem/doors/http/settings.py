@@ -12,7 +12,7 @@ from mainstem import limits
 from mainstem.broker import configs
 from mainstem.broker.names import valid_name
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.doors.http.topics import DEFAULT_BODY, ConfigBody, check_dead_letter
 from mainstem.errors import InvalidName, Throttled
@@ -32,22 +32,22 @@ class SettingsBody(msgspec.Struct, frozen=True):
 _settings_body = msgspec.json.Decoder(SettingsBody)
 
 
-async def get_settings(request: Request) -> Response:
+async def get_settings(request: HttpRequest) -> Response:
     """A topic's partitions and settings."""
-    return reply(_shown(request))
+    return reply(_settings_json(request))
 
 
-async def patch_settings(request: Request) -> Response:
+async def patch_settings(request: HttpRequest) -> Response:
     """Change settings by name, grow a topic, or make one of several partitions."""
     body = request.json(_settings_body)
     if body.create:
         await _create(request, body)
-        return reply(_shown(request), 201)
+        return reply(_settings_json(request), 201)
     if body.config is not None:
         raise invalid("config is for topics to be made: PUT the topic to replace the config of one")
     broker, name = request.broker, request.topic
     broker.topic(name)  # it is there, or nothing is looked at further
-    edits = [configs.Edit(setting, "set", text) for setting, text in body.settings.items()]
+    edits = [configs.ConfigEdit(setting, "set", text) for setting, text in body.settings.items()]
     default = broker.options.default_config
     if edits:
         await broker.change_topic(name, lambda config: configs.edited(config, edits, default), dry_run=True)
@@ -55,10 +55,10 @@ async def patch_settings(request: Request) -> Response:
         await broker.add_partitions(name, body.partitions)
     if edits:
         await broker.change_topic(name, lambda config: configs.edited(config, edits, default))
-    return reply(_shown(request))
+    return reply(_settings_json(request))
 
 
-async def _create(request: Request, body: SettingsBody) -> None:
+async def _create(request: HttpRequest, body: SettingsBody) -> None:
     broker, name = request.broker, request.topic
     if not valid_name(name):
         raise InvalidName(
@@ -79,7 +79,7 @@ async def _create(request: Request, body: SettingsBody) -> None:
     )
 
 
-def _shown(request: Request) -> dict[str, object]:
+def _settings_json(request: HttpRequest) -> dict[str, object]:
     info = request.broker.topic(request.topic)
     states = [request.broker.partition(info.name, number) for number in range(info.partitions)]
     return {

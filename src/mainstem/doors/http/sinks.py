@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from mainstem import limits
 from mainstem.doors.http.errors import throttled
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 
 TRANSACTION_TIMEOUT_MS = 300_000  # of a task's transaction, unless the request says otherwise
@@ -55,7 +55,7 @@ _commit = msgspec.json.Decoder(SinkCommitBody)
 _run = msgspec.json.Decoder(SinkRunBody)
 
 
-async def post_task(request: Request) -> Response:
+async def post_task(request: HttpRequest) -> Response:
     """Begin one attempt at one task of a batch: the producer and epoch to write its record batches with."""
     body = request.json(_task)
     begun = await request.broker.sinks.begin(
@@ -64,7 +64,7 @@ async def post_task(request: Request) -> Response:
     return reply({"committed": begun.committed, "producer": begun.producer, "epoch": begun.epoch})
 
 
-async def post_commit(request: Request) -> Response:
+async def post_commit(request: HttpRequest) -> Response:
     """Commit a batch: what these attempts wrote counts, all at once, and nothing else of the run."""
     body = request.json(_commit)
     attempts = [(one.attempt, one.producer, one.epoch) for one in body.attempts]
@@ -74,21 +74,21 @@ async def post_commit(request: Request) -> Response:
     return reply({"committed": True, "repeated": not first})
 
 
-async def post_abort(request: Request) -> Response:
+async def post_abort(request: HttpRequest) -> Response:
     """Abort all that a run has open, and let no task of it begin any more."""
     body = request.json(_run)
     await request.broker.sinks.abort(body.query, body.run)
     return reply({"aborted": True})
 
 
-async def post_extend(request: Request) -> Response:
+async def post_extend(request: HttpRequest) -> Response:
     """Say that a run is still at work: the time its transactions may take begins anew."""
     body = request.json(_run)
     await request.broker.sinks.extend(body.query, body.run)
     return reply({"extended": True})
 
 
-async def post_batches(request: Request) -> Response:
+async def post_batches(request: HttpRequest) -> Response:
     """Append record batches (RecordBatch v2) as they are; one that is transactional joins its transaction."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from mainstem import limits
 from mainstem.doors.http.errors import Refusal, throttled
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Header
 
 HEADERS: tuple[Header, ...] = (
@@ -37,7 +37,7 @@ def heartbeat(now_ms: int) -> bytes:
     return b": hb %d\n\n" % now_ms
 
 
-def check_accept(request: Request) -> None:
+def check_accept(request: HttpRequest) -> None:
     """Raises Refusal 406 unless the client takes an event stream."""
     accept = request.header(b"accept") or b""
     if not accept.strip():
@@ -50,7 +50,7 @@ def check_accept(request: Request) -> None:
 
 
 @contextmanager
-def admitted(request: Request) -> Iterator[None]:
+def admitted(request: HttpRequest) -> Iterator[None]:
     """Count one more open stream for as long as the block runs. Raises Refusal 429, or 503 at the end."""
     context, key = request.context, request.key
     if context.stopping.is_set():

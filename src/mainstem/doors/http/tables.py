@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from mainstem.broker.table_work import TableCommitRequest, TableCommitted
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 
 
@@ -23,7 +23,7 @@ _table = msgspec.json.Decoder(TableBody)
 _commit = msgspec.json.Decoder(TableCommitRequest)
 
 
-async def put_table(request: Request) -> Response:
+async def put_table(request: HttpRequest) -> Response:
     """Show a topic as a table, or stop doing so; declare its columns."""
     body = request.json(_table)
     status = await request.broker.topic_tables.put(
@@ -32,7 +32,7 @@ async def put_table(request: Request) -> Response:
     return reply(_with_performance(request, status))
 
 
-async def get_table(request: Request) -> Response:
+async def get_table(request: HttpRequest) -> Response:
     """Whether a topic is a table, and how far the table is."""
     topic = request.broker.streams.topic(request.topic)
     status = await request.broker.topic_tables.status(topic)
@@ -42,22 +42,22 @@ async def get_table(request: Request) -> Response:
     return reply(_with_performance(request, status))
 
 
-async def delete_table(request: Request) -> Response:
+async def delete_table(request: HttpRequest) -> Response:
     """Stop showing a topic as a table. Its records stay."""
     status = await request.broker.topic_tables.put(request.topic, enabled=False, schema=None, delta=None)
     return reply(_with_performance(request, status))
 
 
-async def get_works(request: Request) -> Response:
+async def get_works(request: HttpRequest) -> Response:
     """Every topic's tables, and what is left to publish of each. Tables that are due are made first."""
     return reply(await request.broker.topic_tables.works())
 
 
-async def post_commit(request: Request) -> Response:
+async def post_commit(request: HttpRequest) -> Response:
     """Publish: a table's next metadata, and which parts of its topic it shows from then on."""
     return reply(TableCommitted(await request.broker.topic_tables.commit(request.json(_commit))))
 
 
-def _with_performance(request: Request, content: object) -> dict[str, object]:
+def _with_performance(request: HttpRequest, content: object) -> dict[str, object]:
     answer: dict[str, object] = msgspec.to_builtins(content)
     return {**answer, "performance": request.performance()}

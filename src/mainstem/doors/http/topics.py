@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from mainstem import limits
 from mainstem.broker.names import valid_name
-from mainstem.broker.states import State
+from mainstem.broker.partition_summaries import PartitionSummary
 from mainstem.doors.http.errors import invalid
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.errors import TopicExists, TopicIncompatible, TopicNotEmpty, TopicNotFound
 from mainstem.ledger.config import Durability, TopicConfig
@@ -114,7 +114,7 @@ def check_dead_letter(topic: str, body: ConfigBody) -> None:
         raise invalid("dead_letter must be another topic than the queue itself")
 
 
-async def put_topic(request: Request) -> Response:
+async def put_topic(request: HttpRequest) -> Response:
     """Make a topic, or replace its whole config."""
     body = request.json(_config_body)
     check_dead_letter(request.topic, body)
@@ -162,7 +162,7 @@ def _check_compatible(topic: Topic, body: ConfigBody) -> None:
         )
 
 
-async def get_topic(request: Request) -> Response:
+async def get_topic(request: HttpRequest) -> Response:
     """A topic's state and config."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
@@ -190,7 +190,7 @@ async def get_topic(request: Request) -> Response:
     return reply(answer)
 
 
-async def list_topics(request: Request) -> Response:
+async def list_topics(request: HttpRequest) -> Response:
     """All topics by name, in pages."""
     broker = request.broker
     prefix = request.text("prefix") or ""
@@ -210,11 +210,11 @@ async def list_topics(request: Request) -> Response:
     return reply(answer)
 
 
-def _row(request: Request, topic: Topic, touch: bool) -> dict[str, object]:
+def _row(request: HttpRequest, topic: Topic, touch: bool) -> dict[str, object]:
     broker = request.broker
     if touch:
         broker.activity.read(topic.topic_id)
-    state: State = broker.states.state(topic)
+    state: PartitionSummary = broker.states.state(topic)
     return {
         "topic": topic.name,
         "head_seq": state.head_seq,
@@ -247,7 +247,7 @@ def after_cursor(cursor: str | None) -> str:
         raise invalid("the cursor is not one that a page before gave out") from None
 
 
-async def delete_topic(request: Request) -> Response:
+async def delete_topic(request: HttpRequest) -> Response:
     """Delete a topic and its records."""
     broker = request.broker
     topic = broker.streams.get(request.topic)

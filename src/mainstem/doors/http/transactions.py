@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mainstem.broker.transactions import TransactionInfo
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response, reply
 from mainstem.ledger.transactions import TransactionPhase
 
 
-async def list_transactions(request: Request) -> Response:
+async def list_transactions(request: HttpRequest) -> Response:
     """Every transactional id, and its present or last transaction."""
     now_ms = request.broker.clock.now_ms()
     shown = [
@@ -19,7 +19,7 @@ async def list_transactions(request: Request) -> Response:
     return reply({"transactions": shown, "performance": request.performance()})
 
 
-async def abort_transaction(request: Request) -> Response:
+async def abort_transaction(request: HttpRequest) -> Response:
     """Abort what a transactional id has open, and fence its producer."""
     id = request.parameters["transaction"]
     for topic in request.broker.transactions.describe(id).partitions:

@@ -10,24 +10,24 @@ from contextlib import ExitStack
 import msgspec
 
 from mainstem import limits
-from mainstem.broker.watch import News, Place, Wish
-from mainstem.broker.watch_sessions import Session
+from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
+from mainstem.broker.watch_sessions import WatchSession
 from mainstem.doors.http import sse
-from mainstem.doors.http.chorus import Form, event_id
-from mainstem.doors.http.commands import Beginning
+from mainstem.doors.http.commands import StartPosition
 from mainstem.doors.http.diff import node_set
 from mainstem.doors.http.errors import Refusal, invalid
 from mainstem.doors.http.frames import caught_up_data, deleted_data, tombstone_data
-from mainstem.doors.http.outlet import Outlet
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Push, Receive, Response, Send, reply
+from mainstem.doors.http.send_buffer import SendBuffer
+from mainstem.doors.http.shared_event_streams import RecordFormat, event_id
 from mainstem.doors.http.topics import U64
 from mainstem.errors import Closed, TopicNotFound
 from mainstem.ledger.topics import Topic
 
 
 class WatchBody(msgspec.Struct, frozen=True):
-    topics: dict[str, Beginning]
+    topics: dict[str, StartPosition]
     node: str | list[str] | None = None
     limit: U64 = limits.WATCH_RECORDS_DEFAULT
     max_batch_bytes: U64 = limits.WATCH_BYTES_DEFAULT
@@ -43,7 +43,7 @@ _cursors = msgspec.json.Decoder(dict[str, U64])
 _encode = msgspec.json.Encoder().encode
 
 
-async def post_watch(request: Request) -> Response:
+async def post_watch(request: HttpRequest) -> Response:
     """Begin to watch topics: makes a session whose events the stream gives."""
     body = request.json(_watch_body)
     if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
@@ -54,7 +54,7 @@ async def post_watch(request: Request) -> Response:
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
     shown: dict[str, dict[str, int]] = {}
-    for topic, begin in _found(request, body):
+    for topic, begin in _existing_topics(request, body):
         await request.broker.routing.drain(topic.name)
         state = await request.broker.states.settled(topic, begin.partition)
         cursors[topic.name] = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
@@ -69,7 +69,7 @@ async def post_watch(request: Request) -> Response:
     session = request.context.live.sessions.create(
         request.key.digest,
         cursors,
-        wish(body.limit, body.max_batch_bytes, body.node),
+        watch_options(body.limit, body.max_batch_bytes, body.node),
         partitions=partitions,
         heartbeat_ms=max(low, min(high, body.heartbeat_ms)),
         include_meta=body.include_meta,
@@ -88,7 +88,7 @@ async def post_watch(request: Request) -> Response:
     )
 
 
-def _found(request: Request, body: WatchBody) -> list[tuple[Topic, Beginning]]:
+def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic, StartPosition]]:
     """The topics that are there. Raises TopicNotFound for one that is not, unless the client is lenient."""
     lenient = request.flag("lenient", False)
     found = []
@@ -101,16 +101,16 @@ def _found(request: Request, body: WatchBody) -> list[tuple[Topic, Beginning]]:
     return found
 
 
-def wish(limit: int, max_batch_bytes: int, node: str | list[str] | None) -> Wish:
+def watch_options(limit: int, max_batch_bytes: int, node: str | list[str] | None) -> WatchOptions:
     """As asked for, within the bounds of a diff; 0 is the default."""
-    return Wish(
+    return WatchOptions(
         min(limit or limits.WATCH_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
         min(max_batch_bytes or limits.WATCH_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
         tuple(sorted(node_set(node))),
     )
 
 
-async def get_watch(request: Request) -> WatchStream:
+async def get_watch(request: HttpRequest) -> WatchStream:
     """The event stream of a session: records as they come, tombstones, the end of what was there."""
     sse.check_accept(request)
     live = request.context.live
@@ -141,23 +141,25 @@ def _resume_at(event_id: bytes | None) -> dict[str, int]:
 class WatchStream(Push):
     """One connection that reads a session."""
 
-    def __init__(self, request: Request, session: Session, held: ExitStack) -> None:
+    def __init__(self, request: HttpRequest, session: WatchSession, held: ExitStack) -> None:
         self._live = request.context.live
         self._broker = request.broker
         self._session = session
         self._held = held  # what is given back when it ends
         # Its own: another connection of the session may be somewhere else.
         self._cursors = dict(session.cursors)
-        self._places: list[Place] = []
+        self._places: list[WatchPosition] = []
         self._ended = False
-        self._chorus = self._live.chorus(
-            Form(session.include_tags, session.include_meta, session.include_data, session.include_trace)
+        self._chorus = self._live.watcher_group(
+            RecordFormat(
+                session.include_tags, session.include_meta, session.include_data, session.include_trace
+            )
         )
         self.heartbeat_s = session.heartbeat_ms / 1000
         self.slot = -1
 
     async def serve(self, receive: Receive, send: Send) -> int:
-        self.outlet = Outlet(send, self._resume)
+        self.send_buffer = SendBuffer(send, self._resume)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)})
             await send({"type": "http.response.body", "body": sse.RETRY, "more_body": True})
@@ -168,7 +170,7 @@ class WatchStream(Push):
             asyncio.get_running_loop().call_soon(self._enter)
             while (await receive())["type"] != "http.disconnect":
                 continue
-            return self.outlet.sent_bytes
+            return self.send_buffer.sent_bytes
         finally:
             self._live.open.discard(self)
             self._live.heartbeats.remove(self)
@@ -176,7 +178,7 @@ class WatchStream(Push):
                 self._broker.watching.leave(place)
             self.save()
             self._session.readers.pop(self, None)
-            self.outlet.close()
+            self.send_buffer.close()
             self._held.close()
 
     def save(self) -> None:
@@ -186,37 +188,41 @@ class WatchStream(Push):
 
     def _enter(self) -> None:
         session, watching = self._session, self._broker.watching
-        if self.outlet.gone or self._ended:
+        if self.send_buffer.gone or self._ended:
             return
         # The id of a frame names every topic of the stream: only those that watch one alone share it.
-        wish = session.wish._replace(chorus=self._chorus) if len(self._cursors) == 1 else session.wish
+        watch_options = (
+            session.watch_options._replace(watcher_group=self._chorus)
+            if len(self._cursors) == 1
+            else session.watch_options
+        )
         for name, cursor in list(self._cursors.items()):
             topic = self._broker.streams.get(name)
             partition = session.partitions.get(name, 0)
             if topic is None or partition >= len(topic.streams):
                 self._forget(name)
             else:
-                self._places.append(watching.enter(self, topic, cursor, wish, partition))
+                self._places.append(watching.enter(self, topic, cursor, watch_options, partition))
         if not self._cursors:
             self._end()
 
     # As a watcher
 
-    def take(self, place: Place, news: News) -> None:
-        page, name = news.page, place.topic
+    def take(self, place: WatchPosition, watch_page: WatchPage) -> None:
+        page, name = watch_page.page, place.topic
         frames = b""
         if page.tombstone is not None:
-            self._cursors[name] = news.from_seq
-            frames = sse.event(b"tombstone", tombstone_data(news, first=place.first), self._id())
+            self._cursors[name] = watch_page.from_seq
+            frames = sse.event(b"tombstone", tombstone_data(watch_page, first=place.first), self._id())
         self._cursors[name] = self._session.cursors[name] = page.next_from_seq
         if page.count:
-            frames += b"id: %b\n%b" % (self._id(), self._chorus.record_frame(news))
-        if news.caught_up and not place.tailing:
-            frames += sse.event(b"caught-up", caught_up_data(news), self._id())
+            frames += b"id: %b\n%b" % (self._id(), self._chorus.record_frame(watch_page))
+        if watch_page.caught_up and not place.tailing:
+            frames += sse.event(b"caught-up", caught_up_data(watch_page), self._id())
         if frames:
             self._push(frames)
 
-    def lose(self, place: Place) -> None:
+    def lose(self, place: WatchPosition) -> None:
         self._forget(place.topic)
 
     def _forget(self, name: str) -> None:
@@ -227,7 +233,7 @@ class WatchStream(Push):
             self._live.sessions.remove(self._session)
             self._end()
 
-    def fail(self, place: Place, error: Exception) -> None:
+    def fail(self, place: WatchPosition, error: Exception) -> None:
         if isinstance(error, Closed):
             self.shut_down()
             return
@@ -247,16 +253,16 @@ class WatchStream(Push):
         self._end()
 
     def beat(self) -> None:
-        if self.outlet.ready:
+        if self.send_buffer.ready:
             self._push(sse.heartbeat(self._broker.clock.now_ms()))
 
     @property
     def spoke_at(self) -> float:
-        return self.outlet.spoke_at
+        return self.send_buffer.spoke_at
 
     @spoke_at.setter
     def spoke_at(self, at: float) -> None:
-        self.outlet.spoke_at = at
+        self.send_buffer.spoke_at = at
 
     def _id(self) -> bytes:
         return event_id(self._cursors)
@@ -264,8 +270,8 @@ class WatchStream(Push):
     def _push(self, frames: bytes) -> None:
         self.spoke_at = self._broker.clock.monotonic()
         if not self._ended:
-            self.outlet.sent_bytes += len(frames)
-            self.outlet.push({"type": "http.response.body", "body": frames, "more_body": True})
+            self.send_buffer.sent_bytes += len(frames)
+            self.send_buffer.push({"type": "http.response.body", "body": frames, "more_body": True})
 
     def _end(self) -> None:
         if self._ended:
@@ -273,4 +279,4 @@ class WatchStream(Push):
         self._ended = True
         for place in self._places:
             self._broker.watching.leave(place)
-        self.outlet.push({"type": "http.response.body", "body": b"", "more_body": False})
+        self.send_buffer.push({"type": "http.response.body", "body": b"", "more_body": False})

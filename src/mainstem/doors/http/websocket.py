@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from mainstem import events, limits
-from mainstem.broker.watch import News, Place
+from mainstem.broker.watch import WatchPage, WatchPosition
 from mainstem.doors.http import sse
 from mainstem.doors.http.auth import bearer
 from mainstem.doors.http.commands import (
-    Head,
+    CommandHead,
     Publish,
     Subscribe,
     Unsubscribe,
@@ -25,12 +25,12 @@ from mainstem.doors.http.commands import (
 from mainstem.doors.http.context import Context
 from mainstem.doors.http.errors import Refusal, answer, invalid, throttled
 from mainstem.doors.http.frames import caught_up_data, deleted_data, records_data, tombstone_data
-from mainstem.doors.http.outlet import Outlet
 from mainstem.doors.http.records import post_records
-from mainstem.doors.http.requests import Request, decoded
+from mainstem.doors.http.requests import HttpRequest, decoded
 from mainstem.doors.http.responses import Asgi, Receive, Response, Send
 from mainstem.doors.http.routing import Scope
-from mainstem.doors.http.watch import wish
+from mainstem.doors.http.send_buffer import SendBuffer
+from mainstem.doors.http.watch import watch_options
 from mainstem.errors import Closed, MainstemError, TopicNotFound
 
 _log = events.named("http")
@@ -42,7 +42,7 @@ PATH = b"/v0/ws"
 _GOING_AWAY = 1001
 
 
-async def get_plain(request: Request) -> Response:
+async def get_plain(request: HttpRequest) -> Response:
     """The same path without the handshake of a web socket."""
     raise invalid("this path speaks WebSocket: connect to it with a WebSocket handshake")
 
@@ -59,7 +59,7 @@ async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> 
             )
         if scope["raw_path"] != PATH:
             raise Refusal(404, "not_found", "there is no web socket at this path")
-        request = Request(context, key, {}, scope["query_string"], headers, b"", perf_counter())
+        request = HttpRequest(context, key, {}, scope["query_string"], headers, b"", perf_counter())
         with sse.admitted(request):
             await send({"type": "websocket.accept"})
             await Socket(request, send).run(receive)
@@ -79,13 +79,13 @@ async def _refuse(response: Response, scope: Asgi, send: Send) -> None:
 class Socket:
     """One connection: commands come in, what it subscribed to goes out."""
 
-    def __init__(self, request: Request, send: Send) -> None:
+    def __init__(self, request: HttpRequest, send: Send) -> None:
         self._request = request
         self._context = request.context
         self._watching = request.broker.watching
-        self.outlet = Outlet(send, self._resume)
-        self._places: dict[str, Place] = {}
-        self._forms: dict[Place, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
+        self.send_buffer = SendBuffer(send, self._resume)
+        self._places: dict[str, WatchPosition] = {}
+        self._forms: dict[WatchPosition, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
         self._publishing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -95,7 +95,7 @@ class Socket:
         try:
             while True:
                 # Who does not take the answers gets to ask no more.
-                await self.outlet.until_ready()
+                await self.send_buffer.until_ready()
                 message = await receive()
                 if message["type"] == "websocket.disconnect":
                     return
@@ -104,7 +104,7 @@ class Socket:
             live.open.discard(self)
             for topic in list(self._places):
                 self._leave(topic)
-            self.outlet.close()
+            self.send_buffer.close()
             # What was published goes through, whether or not its sender waits for the answer.
             await asyncio.gather(*self._publishing, return_exceptions=True)
 
@@ -125,17 +125,17 @@ class Socket:
             self._fail(None, "invalid_json", "the message is no JSON")
             return
         try:
-            await self._obey(head, body)
+            await self._execute(head, body)
         except (MainstemError, Refusal) as error:
             self._refuse(head, error)
         except Exception as error:  # noqa: BLE001 - one command must not take the socket down
             _log.exception("command failed", op=head.op)
             self._fail(head, "internal", f"a fault of the server: {type(error).__name__}")
 
-    async def _obey(self, head: Head, body: bytes) -> None:
+    async def _execute(self, head: CommandHead, body: bytes) -> None:
         match head.op:
             case "ping":
-                self._say(b"pong", head, b'"ts":%d' % self._context.broker.clock.now_ms())
+                self._reply(b"pong", head, b'"ts":%d' % self._context.broker.clock.now_ms())
             case "subscribe":
                 await self._subscribe(head, decoded(decoder_of(Subscribe), body))
             case "unsubscribe":
@@ -146,7 +146,7 @@ class Socket:
                 known = "subscribe, unsubscribe, publish, ping"
                 self._fail(head, "unsupported_message", f"there is no such op; there are {known}")
 
-    async def _subscribe(self, head: Head, command: Subscribe) -> None:
+    async def _subscribe(self, head: CommandHead, command: Subscribe) -> None:
         self._request.require(Scope.READ)
         wanted = beginnings(command)
         if not wanted:
@@ -167,9 +167,9 @@ class Socket:
             state = await broker.states.settled(topic, begin.partition)
             cursor = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
             shown[name] = {"from_seq": cursor, "head_seq": state.head_seq, "earliest_seq": state.earliest_seq}
-        self._say(b"subscribed", head, b'"topics":%b' % _encode(shown))
+        self._reply(b"subscribed", head, b'"topics":%b' % _encode(shown))
         form = (command.include_tags, command.include_meta, command.include_data, command.include_trace)
-        asked = wish(command.limit, command.max_batch_bytes, command.node)
+        asked = watch_options(command.limit, command.max_batch_bytes, command.node)
         for name, entry in shown.items():
             self._leave(name)
             topic = broker.streams.get(name)
@@ -180,20 +180,20 @@ class Socket:
             self._places[name] = place
             self._forms[place] = form
 
-    def _unsubscribe(self, head: Head, command: Unsubscribe) -> None:
+    def _unsubscribe(self, head: CommandHead, command: Unsubscribe) -> None:
         named = named_topics(command)
         gone = [name for name in (self._places if named is None else named) if name in self._places]
         for name in gone:
             self._leave(name)
-        self._say(b"unsubscribed", head, b'"topics":%b' % _encode(gone))
+        self._reply(b"unsubscribed", head, b'"topics":%b' % _encode(gone))
 
-    async def _publish(self, head: Head, command: Publish, body: bytes) -> None:
+    async def _publish(self, head: CommandHead, command: Publish, body: bytes) -> None:
         self._request.require(Scope.WRITE)
         if command.configures:
             self._request.require(Scope.ADMIN)
         self._request.require_name(command.topic)
         query = f"return_seqs={str(command.return_seqs).lower()}&partition={command.partition}"
-        request = Request(
+        request = HttpRequest(
             self._context,
             self._request.key,
             {"topic": command.topic},
@@ -213,7 +213,7 @@ class Socket:
         self._publishing.add(task)
         task.add_done_callback(self._publishing.discard)
 
-    async def _write(self, head: Head, request: Request) -> None:
+    async def _write(self, head: CommandHead, request: HttpRequest) -> None:
         self._context.body_bytes += len(request.body)
         try:
             response = await post_records(request)
@@ -223,7 +223,7 @@ class Socket:
             _log.exception("publish failed", topic=request.topic)
             self._fail(head, "internal", f"a fault of the server: {type(error).__name__}")
         else:
-            self._say(b"ack", head, response.body[1:-1])
+            self._reply(b"ack", head, response.body[1:-1])
         finally:
             self._context.body_bytes -= len(request.body)
 
@@ -235,32 +235,32 @@ class Socket:
 
     # As a watcher
 
-    def take(self, place: Place, news: News) -> None:
-        page = news.page
+    def take(self, place: WatchPosition, watch_page: WatchPage) -> None:
+        page = watch_page.page
         if page.tombstone is not None:
-            self._push(b"tombstone", tombstone_data(news, first=place.first))
+            self._push(b"tombstone", tombstone_data(watch_page, first=place.first))
         if page.count:
-            self.outlet.push({"type": "websocket.send", "text": self._record_text(place, news)})
+            self.send_buffer.push({"type": "websocket.send", "text": self._record_text(place, watch_page)})
         if page.caught_up and not place.tailing:
-            self._push(b"caught_up", caught_up_data(news))
+            self._push(b"caught_up", caught_up_data(watch_page))
 
-    def _record_text(self, place: Place, news: News) -> str:
+    def _record_text(self, place: WatchPosition, watch_page: WatchPage) -> str:
         """Made once for all sockets that want the same."""
         tags, meta, data, trace = self._forms[place]
         form = ("socket", tags, meta, data, trace)
-        text = news.rendered.get(form)
+        text = watch_page.rendered.get(form)
         if text is None:
-            text = _message(b"record", records_data(news, tags=tags, meta=meta, data=data, trace=trace))
-            news.rendered[form] = text
+            text = _message(b"record", records_data(watch_page, tags=tags, meta=meta, data=data, trace=trace))
+            watch_page.rendered[form] = text
         return str(text)
 
-    def lose(self, place: Place) -> None:
+    def lose(self, place: WatchPosition) -> None:
         self._forms.pop(place, None)
         if self._places.get(place.topic) is place:
             del self._places[place.topic]
         self._push(b"topic_deleted", deleted_data(place.topic))
 
-    def fail(self, place: Place, error: Exception) -> None:
+    def fail(self, place: WatchPosition, error: Exception) -> None:
         self._leave(place.topic)
         if isinstance(error, Closed):
             self.shut_down()
@@ -274,26 +274,26 @@ class Socket:
     def shut_down(self) -> None:
         told = {"code": "server_shutting_down", "message": "the server is shutting down: connect again soon"}
         self._push(b"error", _encode(told))
-        self.outlet.push({"type": "websocket.close", "code": _GOING_AWAY, "reason": "shutting down"})
+        self.send_buffer.push({"type": "websocket.close", "code": _GOING_AWAY, "reason": "shutting down"})
 
     # Saying
 
     def _push(self, op: bytes, data: bytes) -> None:
         """Send an object under an op. Callbacks of the loop only."""
-        self.outlet.push({"type": "websocket.send", "text": _message(op, data)})
+        self.send_buffer.push({"type": "websocket.send", "text": _message(op, data)})
 
-    def _say(self, op: bytes, head: Head | None, fields: bytes) -> None:
+    def _reply(self, op: bytes, head: CommandHead | None, fields: bytes) -> None:
         """Answer a command. Its request id goes back byte for byte."""
         id = bytes(head.request_id) if head is not None else b""
         echoed = b'"request_id":%b,' % id if id else b""
         self._loop.call_soon(self._push, op, b"{%b%b}" % (echoed, fields))
 
-    def _fail(self, head: Head | None, code: str, message: str) -> None:
-        self._say(b"error", head, _encode({"code": code, "message": message})[1:-1])
+    def _fail(self, head: CommandHead | None, code: str, message: str) -> None:
+        self._reply(b"error", head, _encode({"code": code, "message": message})[1:-1])
 
-    def _refuse(self, head: Head, error: MainstemError | Refusal) -> None:
+    def _refuse(self, head: CommandHead, error: MainstemError | Refusal) -> None:
         told: dict[str, Any] = _error_body.decode(answer(error).body)["error"]
-        self._say(b"error", head, _encode(told)[1:-1])
+        self._reply(b"error", head, _encode(told)[1:-1])
 
 
 def _message(op: bytes, data: bytes) -> str:

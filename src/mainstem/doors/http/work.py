@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 
 from mainstem import limits
-from mainstem.broker.queues import Job, check_node
-from mainstem.broker.workers import Worker
+from mainstem.broker.queues import ClaimedJob, check_node
+from mainstem.broker.workers import JobWorker
 from mainstem.doors.http import sse
 from mainstem.doors.http.errors import answer, invalid
 from mainstem.doors.http.queues import job_fields
 from mainstem.doors.http.rendering import quoted
-from mainstem.doors.http.requests import Request
+from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Push, Receive, Send
 from mainstem.errors import Closed, MainstemError
 
 _UNSET = -1
 
 
-async def get_work(request: Request) -> WorkStream:
+async def get_work(request: HttpRequest) -> WorkStream:
     """Jobs of a queue as an event stream, each leased to this worker for as long as it stays connected."""
     sse.check_accept(request)
     node = request.text("node")
@@ -42,7 +42,7 @@ async def get_work(request: Request) -> WorkStream:
 class WorkStream(Push):
     """One worker's connection. Its leases end with it."""
 
-    def __init__(self, request: Request, node: str, held: ExitStack) -> None:
+    def __init__(self, request: HttpRequest, node: str, held: ExitStack) -> None:
         self._request = request
         self._node = node
         self._held = held  # what is given back when it ends
@@ -79,7 +79,7 @@ class WorkStream(Push):
     async def _work(self, send: Send) -> None:
         request = self._request
         lease_ms = request.number("lease_ms", _UNSET)
-        worker = Worker(
+        worker = JobWorker(
             request.broker.queues,
             request.topic,
             self._node,
@@ -90,9 +90,9 @@ class WorkStream(Push):
         async with worker:
             await self._hand_over(worker, send)
 
-    async def _hand_over(self, worker: Worker, send: Send) -> None:
+    async def _hand_over(self, worker: JobWorker, send: Send) -> None:
         stopping = asyncio.ensure_future(self._request.context.stopping.wait())
-        waiting: asyncio.Future[list[Job]] | None = None
+        waiting: asyncio.Future[list[ClaimedJob]] | None = None
         try:
             while True:
                 waiting = waiting or asyncio.ensure_future(worker.jobs())
@@ -115,7 +115,7 @@ class WorkStream(Push):
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
 
-    def _frame(self, job: Job) -> bytes:
+    def _frame(self, job: ClaimedJob) -> bytes:
         data = b'{"topic":%b,%b}' % (self._topic, job_fields(job))
         return sse.event(b"job", data, b"%d" % (job.offset + 1))
 

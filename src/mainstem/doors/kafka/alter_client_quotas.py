@@ -8,7 +8,7 @@ from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
 
 from mainstem.broker.client_quotas import AlterClientQuota
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of, side_by_side
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, side_by_side
 from mainstem.doors.kafka.quota_entities import read_entity
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
@@ -27,7 +27,7 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
     return AlterClientQuotasResponse(throttle_time=NO_THROTTLE, entries=tuple(entries))
 
 
-async def _outcome(call: Call, alteration: Alteration, *, dry_run: bool) -> Outcome:
+async def _outcome(call: Call, alteration: Alteration, *, dry_run: bool) -> ItemResult:
     try:
         command = AlterClientQuota(
             read_entity(alteration.entity),
@@ -35,7 +35,7 @@ async def _outcome(call: Call, alteration: Alteration, *, dry_run: bool) -> Outc
             tuple(op.key for op in alteration.ops if op.remove),
         )
         await call.context.broker.client_quotas.alter(command, dry_run=dry_run)
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         return outcome_of(error)
     return DONE
 

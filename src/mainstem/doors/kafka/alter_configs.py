@@ -10,7 +10,7 @@ from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, A
 from mainstem.broker import configs
 from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of, repeated, side_by_side
+from mainstem.doors.kafka.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.config_changes import TWICE, change_resource, check_once, value_given
 from mainstem.doors.kafka.config_entries import Resource
 from mainstem.doors.kafka.context import KafkaContext
@@ -37,11 +37,13 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
     return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
 
 
-async def _replace_group(context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool) -> Outcome:
+async def _replace_group(
+    context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool
+) -> ItemResult:
     try:
         check_once(entry.name for entry in resource.configs)
         values = {entry.name: value_given(entry.name, entry.value) for entry in resource.configs}
-    except Refused as refused:
+    except ItemRefused as refused:
         return outcome_of(refused)
     return await replace_group(context, resource.resource_name, values, dry_run=dry_run)
 

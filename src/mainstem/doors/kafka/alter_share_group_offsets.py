@@ -14,7 +14,7 @@ from kio.schema.alter_share_group_offsets.v0.response import (
 from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import DONE, Outcome, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemResult, outcome_of
 from mainstem.doors.kafka.errors import group_code_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.doors.kafka.topic_ids import id_of
@@ -54,7 +54,7 @@ async def _alter(
     )
 
 
-async def _move(call: Call, group: str, topic: str, partition: int, offset: int) -> Outcome:
+async def _move(call: Call, group: str, topic: str, partition: int, offset: int) -> ItemResult:
     try:
         stream = call.context.broker.streams.of(topic, partition)
         await call.context.broker.shares.move(group, [(stream, offset)])

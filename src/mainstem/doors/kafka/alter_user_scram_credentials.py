@@ -16,15 +16,15 @@ from kio.schema.errors import ErrorCode
 from mainstem import limits
 from mainstem.broker.security import KEY_BYTES, DeleteScramCredential, PutScramCredential
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of, repeated, side_by_side
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.security.passwords import keys_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
-_NO_LOGINS = Outcome(
+_NO_LOGINS = ItemResult(
     ErrorCode.security_disabled, "no client has to authenticate, so credentials would not be used"
 )
-_TWICE = Outcome(ErrorCode.duplicate_resource, "a user's credential is changed twice in one request")
+_TWICE = ItemResult(ErrorCode.duplicate_resource, "a user's credential is changed twice in one request")
 
 _Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
@@ -45,7 +45,7 @@ async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> Alter
     return AlterUserScramCredentialsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-async def _outcome(call: Call, changes: list[_Change]) -> Outcome:
+async def _outcome(call: Call, changes: list[_Change]) -> ItemResult:
     """Of one user's changes: nothing is changed before all of them were checked."""
     if not call.context.security.mechanisms:
         return _NO_LOGINS
@@ -55,27 +55,29 @@ async def _outcome(call: Call, changes: list[_Change]) -> Outcome:
         commands = [_command(call, change) for change in changes]
         for command in commands:
             await call.context.broker.security.change_credential(command)
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         return outcome_of(error)
     return DONE
 
 
 def _command(call: Call, change: _Change) -> PutScramCredential | DeleteScramCredential:
     if change.mechanism not in KEY_BYTES:
-        raise Refused(ErrorCode.unsupported_sasl_mechanism, f"no mechanism has the number {change.mechanism}")
+        raise ItemRefused(
+            ErrorCode.unsupported_sasl_mechanism, f"no mechanism has the number {change.mechanism}"
+        )
     if not 0 < len(change.name) <= limits.NAME_CHARS_MAX:
-        raise Refused(ErrorCode.unacceptable_credential, "a user has a name, and it is not that long")
+        raise ItemRefused(ErrorCode.unacceptable_credential, "a user has a name, and it is not that long")
     if isinstance(change, ScramCredentialDeletion):
         if call.context.broker.security.credential(change.name, change.mechanism) is None:
-            raise Refused(ErrorCode.resource_not_found, "the user has no such credential")
+            raise ItemRefused(ErrorCode.resource_not_found, "the user has no such credential")
         return DeleteScramCredential(change.name, change.mechanism)
     if not limits.SCRAM_ITERATIONS_MIN <= change.iterations <= limits.SCRAM_ITERATIONS_MAX:
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.unacceptable_credential,
             f"SCRAM takes {limits.SCRAM_ITERATIONS_MIN} to {limits.SCRAM_ITERATIONS_MAX} iterations",
         )
     if not 0 < len(change.salt) <= limits.SCRAM_SALT_BYTES_MAX or not change.salted_password:
-        raise Refused(ErrorCode.unacceptable_credential, "a salt and a salted password are needed")
+        raise ItemRefused(ErrorCode.unacceptable_credential, "a salt and a salted password are needed")
     keys = keys_of(change.mechanism, change.salted_password)
     return PutScramCredential(
         change.name, change.mechanism, change.salt, change.iterations, keys.stored, keys.server

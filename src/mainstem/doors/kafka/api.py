@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from mainstem.broker.client_quotas import Meter
     from mainstem.doors.kafka.connection import KafkaConnection
     from mainstem.doors.kafka.context import KafkaContext
-    from mainstem.doors.kafka.dispatch import Route
-    from mainstem.doors.kafka.security.access import Kind, Operation
-    from mainstem.doors.kafka.security.session import Session
+    from mainstem.doors.kafka.dispatch import ApiRoute
+    from mainstem.doors.kafka.security.access import Operation, ResourceType
+    from mainstem.doors.kafka.security.session import LoginSession
 
 Part = bytes | bytearray | memoryview
 
@@ -39,10 +39,10 @@ class Call:
     client_id: str | None
     host: str  # where the client connects from
     principal: str  # "User:ANONYMOUS" without authentication
-    memory: Memory | None = None
-    session: Session | None = None  # None: clients need not log in
+    memory: ConnectionState | None = None
+    session: LoginSession | None = None  # None: clients need not log in
 
-    def may(self, operation: Operation, kind: Kind, name: str) -> bool:
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the access rules, if there are any, let this client do it."""
         access = self.context.access
         return access is None or access.allows(self.principal, self.host, operation, kind, name)
@@ -64,7 +64,7 @@ class Call:
         return held_ms
 
 
-class Memory(Protocol):
+class ConnectionState(Protocol):
     """What a handler keeps between requests of one connection in one version."""
 
     def forget(self) -> None:
@@ -75,7 +75,7 @@ class Memory(Protocol):
 class Reply:
     """One request under way, and its place in the line of answers: they leave in the order of the requests."""
 
-    held_ms = 0  # for how long a quota of time throttles the client (metered.py)
+    held_ms = 0  # for how long a quota of time throttles the client (request_quota.py)
 
     __slots__ = (
         "alone",
@@ -91,7 +91,7 @@ class Reply:
     )
 
     def __init__(
-        self, connection: KafkaConnection, route: Route, correlation: int, tagged: bool, size: int
+        self, connection: KafkaConnection, route: ApiRoute, correlation: int, tagged: bool, size: int
     ) -> None:
         self.connection = connection
         self.route = route
@@ -149,7 +149,7 @@ class Reply:
         """Read nothing more from the client for this long: it moved more than its quota allows."""
         self.connection.mute(ms)
 
-    def expect(self, alike: Alike) -> None:
+    def expect(self, alike: RequestMatcher) -> None:
         """Requests of the connection that follow may be like this one: ask it first."""
         self.connection.expect(alike, self.route)
 
@@ -171,10 +171,10 @@ class Reply:
         return length
 
 
-class Alike(Protocol):
+class RequestMatcher(Protocol):
     """What knows requests that are like one before."""
 
-    def serve(self, connection: KafkaConnection, route: Route, frame: memoryview) -> bool:
+    def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
         """Start a request, given with its header; its memory may be used only during the call.
 
         False: it is another, which starts the usual way."""
@@ -185,7 +185,7 @@ Handler = Callable[[Call, Any], Awaitable[Any]]
 FastHandler = Callable[[Call, memoryview, Reply], None]
 
 
-class Turn(Enum):
+class RequestOrder(Enum):
     """What else of the same connection may be under way beside a request."""
 
     ALONE = "nothing later starts before it is answered"
@@ -220,7 +220,7 @@ class FastApi:
     last: int
     flexible_from: int  # first version with tagged fields in its headers
     handle: FastHandler
-    turn: Turn = Turn.ALONE
+    turn: RequestOrder = RequestOrder.ALONE
     large: bool = False  # its requests may be as large as the door takes, others are bounded more tightly
     plain_answer_header: bool = False  # no tagged fields in the answer's header whatever the version
     metered: bool = True

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.security import AccessRule
-from mainstem.doors.kafka.bulk import Outcome, Refused
+from mainstem.doors.kafka.bulk import ItemRefused, ItemResult
 from mainstem.doors.kafka.security.access import LITERAL, PREFIXED
 
-NO_AUTHORIZER = Outcome(ErrorCode.security_disabled, "there is no authorizer: every client may do everything")
+NO_AUTHORIZER = ItemResult(
+    ErrorCode.security_disabled, "there is no authorizer: every client may do everything"
+)
 
 _ANY = 1  # of resource types, patterns, operations and permissions alike
 _MATCH = 2  # of patterns: those that a resource of this name would meet
@@ -47,7 +49,7 @@ class RuleFilter(NamedTuple):
         )
         for name, known in _KNOWN.items():
             if getattr(found, name) not in known:
-                raise Refused(ErrorCode.invalid_request, f"no {name.replace('_', ' ')} has that number")
+                raise ItemRefused(ErrorCode.invalid_request, f"no {name.replace('_', ' ')} has that number")
         return found
 
     def picks(self, rule: AccessRule) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from mainstem.doors.kafka.api import Call
 from mainstem.doors.kafka.context import KafkaContext
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.errors import MainstemError
 
 
 def may_create(call: Call, name: str) -> bool:
     """Whether the access rules let this client make a topic by asking for it."""
-    return call.may(Operation.CREATE, Kind.TOPIC, name) or call.may(
-        Operation.CREATE, Kind.CLUSTER, CLUSTER_NAME
+    return call.may(Operation.CREATE, ResourceType.TOPIC, name) or call.may(
+        Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     )
 
 

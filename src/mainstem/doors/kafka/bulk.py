@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Refused(Exception):
+class ItemRefused(Exception):
     """A part of a request is answered with this code, which none of Mainstem's own errors stands for."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -26,18 +26,18 @@ class Refused(Exception):
         self.code = code
 
 
-class Outcome(NamedTuple):
+class ItemResult(NamedTuple):
     code: ErrorCode
     message: str | None
 
 
-DONE = Outcome(ErrorCode.none, None)
+DONE = ItemResult(ErrorCode.none, None)
 
 
-def outcome_of(error: Refused | MainstemError) -> Outcome:
+def outcome_of(error: ItemRefused | MainstemError) -> ItemResult:
     """What a client is told about an error. It may quote what the client sent, of any length."""
-    code = error.code if isinstance(error, Refused) else code_of(error)
-    return Outcome(code, str(error)[: limits.KAFKA_ERROR_MESSAGE_CHARS_MAX])
+    code = error.code if isinstance(error, ItemRefused) else code_of(error)
+    return ItemResult(code, str(error)[: limits.KAFKA_ERROR_MESSAGE_CHARS_MAX])
 
 
 async def side_by_side(work: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:

@@ -10,7 +10,7 @@ from kio.static.primitive import i32
 
 from mainstem.broker.group.assignors import Partitions, TopicPartition
 from mainstem.doors.kafka.api import Call
-from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.access import Operation, ResourceType
 
 HIDDEN = "its members read topics that the access rules do not let you describe"
 
@@ -35,5 +35,6 @@ def hidden(call: Call, held: Iterable[Partitions]) -> bool:
     """Whether these are of topics that the client may not get to know, if only by their names."""
     everything = frozenset[TopicPartition]().union(*held) if call.context.access is not None else frozenset()
     return not all(
-        call.may(Operation.DESCRIBE, Kind.TOPIC, name) for _, name, _ in named_by_topic(call, everything)
+        call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        for _, name, _ in named_by_topic(call, everything)
     )

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.held import HeldConnections
-from mainstem.doors.kafka.api import Alike, Call, Part, Reply
-from mainstem.doors.kafka.landing import Landing, fresh
+from mainstem.doors.kafka.api import Call, Part, Reply, RequestMatcher
 from mainstem.doors.kafka.metrics import KafkaMetrics
+from mainstem.doors.kafka.receive_buffer import ReceiveBuffer, fresh
 from mainstem.doors.kafka.security.certificates import principal_of
 from mainstem.doors.kafka.wire import INT32
+from mainstem.doors.open_connections import OpenConnections
 from mainstem.errors import MalformedRequest
 
 if TYPE_CHECKING:
-    from mainstem.doors.kafka.dispatch import Dispatch, Route
-    from mainstem.doors.kafka.security.guard import Guard
+    from mainstem.doors.kafka.dispatch import ApiRoute, Dispatch
+    from mainstem.doors.kafka.security.guard import AuthenticationContext
 
 _log = events.named("kafka")
 _LENGTH_BYTES = 4
@@ -48,7 +48,7 @@ class KafkaLimits:
     idle_s: float = limits.KAFKA_IDLE_S
 
 
-class Connections(HeldConnections["KafkaConnection"]):
+class KafkaConnections(OpenConnections["KafkaConnection"]):
     """The connections of one door, the memory they share, and the bounds on what they hold."""
 
     def __init__(self, bounds: KafkaLimits, metrics: KafkaMetrics) -> None:
@@ -63,7 +63,7 @@ class Connections(HeldConnections["KafkaConnection"]):
         self._crowded_out: set[KafkaConnection] = set()
         self.metrics = metrics
         self.scratch = memoryview(bytearray(limits.KAFKA_RECEIVE_BUFFER_BYTES))
-        self.landing = Landing()
+        self.landing = ReceiveBuffer()
         self._loop = asyncio.get_running_loop()
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
 
@@ -90,9 +90,9 @@ class Connections(HeldConnections["KafkaConnection"]):
         if self._crowded_out and self._in_flight_total < self._in_flight_total_max:
             waiting, self._crowded_out = self._crowded_out, set()
             for connection in waiting:
-                connection.regulate()
+                connection.update_reading()
 
-    def crowded(self, connection: KafkaConnection) -> bool:
+    def over_memory_limit(self, connection: KafkaConnection) -> bool:
         """Whether all connections together hold too much. If so, this one is told when they do not."""
         if self._in_flight_total < self._in_flight_total_max:
             return False
@@ -121,7 +121,9 @@ class Connections(HeldConnections["KafkaConnection"]):
 class KafkaConnection(asyncio.BufferedProtocol):
     """`_line` holds the requests under way, oldest first; `_waiting` whole frames whose turn has not come."""
 
-    def __init__(self, dispatch: Dispatch, connections: Connections, guard: Guard) -> None:
+    def __init__(
+        self, dispatch: Dispatch, connections: KafkaConnections, guard: AuthenticationContext
+    ) -> None:
         self._dispatch = dispatch
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -135,7 +137,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             else min(connections.request_bytes_max, limits.KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
         )
         self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
-        self._alike: tuple[Alike, Route] | None = None  # what knows the requests that most likely follow
+        self._alike: tuple[RequestMatcher, ApiRoute] | None = (
+            None  # what knows the requests that most likely follow
+        )
         self._client_ids: tuple[bytes, str] = (b"", "")
         self._landing = connections.landing
         self._bulk = False  # the client sends much, so that it is received into the landing
@@ -189,7 +193,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._receive(nbytes)
             else:
                 self._receive_rest(nbytes)
-            self.regulate()
+            self.update_reading()
         except Exception as error:  # noqa: BLE001  # a bug in one request must not take the server, nor hide
             self.fail(error)
 
@@ -213,13 +217,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self.regulate()
+        self.update_reading()
 
     def resume_writing(self) -> None:
         self._writable = True
         self.active_at = self.now()
         self._start_waiting()
-        self.regulate()
+        self.update_reading()
 
     def logged_in(self, principal: str) -> None:
         """The client has proved who it is. What was asked for before was asked by nobody."""
@@ -296,7 +300,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._waiting.append(memoryview(bytes(frame)) if shared else frame)
 
-    def regulate(self) -> None:
+    def update_reading(self) -> None:
         """Read nothing more while too much is under way, or while the client does not read its answers."""
         connections = self._connections
         full = (
@@ -304,7 +308,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             or self._muted is not None
             or self._held_bytes >= connections.in_flight_bytes_max
             or len(self._line) + len(self._waiting) >= connections.in_flight_requests_max
-            or (self._held_bytes > 0 and connections.crowded(self))
+            or (self._held_bytes > 0 and connections.over_memory_limit(self))
         )
         if full == self._paused or self.closed:
             return
@@ -324,12 +328,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             ends = max(ends, self._muted.when())
             self._muted.cancel()
         self._muted = self._loop.call_at(ends, self._unmute)
-        self.regulate()
+        self.update_reading()
 
     def _unmute(self) -> None:
         self._muted = None
         self.active_at = self.now()
-        self.regulate()
+        self.update_reading()
 
     def _may_start(self, single: bool) -> bool:
         if self._alone:
@@ -356,7 +360,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif request.route.single:
             self._single = True
 
-    def expect(self, alike: Alike, route: Route) -> None:
+    def expect(self, alike: RequestMatcher, route: ApiRoute) -> None:
         """Ask it first about every request to come."""
         self._alike = alike, route
 
@@ -403,7 +407,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._waiting:
             self._start_waiting()
         if self._paused:
-            self.regulate()
+            self.update_reading()
         if self._finishing and not self._line and not self._waiting:
             self.close()
 

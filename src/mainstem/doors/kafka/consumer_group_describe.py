@@ -21,7 +21,7 @@ from mainstem.broker.group.consumer_member import ConsumerMember
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.by_topic import HIDDEN, hidden, named_by_topic
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
-from mainstem.doors.kafka.security.access import Kind
+from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
 _CONSUMER = i8(1)  # kind of member
@@ -30,13 +30,13 @@ _CONSUMER = i8(1)  # kind of member
 async def handle(call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     asked = request.include_authorized_operations
     groups = tuple(
-        _described(call, name, operations_on(call, Kind.GROUP, name) if asked else NOT_ASKED)
+        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
         for name in request.group_ids
     )
     return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
+def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
     group = call.context.groups.get(name)
     if not isinstance(group, ConsumerGroup):
         elsewhere = not call.context.peers.coordinates("group", name)

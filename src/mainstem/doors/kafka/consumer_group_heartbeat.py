@@ -16,11 +16,11 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i32Timedelta
 
 from mainstem.broker.group.assignors import Partitions
-from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.by_topic import by_topic
 from mainstem.doors.kafka.errors import group_code_of
-from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
@@ -48,11 +48,11 @@ async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> Consumer
     )
 
 
-def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> Beat:
+def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
     rebalance_ms = request.rebalance_timeout // _MS
     names = request.subscribed_topic_names
     access = call.context.access
-    return Beat(
+    return ConsumerHeartbeat(
         group=request.group_id,
         member_id=request.member_id,
         epoch=request.member_epoch,
@@ -70,9 +70,9 @@ def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> Beat:
     )
 
 
-def _describer(call: Call) -> tuple[str, str, Operation, Kind]:
+def _describer(call: Call) -> tuple[str, str, Operation, ResourceType]:
     """Who may get to know a topic by a pattern: who may describe it."""
-    return call.principal, call.host, Operation.DESCRIBE, Kind.TOPIC
+    return call.principal, call.host, Operation.DESCRIBE, ResourceType.TOPIC
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:

@@ -10,14 +10,14 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.clock import Clock
 from mainstem.broker.groups import Groups
 from mainstem.broker.share.sessions import ShareSessions
-from mainstem.broker.transactions import Transactions
+from mainstem.broker.transactions import TransactionService
 from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peers
 from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.options import KafkaSecurity
 
 
-class MetadataAnswers:
+class MetadataCache:
     """Answers of one state of the topics by version and request body, bounded in bytes."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class MetadataAnswers:
 class KafkaContext:
     broker: Broker
     groups: Groups
-    transactions: Transactions
+    transactions: TransactionService
     clock: Clock
     node_id: int
     cluster_id: str  # 22 characters, base64 of 16 bytes
@@ -60,4 +60,4 @@ class KafkaContext:
     access: Access | None = None  # None: every client may do everything
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
-    metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)
+    metadata_answers: MetadataCache = field(default_factory=MetadataCache)

@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 from mainstem.broker.security import AccessRule, fault
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
@@ -27,15 +27,15 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     )
 
 
-async def _create(call: Call, request: CreateAclsRequest) -> list[Outcome]:
+async def _create(call: Call, request: CreateAclsRequest) -> list[ItemResult]:
     """Those that make sense, in one command."""
     rules: list[AccessRule] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[ItemResult] = []
     for creation in request.creations:
         try:
             rules.append(_rule(creation))
             outcomes.append(DONE)
-        except Refused as error:
+        except ItemRefused as error:
             outcomes.append(outcome_of(error))
     if rules:
         try:
@@ -58,10 +58,10 @@ def _rule(creation: AclCreation) -> AccessRule:
         creation.permission_type,
     )
     wrong = fault(rule)
-    if wrong is None and rule.resource_type == Kind.CLUSTER and rule.resource_name != CLUSTER_NAME:
+    if wrong is None and rule.resource_type == ResourceType.CLUSTER and rule.resource_name != CLUSTER_NAME:
         wrong = f"the cluster is named {CLUSTER_NAME}"
     if wrong is not None:
-        raise Refused(ErrorCode.invalid_request, wrong)
+        raise ItemRefused(ErrorCode.invalid_request, wrong)
     return rule
 
 

@@ -12,7 +12,7 @@ from kio.schema.types import TopicName
 from mainstem import limits
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.assignments import check_assignments
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of, repeated, side_by_side
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
@@ -22,7 +22,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
     twice = repeated(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if topic.name not in twice]
     results = await side_by_side(partial(_grow, call.context, dry_run=request.validate_only), wanted)
-    refused = Outcome(ErrorCode.invalid_request, "the request names this topic more than once")
+    refused = ItemResult(ErrorCode.invalid_request, "the request names this topic more than once")
     results += [_result(name, refused) for name in sorted(twice)]
     return CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
@@ -33,7 +33,7 @@ async def _grow(
     try:
         _check(context, wanted)
         await context.broker.add_partitions(wanted.name, wanted.count, dry_run=dry_run)
-    except (MainstemError, Refused) as error:
+    except (MainstemError, ItemRefused) as error:
         return _result(wanted.name, outcome_of(error))
     return _result(wanted.name, DONE)
 
@@ -41,7 +41,7 @@ async def _grow(
 def _check(context: KafkaContext, wanted: CreatePartitionsTopic) -> None:
     present = context.broker.topic(wanted.name).partitions
     if not present < wanted.count <= limits.PARTITIONS_PER_TOPIC_MAX:
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_partitions,
             f"topic {wanted.name!r} has {present} partitions: it can grow up to "
             f"{limits.PARTITIONS_PER_TOPIC_MAX}, not to {wanted.count}",
@@ -49,14 +49,14 @@ def _check(context: KafkaContext, wanted: CreatePartitionsTopic) -> None:
     if wanted.assignments is None:
         return
     if len(wanted.assignments) != wanted.count - present:
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_replica_assignment,
             f"{len(wanted.assignments)} assignments for {wanted.count - present} new partitions",
         )
     check_assignments((assigned.broker_ids for assigned in wanted.assignments), context.node_id)
 
 
-def _result(name: TopicName, outcome: Outcome) -> CreatePartitionsTopicResult:
+def _result(name: TopicName, outcome: ItemResult) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=outcome.message)
 
 

@@ -24,7 +24,7 @@ from mainstem.broker import configs
 from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.assignments import check_assignments
-from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of, repeated, side_by_side
+from mainstem.doors.kafka.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.config_entries import SOURCES
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.throttle import NO_THROTTLE
@@ -37,7 +37,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
     twice = repeated(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if topic.name not in twice]
     results = await side_by_side(partial(_create, call.context, dry_run=request.validate_only), wanted)
-    refused = Outcome(ErrorCode.invalid_request, "the request names this topic more than once")
+    refused = ItemResult(ErrorCode.invalid_request, "the request names this topic more than once")
     results += [_failed(name, refused) for name in sorted(twice)]
     return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
 
@@ -49,7 +49,7 @@ async def _create(context: KafkaContext, wanted: CreatableTopic, *, dry_run: boo
         info = await context.broker.create_topic(
             wanted.name, partitions=partitions, config=config, dry_run=dry_run
         )
-    except (MainstemError, Refused) as error:
+    except (MainstemError, ItemRefused) as error:
         return _failed(wanted.name, outcome_of(error))
     return CreatableTopicResult(
         name=wanted.name,
@@ -58,11 +58,11 @@ async def _create(context: KafkaContext, wanted: CreatableTopic, *, dry_run: boo
         error_message=None,
         num_partitions=i32(info.partitions),
         replication_factor=i16(1),
-        configs=_shown(info.config, context.broker.options.default_config),
+        configs=_config_entries(info.config, context.broker.options.default_config),
     )
 
 
-def _failed(name: TopicName, outcome: Outcome) -> CreatableTopicResult:
+def _failed(name: TopicName, outcome: ItemResult) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=name, topic_id=None, error_code=outcome.code, error_message=outcome.message, configs=()
     )
@@ -72,14 +72,14 @@ def _partitions(context: KafkaContext, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         return _assigned_partitions(context, wanted)
     if wanted.replication_factor == 0 or wanted.replication_factor < _BY_DEFAULT:
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_replication_factor,
             f"the replication factor is positive, or -1 for the default; not {wanted.replication_factor}",
         )
     if wanted.num_partitions == _BY_DEFAULT:
         return context.default_partitions
     if not 1 <= wanted.num_partitions <= limits.PARTITIONS_PER_TOPIC_MAX:
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_partitions,
             f"a topic has 1 to {limits.PARTITIONS_PER_TOPIC_MAX} partitions, or -1 for the default; not "
             f"{wanted.num_partitions}",
@@ -90,12 +90,12 @@ def _partitions(context: KafkaContext, wanted: CreatableTopic) -> int:
 def _assigned_partitions(context: KafkaContext, wanted: CreatableTopic) -> int:
     count = len(wanted.assignments)
     if wanted.num_partitions not in (_BY_DEFAULT, count) or wanted.replication_factor not in (_BY_DEFAULT, 1):
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_request,
             "with an assignment by hand, the numbers of partitions and replicas are -1",
         )
     if sorted(assigned.partition_index for assigned in wanted.assignments) != list(range(count)):
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_replica_assignment,
             f"an assignment of {count} partitions names each from 0 to {count - 1} once",
         )
@@ -115,7 +115,7 @@ def _config(context: KafkaContext, wanted: CreatableTopic) -> TopicConfig:
 
 
 @lru_cache(maxsize=limits.KAFKA_DESCRIBED_CONFIGS_KEPT)
-def _shown(config: TopicConfig, default: TopicConfig) -> tuple[CreatableTopicConfigs, ...]:
+def _config_entries(config: TopicConfig, default: TopicConfig) -> tuple[CreatableTopicConfigs, ...]:
     return tuple(
         CreatableTopicConfigs(
             name=entry.setting.name,

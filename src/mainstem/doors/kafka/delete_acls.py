@@ -14,7 +14,7 @@ from kio.static.primitive import i8
 from mainstem.broker.security import AccessRule
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
@@ -33,11 +33,11 @@ async def _delete(call: Call, asked: DeleteAclsFilter) -> DeleteAclsFilterResult
         if not picked:
             return _result(DONE, ())
         return _result(DONE, await call.context.broker.security.delete_rules(picked))
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         return _result(outcome_of(error), ())
 
 
-def _result(outcome: Outcome, rules: tuple[AccessRule, ...]) -> DeleteAclsFilterResult:
+def _result(outcome: ItemResult, rules: tuple[AccessRule, ...]) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=outcome.code,
         error_message=outcome.message,

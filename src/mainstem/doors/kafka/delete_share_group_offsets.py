@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import DONE, Outcome, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemResult, outcome_of
 from mainstem.doors.kafka.errors import group_code_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import GroupNotFound, MainstemError
@@ -35,7 +35,7 @@ async def handle(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteS
 
 
 async def _delete(call: Call, group: str, name: TopicName) -> DeleteShareGroupOffsetsResponseTopic:
-    outcome: Outcome = DONE
+    outcome: ItemResult = DONE
     topic_id = None
     try:
         topic = call.context.broker.streams.topic(name)

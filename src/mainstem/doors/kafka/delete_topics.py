@@ -14,7 +14,7 @@ from kio.schema.types import TopicName
 
 from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of, repeated, side_by_side
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.doors.kafka.versions import bridge
@@ -30,7 +30,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     twice = repeated(keys)
     wanted = [key for key in keys if key not in twice]
     results = await side_by_side(partial(_delete, call.context), wanted)
-    refused = Outcome(ErrorCode.invalid_request, "the request names this topic more than once")
+    refused = ItemResult(ErrorCode.invalid_request, "the request names this topic more than once")
     results += [_result(key, refused) for key in dict.fromkeys(keys) if key in twice]
     return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
 
@@ -41,7 +41,7 @@ async def _delete(context: KafkaContext, key: _Key) -> DeletableTopicResult:
     except TopicNotFound as error:
         code = ErrorCode.unknown_topic_or_partition if key[1] is None else ErrorCode.unknown_topic_id
         return _result(key, outcome_of(error)._replace(code=code))
-    except (MainstemError, Refused) as error:
+    except (MainstemError, ItemRefused) as error:
         return _result(key, outcome_of(error))
     return _result(key, DONE, deleted)
 
@@ -49,7 +49,7 @@ async def _delete(context: KafkaContext, key: _Key) -> DeletableTopicResult:
 def _name(context: KafkaContext, key: _Key) -> str:
     name, topic_id = key
     if (name is None) == (topic_id is None):
-        raise Refused(ErrorCode.invalid_request, "a topic to delete is given by its name or by its id")
+        raise ItemRefused(ErrorCode.invalid_request, "a topic to delete is given by its name or by its id")
     if name is not None:
         return name
     topic = None if topic_id is None else context.broker.streams.get_by_id(topic_id.bytes)
@@ -58,7 +58,7 @@ def _name(context: KafkaContext, key: _Key) -> str:
     return topic.name
 
 
-def _result(key: _Key, outcome: Outcome, deleted: Topic | None = None) -> DeletableTopicResult:
+def _result(key: _Key, outcome: ItemResult, deleted: Topic | None = None) -> DeletableTopicResult:
     name, topic_id = key
     return DeletableTopicResult(
         name=TopicName(deleted.name) if deleted else name,

@@ -11,7 +11,7 @@ from kio.static.primitive import i8
 from mainstem.broker.security import AccessRule
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
 
@@ -20,12 +20,12 @@ async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsRespon
         return _answer(NO_AUTHORIZER, [])
     try:
         wanted = RuleFilter.read(request)
-    except Refused as error:
+    except ItemRefused as error:
         return _answer(outcome_of(error), [])
     return _answer(DONE, [rule for rule in call.context.broker.security.access_rules if wanted.picks(rule)])
 
 
-def _answer(outcome: Outcome, rules: list[AccessRule]) -> DescribeAclsResponse:
+def _answer(outcome: ItemResult, rules: list[AccessRule]) -> DescribeAclsResponse:
     def resource(rule: AccessRule) -> tuple[int, str, int]:
         return rule.resource_type, rule.resource_name, rule.pattern_type
 

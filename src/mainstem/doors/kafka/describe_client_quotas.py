@@ -14,7 +14,7 @@ from kio.static.primitive import f64
 
 from mainstem.broker.client_quotas import ClientQuota, QuotaEntity
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import Refused, repeated
+from mainstem.doors.kafka.bulk import ItemRefused, repeated
 from mainstem.doors.kafka.quota_entities import CLIENT, check_type, parts_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
@@ -24,7 +24,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     try:
         _check(request.components)
-    except Refused as refused:
+    except ItemRefused as refused:
         return DescribeClientQuotasResponse(
             throttle_time=NO_THROTTLE, error_code=refused.code, error_message=str(refused), entries=None
         )
@@ -40,11 +40,15 @@ def _check(components: tuple[ComponentData, ...]) -> None:
     for component in components:
         check_type(component.entity_type)
         if component.match_type not in (_EXACT, _DEFAULT, _ANY):
-            raise Refused(ErrorCode.invalid_request, f"no way to match has the number {component.match_type}")
+            raise ItemRefused(
+                ErrorCode.invalid_request, f"no way to match has the number {component.match_type}"
+            )
         if (component.match is None) != (component.match_type != _EXACT):
-            raise Refused(ErrorCode.invalid_request, "an exact match needs a name, and no other may have one")
+            raise ItemRefused(
+                ErrorCode.invalid_request, "an exact match needs a name, and no other may have one"
+            )
     if repeated(component.entity_type for component in components):
-        raise Refused(ErrorCode.invalid_request, "a filter asks twice for one type of entity")
+        raise ItemRefused(ErrorCode.invalid_request, "a filter asks twice for one type of entity")
 
 
 def _picks(request: DescribeClientQuotasRequest, entity: QuotaEntity) -> bool:

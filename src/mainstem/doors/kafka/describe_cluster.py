@@ -10,7 +10,7 @@ from kio.static.primitive import i32
 
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
-from mainstem.doors.kafka.security.access import Kind
+from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
 _BROKERS = 1  # the kind of endpoints this door is one of
@@ -37,7 +37,7 @@ async def handle(call: Call, request: DescribeClusterRequest) -> DescribeCluster
         for peer in context.peers.all()
     )
     asked = request.include_cluster_authorized_operations
-    operations = operations_on(call, Kind.CLUSTER) if asked else NOT_ASKED
+    operations = operations_on(call, ResourceType.CLUSTER) if asked else NOT_ASKED
     return DescribeClusterResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,

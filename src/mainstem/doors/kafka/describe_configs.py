@@ -34,16 +34,16 @@ from kio.static.primitive import i8
 
 from mainstem import limits
 from mainstem.broker import configs
-from mainstem.broker.configs import Entry
+from mainstem.broker.configs import ConfigEntry
 from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Call, FastApi, Reply
 from mainstem.doors.kafka.broker_configs import BrokerSetting, broker_settings
-from mainstem.doors.kafka.bulk import DONE, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.config_entries import GROUP_SOURCE, SOURCES, TYPES, Resource
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.group_configs import GroupConfig, group_configs
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.versions import convert
 from mainstem.doors.kafka.wire import INT16, INT32, NO_TAGS, write_count, write_string
@@ -63,7 +63,7 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
     with contextlib.suppress(Unavailable):
         await call.context.broker.barrier()
     flexible = call.version >= _FLEXIBLE_FROM
-    form = _Form(call.version, request.include_synonyms, request.include_documentation)
+    form = _ConfigFormat(call.version, request.include_synonyms, request.include_documentation)
     resources = dict.fromkeys(
         request.resources
     )  # asked for twice is answered once, and cannot fill the memory
@@ -75,8 +75,8 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
         outcome, described = DONE, b""
         try:
             _check_access(call, resource)
-            described = _described(call.context, resource, form)
-        except (MainstemError, Refused) as error:
+            described = _describe_resource(call.context, resource, form)
+        except (MainstemError, ItemRefused) as error:
             failed = True
             outcome, described = outcome_of(error), write_count(0, flexible)
         out += (
@@ -91,7 +91,7 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
     reply.send([b"".join(out)], failed=failed)
 
 
-class _Form(NamedTuple):
+class _ConfigFormat(NamedTuple):
     """How settings are to be shown."""
 
     version: int
@@ -101,23 +101,27 @@ class _Form(NamedTuple):
 
 def _check_access(call: Call, resource: DescribeConfigsResource) -> None:
     if resource.resource_type == int(Resource.TOPIC):
-        if not call.may(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, resource.resource_name):
-            raise Refused(ErrorCode.topic_authorization_failed, FORBIDDEN)
+        if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name):
+            raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
     elif resource.resource_type == int(Resource.GROUP):
-        if not call.may(Operation.DESCRIBE_CONFIGS, Kind.GROUP, resource.resource_name):
-            raise Refused(ErrorCode.group_authorization_failed, FORBIDDEN)
-    elif not call.may(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER, CLUSTER_NAME):
-        raise Refused(ErrorCode.cluster_authorization_failed, FORBIDDEN)
+        if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name):
+            raise ItemRefused(ErrorCode.group_authorization_failed, FORBIDDEN)
+    elif not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        raise ItemRefused(ErrorCode.cluster_authorization_failed, FORBIDDEN)
 
 
-def _described(context: KafkaContext, resource: DescribeConfigsResource, form: _Form) -> bytes:
+def _describe_resource(
+    context: KafkaContext, resource: DescribeConfigsResource, form: _ConfigFormat
+) -> bytes:
     names = resource.configuration_keys  # none or an empty list: all
     match resource.resource_type:
         case Resource.TOPIC:
             config = context.broker.topic(resource.resource_name).config
             default = context.broker.options.default_config
             return (
-                _topic_settings(config, default, form) if not names else _some(config, default, form, names)
+                _topic_settings(config, default, form)
+                if not names
+                else _selected_entries(config, default, form, names)
             )
         case Resource.BROKER:
             settings = _broker_settings(context, resource.resource_name)
@@ -127,7 +131,7 @@ def _described(context: KafkaContext, resource: DescribeConfigsResource, form: _
             found = group_configs(context, resource.resource_name, names)
             return _encoded([_of_group(config, form) for config in found], form)
         case _:
-            raise Refused(
+            raise ItemRefused(
                 ErrorCode.invalid_request,
                 f"resources of type {resource.resource_type} have no settings here: ask for a topic (2), a "
                 "broker (4) or a group (32)",
@@ -135,16 +139,18 @@ def _described(context: KafkaContext, resource: DescribeConfigsResource, form: _
 
 
 @lru_cache(maxsize=limits.KAFKA_DESCRIBED_CONFIGS_KEPT)
-def _topic_settings(config: TopicConfig, default: TopicConfig, form: _Form) -> bytes:
+def _topic_settings(config: TopicConfig, default: TopicConfig, form: _ConfigFormat) -> bytes:
     return _encoded([_of_topic(entry, form) for entry in configs.entries(config, default)], form)
 
 
-def _some(config: TopicConfig, default: TopicConfig, form: _Form, names: Collection[str]) -> bytes:
+def _selected_entries(
+    config: TopicConfig, default: TopicConfig, form: _ConfigFormat, names: Collection[str]
+) -> bytes:
     entries = configs.entries(config, default)
     return _encoded([_of_topic(entry, form) for entry in entries if entry.setting.name in names], form)
 
 
-def _encoded(settings: list[DescribeConfigsResourceResult], form: _Form) -> bytes:
+def _encoded(settings: list[DescribeConfigsResourceResult], form: _ConfigFormat) -> bytes:
     """The array of settings, as the version has it."""
     older = import_module(
         f"kio.schema.describe_configs.v{form.version}.response"
@@ -161,13 +167,13 @@ def _broker_settings(context: KafkaContext, name: str) -> list[BrokerSetting]:
     if not name:
         return []  # the defaults of all brokers that changed while they run: none ever does
     if name != str(context.node_id):
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_request, f"this is broker {context.node_id}: it knows nothing of {name!r}"
         )
     return broker_settings(context)
 
 
-def _of_topic(entry: Entry, form: _Form) -> DescribeConfigsResourceResult:
+def _of_topic(entry: ConfigEntry, form: _ConfigFormat) -> DescribeConfigsResourceResult:
     row = entry.setting
     return DescribeConfigsResourceResult(
         name=row.name,
@@ -181,7 +187,7 @@ def _of_topic(entry: Entry, form: _Form) -> DescribeConfigsResourceResult:
     )
 
 
-def _synonyms(entry: Entry) -> tuple[DescribeConfigsSynonym, ...]:
+def _synonyms(entry: ConfigEntry) -> tuple[DescribeConfigsSynonym, ...]:
     """What decides on the value, and what would decide if that were not there, in this order."""
     row = entry.setting
     server_name = row.server_name or row.name
@@ -195,7 +201,7 @@ def _synonyms(entry: Entry) -> tuple[DescribeConfigsSynonym, ...]:
     return tuple(found)
 
 
-def _of_group(config: GroupConfig, form: _Form) -> DescribeConfigsResourceResult:
+def _of_group(config: GroupConfig, form: _ConfigFormat) -> DescribeConfigsResourceResult:
     row = config.setting
     synonyms = [DescribeConfigsSynonym(name=row.name, value=row.default, source=i8(SOURCES["default"]))]
     if config.own:
@@ -213,7 +219,7 @@ def _of_group(config: GroupConfig, form: _Form) -> DescribeConfigsResourceResult
     )
 
 
-def _of_broker(setting: BrokerSetting, form: _Form) -> DescribeConfigsResourceResult:
+def _of_broker(setting: BrokerSetting, form: _ConfigFormat) -> DescribeConfigsResourceResult:
     source = i8(SOURCES["server"])
     synonym = DescribeConfigsSynonym(name=setting.name, value=setting.value, source=source)
     return DescribeConfigsResourceResult(

@@ -16,7 +16,7 @@ from mainstem.broker.group.classic import DEAD, EMPTY, STABLE, ClassicGroup
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import group_code_of
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
-from mainstem.doors.kafka.security.access import Kind
+from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import NotCoordinator
 
@@ -27,13 +27,13 @@ _FIRST_WITH_NOT_FOUND = 6
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     asked = request.include_authorized_operations
     groups = tuple(
-        _described(call, name, operations_on(call, Kind.GROUP, name) if asked else NOT_ASKED)
+        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
         for name in request.groups
     )
     return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
+def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
     try:
         call.context.groups.check_coordinator(name)
     except NotCoordinator as error:

@@ -20,10 +20,10 @@ from kio.static.primitive import i32, i64
 
 from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import DONE, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.errors import group_code_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
-from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
@@ -63,14 +63,14 @@ def _all(call: Call, group: str) -> list[tuple[str, list[int]]]:
     found: dict[str, list[int]] = {}
     for stream in call.context.broker.shares.of_group(group):
         topic = call.context.broker.streams.of_stream(stream)
-        if topic is not None and call.may(Operation.DESCRIBE, Kind.TOPIC, topic.name):
+        if topic is not None and call.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             found.setdefault(topic.name, []).append(topic.streams.index(stream))
     return sorted(found.items())
 
 
 def _topic(call: Call, group: str, name: str, indexes: list[int]) -> DescribeShareGroupOffsetsResponseTopic:
     topic = call.context.broker.streams.get(name)
-    may = call.may(Operation.DESCRIBE, Kind.TOPIC, name)
+    may = call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=TopicName(name),
         topic_id=None if topic is None or not may else UUID(bytes=topic.topic_id),
@@ -85,15 +85,15 @@ def _partition(
     outcome = DONE
     try:
         if not may:
-            raise Refused(ErrorCode.topic_authorization_failed, FORBIDDEN)
+            raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
         if topic is None or not 0 <= index < len(topic.streams):
-            raise Refused(ErrorCode.unknown_topic_or_partition, "there is no such partition")
+            raise ItemRefused(ErrorCode.unknown_topic_or_partition, "there is no such partition")
         stream = topic.streams[index]
         share = call.context.broker.shares.of_group(group).get(stream)
         if share is not None:
             first, end = call.context.broker.streams.bounds(stream)
             start, lag = i64(max(share.start, first)), i64(share.left(first, end))
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         outcome = outcome_of(error)
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=i32(index),

@@ -26,7 +26,7 @@ from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.operations import operations_on
-from mainstem.doors.kafka.security.access import Kind
+from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
 
@@ -44,7 +44,7 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
             room -= 1
             continue
         end = min(len(topic.streams), first + room)
-        topics.append(_described(call, topic, first, end))
+        topics.append(_describe_topic(call, topic, first, end))
         room -= max(0, end - first)
         if end < len(topic.streams):
             next_cursor = Cursor(topic_name=TopicName(name), partition_index=i32(end))
@@ -72,7 +72,7 @@ def _first_partition(request: DescribeTopicPartitionsRequest, name: str) -> int:
     return max(0, cursor.partition_index) if cursor is not None and cursor.topic_name == name else 0
 
 
-def _described(call: Call, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe_topic(call: Call, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
     context = call.context
     replicas = [tuple(map(BrokerId, context.peers.replicas(stream))) for stream in topic.streams[first:end]]
     partitions = tuple(
@@ -94,7 +94,7 @@ def _described(call: Call, topic: Topic, first: int, end: int) -> DescribeTopicP
         name=TopicName(topic.name),
         topic_id=UUID(bytes=topic.topic_id),
         partitions=partitions,
-        topic_authorized_operations=operations_on(call, Kind.TOPIC, topic.name),
+        topic_authorized_operations=operations_on(call, ResourceType.TOPIC, topic.name),
     )
 
 

@@ -26,14 +26,14 @@ async def handle(
     asked = [user.name for user in request.users or ()]  # none: all
     twice = repeated(asked)
     results = tuple(
-        _described(name, stored.get(name), twice=name in twice) for name in dict.fromkeys(asked or stored)
+        _describe_user(name, stored.get(name), twice=name in twice) for name in dict.fromkeys(asked or stored)
     )
     return DescribeUserScramCredentialsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, results=results
     )
 
 
-def _described(
+def _describe_user(
     name: str, infos: list[CredentialInfo] | None, *, twice: bool
 ) -> DescribeUserScramCredentialsResult:
     code, message = ErrorCode.none, None

@@ -22,12 +22,12 @@ from mainstem import limits
 from mainstem.broker.client_quotas import REQUEST_PERCENTAGE, Meter
 from mainstem.broker.groups import Groups
 from mainstem.doors.kafka import messages
-from mainstem.doors.kafka.api import Api, Call, FastApi, Reply, Turn
+from mainstem.doors.kafka.api import Api, Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
-from mainstem.doors.kafka.metered import MeteredReply, named_in, spend
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
+from mainstem.doors.kafka.request_quota import MeteredReply, named_in, spend
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest, Unavailable
@@ -54,7 +54,7 @@ _HEAD = struct.Struct(">hhih")
 _KEY = struct.Struct(">h")
 
 
-class Route:
+class ApiRoute:
     """One API: what handles it, in which order, and its counters."""
 
     __slots__ = ("alone", "api", "counters", "large", "metered", "single")
@@ -64,9 +64,9 @@ class Route:
         self.counters = counters
         self.large = isinstance(api, FastApi) and api.large
         self.metered = api.metered
-        turn = api.turn if isinstance(api, FastApi) else Turn.ALONE
-        self.alone = turn is Turn.ALONE
-        self.single = turn is Turn.SINGLE
+        turn = api.turn if isinstance(api, FastApi) else RequestOrder.ALONE
+        self.alone = turn is RequestOrder.ALONE
+        self.single = turn is RequestOrder.SINGLE
 
 
 class Dispatch:
@@ -74,9 +74,9 @@ class Dispatch:
         self._context = context
         self._quotas = context.broker.client_quotas
         self._now = context.clock.monotonic  # the loop's own time stands still within a turn of it
-        self._routes = {key: Route(api, metrics.of(key)) for key, api in apis.items()}
+        self._routes = {key: ApiRoute(api, metrics.of(key)) for key, api in apis.items()}
 
-    def route(self, frame: memoryview) -> Route:
+    def route(self, frame: memoryview) -> ApiRoute:
         """Which API a frame is for. Raises MalformedRequest."""
         if len(frame) < _HEAD.size:
             raise MalformedRequest(f"a request of {len(frame)} bytes has no header")
@@ -88,7 +88,7 @@ class Dispatch:
             raise MalformedRequest(f"a request of API {key} has {len(frame)} bytes, too many for it")
         return route
 
-    def start(self, connection: KafkaConnection, route: Route, frame: memoryview) -> None:
+    def start(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> None:
         """Begin to serve a request; `frame` may be used only during the call. Raises MalformedRequest."""
         _, version, correlation, length = _HEAD.unpack_from(frame)
         body_at = _HEAD.size + max(length, 0)
@@ -96,7 +96,7 @@ class Dispatch:
             raise MalformedRequest("the client id runs over the end")
         api = route.api
         if not api.first <= version <= api.last:
-            self._unspoken(connection, route, version, correlation, len(frame))
+            self._unsupported_version(connection, route, version, correlation, len(frame))
             return
         session = connection.session
         if session is not None and not session.admits(api.key):
@@ -125,7 +125,7 @@ class Dispatch:
     def _start_fast(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         api: FastApi,
         call: Call,
         correlation: int,
@@ -147,7 +147,7 @@ class Dispatch:
     def _start_slow(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         api: Api,
         call: Call,
         correlation: int,
@@ -169,7 +169,7 @@ class Dispatch:
     def _metered(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         call: Call,
         correlation: int,
         tagged: bool,
@@ -184,8 +184,8 @@ class Dispatch:
             request.mute(request.held_ms)
         return request
 
-    def _unspoken(
-        self, connection: KafkaConnection, route: Route, version: int, correlation: int, size: int
+    def _unsupported_version(
+        self, connection: KafkaConnection, route: ApiRoute, version: int, correlation: int, size: int
     ) -> None:
         """No other API's answer could be read by a client that speaks a version unknown here."""
         if route.api is not API_VERSIONS:

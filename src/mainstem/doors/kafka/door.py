@@ -15,14 +15,14 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.clock import Clock, SystemClock
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
-from mainstem.doors.kafka.connection import Connections, KafkaConnection, KafkaLimits
+from mainstem.doors.kafka.connection import KafkaConnection, KafkaConnections, KafkaLimits
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.dispatch import Dispatch
 from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peer, Peers
 from mainstem.doors.kafka.registry import apis
 from mainstem.doors.kafka.security.access import Access
-from mainstem.doors.kafka.security.guard import Guard
+from mainstem.doors.kafka.security.guard import AuthenticationContext
 from mainstem.doors.kafka.security.options import KafkaSecurity
 
 _log = events.named("kafka")
@@ -53,14 +53,14 @@ class KafkaDoor:
         self._default_partitions = default_partitions
         self._clock = clock or SystemClock()
         self._security = security or KafkaSecurity()
-        self._guard = Guard(self._security, broker, self._clock)
+        self._guard = AuthenticationContext(self._security, broker, self._clock)
         self.metrics = KafkaMetrics()
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address as bound. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._connections = Connections(self._bounds, self.metrics)
+        self._connections = KafkaConnections(self._bounds, self.metrics)
         self._server = await loop.create_server(
             self._connection,
             address.host,

@@ -48,10 +48,10 @@ import struct
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.doors.kafka.api import Call, FastApi, Part, Reply, Turn
+from mainstem.doors.kafka.api import Call, FastApi, Part, Reply, RequestOrder
 from mainstem.doors.kafka.fetch_poll import FetchPart, FetchPoll, FetchTopic
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, UNKNOWN_EPOCH, wrong_epoch
-from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.wire import (
     INT32,
     NO_TAGS,
@@ -158,7 +158,7 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         name, at = string(body, at, flexible)
         topic = call.context.broker.streams.get(name or "")
         unknown = ErrorCode.unknown_topic_or_partition
-    if name is not None and not call.may(Operation.READ, Kind.TOPIC, name):
+    if name is not None and not call.may(Operation.READ, ResourceType.TOPIC, name):
         topic, unknown = None, ErrorCode.topic_authorization_failed
     streams = topic.streams if topic is not None else ()
     parts: list[FetchPart] = []
@@ -260,4 +260,4 @@ def _write_part(small: list[bytes], version: int, part: FetchPart) -> None:
     small.append(write_uvarint(part.size + 1) if flexible else INT32.pack(part.size))
 
 
-API = FastApi(1, _FIRST, _LAST, _FLEXIBLE_FROM, handle, Turn.SINGLE)
+API = FastApi(1, _FIRST, _LAST, _FLEXIBLE_FROM, handle, RequestOrder.SINGLE)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from mainstem import limits
 from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
-from mainstem.broker.streams import Chunk
+from mainstem.broker.streams import ReadChunk
 from mainstem.doors.kafka.api import Call, Part, Reply
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
@@ -95,7 +95,7 @@ class FetchPoll:
             self._max_bytes = min(self._max_bytes, meter.burst)
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = committed_only
-        self._parts = _in_turn(call.context, [part for topic in topics for part in topic.parts])
+        self._parts = _rotated(call.context, [part for topic in topics for part in topic.parts])
         self._total = 0
         self._loop = asyncio.get_running_loop()
         self._asked = b""
@@ -121,7 +121,7 @@ class FetchPoll:
         """`asked` is the request's body, by which it is known again."""
         self._asked = asked
         self._reply = reply
-        self._look()
+        self._poll()
 
     def again(self, asked: bytes, reply: Reply) -> bool:
         """Serve the same request once more. False: it is another one, or too much has happened."""
@@ -130,7 +130,7 @@ class FetchPoll:
         self._reply = reply
         self._late = False
         if self._news:
-            self._look()
+            self._poll()
         else:
             self._wait()
         return True
@@ -146,7 +146,7 @@ class FetchPoll:
 
     # Gathering
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Gather what is there now, then answer or wait."""
         self._looking = self._news = False
         self._empty = None
@@ -168,8 +168,8 @@ class FetchPoll:
                 return
             await self._gather_from_file(part)
         self._looking = False
-        if self._news and not self._enough():
-            self._look()
+        if self._news and not self._is_complete():
+            self._poll()
         else:
             self._answer_or_wait()
 
@@ -206,7 +206,7 @@ class FetchPoll:
         room = min(part.max_bytes - part.size, self._max_bytes - self._total)
         return max(room, 1) if not self._total else room
 
-    def _take(self, part: FetchPart, chunk: Chunk, room: int) -> bool:
+    def _take(self, part: FetchPart, chunk: ReadChunk, room: int) -> bool:
         """Add what was read. False: there is no more to be had now."""
         batches: Sequence[memoryview] = chunk.batches
         next_offset = chunk.next_offset
@@ -261,7 +261,7 @@ class FetchPoll:
 
     # Waiting
 
-    def _enough(self) -> bool:
+    def _is_complete(self) -> bool:
         return (
             self._late
             or self._total >= self._min_bytes
@@ -269,7 +269,7 @@ class FetchPoll:
         )
 
     def _answer_or_wait(self) -> None:
-        if self._enough():
+        if self._is_complete():
             self._answer()
         elif self._watched is None:
             self._watched = [part.stream for part in self._parts]
@@ -288,15 +288,15 @@ class FetchPoll:
         self._news = True
         if not self._looking and self._reply is not None:
             self._looking = True
-            self._loop.call_soon(self._look_again)
+            self._loop.call_soon(self._poll_again)
 
-    def _look_again(self) -> None:
+    def _poll_again(self) -> None:
         reply = self._reply
         if reply is None:
-            self._look()  # at nothing: nobody waits for it any more
+            self._poll()  # at nothing: nobody waits for it any more
             return
         try:
-            reply.step(self._look)
+            reply.step(self._poll)
         except Exception as error:  # noqa: BLE001  # nobody else would see it
             reply.fail(error)
 
@@ -343,7 +343,7 @@ class FetchPoll:
             part.aborted = self._aborted(part)
 
 
-def _in_turn(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
+def _rotated(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
     """Each fetch begins with another partition, so that a busy one does not starve the rest."""
     context.fetches += 1
     first = context.fetches % len(parts) if parts else 0

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.configs import Edit
+from mainstem.broker.configs import ConfigEdit
 from mainstem.broker.group.settings import GROUP_SETTINGS, GroupSetting
 from mainstem.broker.share.shares import check_settings
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.errors import MainstemError
 
@@ -31,7 +31,9 @@ def group_configs(context: KafkaContext, group: str, names: Collection[str] | No
     ]
 
 
-async def edit_group(context: KafkaContext, group: str, edits: Iterable[Edit], *, dry_run: bool) -> Outcome:
+async def edit_group(
+    context: KafkaContext, group: str, edits: Iterable[ConfigEdit], *, dry_run: bool
+) -> ItemResult:
     """Settings that are not named stay as they are."""
     put: list[tuple[str, str]] = []
     removed: list[str] = []
@@ -42,20 +44,20 @@ async def edit_group(context: KafkaContext, group: str, edits: Iterable[Edit], *
             elif edit.operation == "set":
                 put.append((edit.name, edit.text))
             else:
-                raise Refused(ErrorCode.invalid_config, f"{edit.name[:64]} is no list")
+                raise ItemRefused(ErrorCode.invalid_config, f"{edit.name[:64]} is no list")
         check_settings(put, removed)
         if not dry_run:
             await context.broker.shares.change_settings(group, put, removed)
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         return outcome_of(error)
     return DONE
 
 
 async def replace_group(
     context: KafkaContext, group: str, values: dict[str, str], *, dry_run: bool
-) -> Outcome:
+) -> ItemResult:
     """Settings that are not named go back to their default."""
     own = context.broker.shares.own_settings(group)
-    edits = [Edit(name, "delete") for name in own if name not in values]
-    edits += [Edit(name, "set", value) for name, value in values.items()]
+    edits = [ConfigEdit(name, "delete") for name in own if name not in values]
+    edits += [ConfigEdit(name, "set", value) for name, value in values.items()]
     return await edit_group(context, group, edits, dry_run=dry_run)

@@ -16,10 +16,10 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 
 from mainstem.broker import configs
-from mainstem.broker.configs import Edit, Operation
+from mainstem.broker.configs import ConfigEdit, Operation
 from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of, repeated, side_by_side
+from mainstem.doors.kafka.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.config_changes import TWICE, change_resource, check_once, value_given
 from mainstem.doors.kafka.config_entries import Resource
 from mainstem.doors.kafka.context import KafkaContext
@@ -48,11 +48,11 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
 
 
-async def _edit_group(context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool) -> Outcome:
+async def _edit_group(context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool) -> ItemResult:
     try:
         check_once(entry.name for entry in resource.configs)
         edits = [_edit(entry) for entry in resource.configs]
-    except Refused as refused:
+    except ItemRefused as refused:
         return outcome_of(refused)
     return await edit_group(context, resource.resource_name, edits, dry_run=dry_run)
 
@@ -63,16 +63,16 @@ def _edited(context: KafkaContext, resource: AlterConfigsResource, config: Topic
     return configs.edited(config, edits, context.broker.options.default_config)
 
 
-def _edit(entry: AlterableConfig) -> Edit:
+def _edit(entry: AlterableConfig) -> ConfigEdit:
     if not 0 <= entry.config_operation < len(_OPERATIONS):
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.invalid_request,
             f"{entry.name[:64]}: no operation has the number {entry.config_operation}",
         )
     operation = _OPERATIONS[entry.config_operation]
     if operation == "delete":
-        return Edit(entry.name, operation)
-    return Edit(entry.name, operation, value_given(entry.name, entry.value))
+        return ConfigEdit(entry.name, operation)
+    return ConfigEdit(entry.name, operation, value_given(entry.name, entry.value))
 
 
 API = Api(44, 0, 1, handle, fresh=True)

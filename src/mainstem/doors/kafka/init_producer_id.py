@@ -20,7 +20,7 @@ _FENCED_FROM = 4  # first version that knows PRODUCER_FENCED
 
 
 async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    code, producer, epoch = _unspoken(request), -1, -1
+    code, producer, epoch = _unsupported_code(request), -1, -1
     if code is ErrorCode.none:
         try:
             producer, epoch = await _initialise(call, request)
@@ -34,7 +34,7 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
     )
 
 
-def _unspoken(request: InitProducerIdRequest) -> ErrorCode:
+def _unsupported_code(request: InitProducerIdRequest) -> ErrorCode:
     """Transactions that are prepared first and committed later are refused as by a Kafka that has them off."""
     if request.enable2_pc:
         return ErrorCode.transactional_id_authorization_failed

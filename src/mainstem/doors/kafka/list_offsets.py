@@ -10,7 +10,7 @@ from kio.schema.list_offsets.v10.response import (
 )
 from kio.static.primitive import i32, i64
 
-from mainstem.broker.streams import Streams
+from mainstem.broker.streams import StreamService
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, wrong_epoch
@@ -38,7 +38,7 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 async def _partition(
-    streams: Streams, name: str, wanted: ListOffsetsPartition, committed_only: bool
+    streams: StreamService, name: str, wanted: ListOffsetsPartition, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     code = wrong_epoch(wanted.current_leader_epoch)
     offset = time = -1
@@ -57,7 +57,7 @@ async def _partition(
     )
 
 
-async def _place(streams: Streams, stream: int, time: int, committed_only: bool) -> tuple[int, int]:
+async def _place(streams: StreamService, stream: int, time: int, committed_only: bool) -> tuple[int, int]:
     """Offset and record time; -1 for what there is not."""
     start, end = streams.bounds(stream)
     if committed_only:

@@ -20,7 +20,7 @@ from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
-    from mainstem.doors.kafka.dispatch import Route
+    from mainstem.doors.kafka.dispatch import ApiRoute
 
 _PRODUCE = 0
 _API = struct.Struct(">hh")
@@ -101,7 +101,7 @@ class LoneBatches:
         self._joins = joins
         self._abortable = abortable
 
-    def serve(self, connection: KafkaConnection, route: Route, frame: memoryview) -> bool:
+    def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
         """Start a request. False: this one is another, or something has changed since the last."""
         if len(frame) < self._size_min:
             return False
@@ -157,7 +157,7 @@ class LoneReply(Reply):
     def __init__(
         self,
         connection: KafkaConnection,
-        route: Route,
+        route: ApiRoute,
         correlation: int,
         size: int,
         alike: LoneBatches,

@@ -11,7 +11,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from mainstem.doors.kafka.api import Api, FastApi
-from mainstem.doors.kafka.extent import fitted
+from mainstem.doors.kafka.message_bounds import fitted
 from mainstem.doors.kafka.versions import convert
 from mainstem.errors import MalformedRequest
 

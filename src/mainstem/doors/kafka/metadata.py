@@ -42,7 +42,7 @@ from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.messages import read_as_sent
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.peers import Peer
-from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
 
@@ -55,7 +55,7 @@ _NO_ID = bytes(UUID_BYTES)
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _RequestedTopics:
     names: list[str] | None  # None: every topic
     ids: list[bytes]
     may_create: bool
@@ -85,7 +85,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     reply.send([answer])
 
 
-def _parse(version: int, body: bytes) -> _Wanted:
+def _parse(version: int, body: bytes) -> _RequestedTopics:
     request = read_as_sent(_KEY, version, body)
     may_create = getattr(request, "allow_auto_topic_creation", True)
     operations = (
@@ -94,7 +94,7 @@ def _parse(version: int, body: bytes) -> _Wanted:
     )
     # Version 0 has no null array: there, asking for no topic asks for all of them.
     if request.topics is None or (version == 0 and not request.topics):
-        return _Wanted(None, [], may_create, *operations)
+        return _RequestedTopics(None, [], may_create, *operations)
     names: list[str] = []
     ids: list[bytes] = []
     for topic in request.topics:
@@ -103,10 +103,10 @@ def _parse(version: int, body: bytes) -> _Wanted:
             ids.append(id.bytes)
         elif topic.name is not None:
             names.append(topic.name)
-    return _Wanted(names, ids, may_create, *operations)
+    return _RequestedTopics(names, ids, may_create, *operations)
 
 
-def _to_create(call: Call, wanted: _Wanted) -> list[str]:
+def _to_create(call: Call, wanted: _RequestedTopics) -> list[str]:
     if not wanted.names or not wanted.may_create or not call.context.auto_create:
         return []
     return [
@@ -116,7 +116,7 @@ def _to_create(call: Call, wanted: _Wanted) -> list[str]:
     ]
 
 
-def _may_lack(context: KafkaContext, wanted: _Wanted) -> bool:
+def _may_lack(context: KafkaContext, wanted: _RequestedTopics) -> bool:
     """Whether another broker may have just made, or deleted, what the answer is about."""
     streams = context.broker.streams
     if wanted.names is None:
@@ -126,7 +126,7 @@ def _may_lack(context: KafkaContext, wanted: _Wanted) -> bool:
     )
 
 
-async def _answer_behind_barrier(call: Call, wanted: _Wanted, reply: Reply) -> None:
+async def _answer_behind_barrier(call: Call, wanted: _RequestedTopics, reply: Reply) -> None:
     unsure: dict[str, MainstemError] = {}
     try:
         await call.context.broker.barrier()
@@ -138,10 +138,10 @@ async def _answer_behind_barrier(call: Call, wanted: _Wanted, reply: Reply) -> N
 
 
 def _visible(call: Call, name: str) -> bool:
-    return call.may(Operation.DESCRIBE, Kind.TOPIC, name)
+    return call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
-async def _create_and_answer(call: Call, wanted: _Wanted, missing: list[str], reply: Reply) -> None:
+async def _create_and_answer(call: Call, wanted: _RequestedTopics, missing: list[str], reply: Reply) -> None:
     context = call.context
     await context.broker.barrier()  # another broker may have made them a moment ago
     missing = [name for name in missing if context.broker.streams.get(name) is None]
@@ -149,7 +149,7 @@ async def _create_and_answer(call: Call, wanted: _Wanted, missing: list[str], re
     reply.send([_answer(call, wanted, refused)], failed=bool(refused))
 
 
-def _answer(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> bytes:
+def _answer(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> bytes:
     version, context = call.version, call.context
     flexible = version >= _FLEXIBLE_FROM
     topics = _topics(call, wanted, refused)
@@ -165,7 +165,7 @@ def _answer(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> b
     out.append(write_count(len(topics), flexible))
     out += topics
     if 8 <= version <= 10:
-        operations = operations_on(call, Kind.CLUSTER) if wanted.cluster_operations else NOT_ASKED
+        operations = operations_on(call, ResourceType.CLUSTER) if wanted.cluster_operations else NOT_ASKED
         out.append(INT32.pack(operations))
     if version >= 13:
         out.append(_INT16.pack(0))
@@ -185,7 +185,7 @@ def _write_broker(out: list[bytes], peer: Peer, version: int) -> None:
         out.append(NO_TAGS)
 
 
-def _topics(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> list[bytes]:
+def _topics(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> list[bytes]:
     streams = call.context.broker.streams
     if wanted.names is None:
         return [_topic(call, topic, wanted) for topic in streams.topics() if _visible(call, topic.name)]
@@ -209,7 +209,7 @@ def _topics(call: Call, wanted: _Wanted, refused: dict[str, MainstemError]) -> l
     return found
 
 
-def _missing(call: Call, wanted: _Wanted, name: str, error: MainstemError | None) -> ErrorCode:
+def _missing(call: Call, wanted: _RequestedTopics, name: str, error: MainstemError | None) -> ErrorCode:
     if error is not None:
         return code_of(error)
     wants_it_made = wanted.may_create and call.context.auto_create
@@ -223,9 +223,9 @@ def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
     return _write_topic(version, code, name if version >= 12 else name or "", id, [], NOT_ASKED)
 
 
-def _topic(call: Call, topic: Topic, wanted: _Wanted) -> bytes:
+def _topic(call: Call, topic: Topic, wanted: _RequestedTopics) -> bytes:
     partitions = _partitions(call.context, call.version, topic)
-    operations = operations_on(call, Kind.TOPIC, topic.name) if wanted.topic_operations else NOT_ASKED
+    operations = operations_on(call, ResourceType.TOPIC, topic.name) if wanted.topic_operations else NOT_ASKED
     return _write_topic(call.version, 0, topic.name, topic.topic_id, partitions, operations)
 
 

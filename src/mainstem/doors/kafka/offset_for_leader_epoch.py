@@ -17,7 +17,7 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 )
 from kio.static.primitive import i32, i64
 
-from mainstem.broker.streams import Streams
+from mainstem.broker.streams import StreamService
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, wrong_epoch
@@ -37,7 +37,7 @@ async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForL
     return OffsetForLeaderEpochResponse(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _partition(streams: Streams, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _partition(streams: StreamService, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     code = wrong_epoch(wanted.current_leader_epoch)
     epoch = end = -1
     if code is ErrorCode.none:

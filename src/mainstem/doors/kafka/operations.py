@@ -5,12 +5,12 @@ from __future__ import annotations
 from kio.static.primitive import i32
 
 from mainstem.doors.kafka.api import Call
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 
 NOT_ASKED = i32(-(1 << 31))
 
 _OF = {
-    Kind.TOPIC: (
+    ResourceType.TOPIC: (
         Operation.READ,
         Operation.WRITE,
         Operation.CREATE,
@@ -20,14 +20,14 @@ _OF = {
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
-    Kind.GROUP: (
+    ResourceType.GROUP: (
         Operation.READ,
         Operation.DELETE,
         Operation.DESCRIBE,
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
-    Kind.CLUSTER: (
+    ResourceType.CLUSTER: (
         Operation.CREATE,
         Operation.ALTER,
         Operation.DESCRIBE,
@@ -39,6 +39,6 @@ _OF = {
 }
 
 
-def operations_on(call: Call, kind: Kind, name: str = CLUSTER_NAME) -> i32:
+def operations_on(call: Call, kind: ResourceType, name: str = CLUSTER_NAME) -> i32:
     """Everything that this client may do to a resource."""
     return i32(sum(1 << operation for operation in _OF[kind] if call.may(operation, kind, name)))

@@ -41,13 +41,13 @@ from mainstem import limits
 from mainstem.broker.append import Placed
 from mainstem.broker.broker import Broker
 from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
-from mainstem.broker.streams import Streams
+from mainstem.broker.streams import StreamService
 from mainstem.broker.topics import Topic
-from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
+from mainstem.doors.kafka.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.errors import produce_code_of
 from mainstem.doors.kafka.lone_batch import LoneBatches
-from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.wire import (
     INT32,
@@ -79,7 +79,7 @@ _NO_RECORD_ERRORS_FLEXIBLE = b"\1"
 _NO_THROTTLE = INT32.pack(0)
 
 
-class _Part:
+class _PartitionProduce:
     """One partition of a request, and what became of it."""
 
     __slots__ = ("append_time", "base", "code", "index", "message", "records", "start", "stream", "work")
@@ -124,10 +124,10 @@ class _TopicParts:
         self.topic_id = topic_id
         self.topic: Topic | None = None
         self.forbidden = False  # by the access rules
-        self.parts: list[_Part] = []
+        self.parts: list[_PartitionProduce] = []
         self.parts_at = 0  # where they stand in the request
 
-    def find(self, streams: Streams) -> None:
+    def find(self, streams: StreamService) -> None:
         if self.topic_id is None:
             self.topic = streams.get(self.name or "")
         else:
@@ -191,7 +191,7 @@ class _Produce:
                 self._place(topic, part)
         self._settled()
 
-    def _place(self, topic: Topic, part: _Part) -> None:
+    def _place(self, topic: Topic, part: _PartitionProduce) -> None:
         records, part.records = part.records, None
         part.work = self
         try:
@@ -207,7 +207,7 @@ class _Produce:
             part.append_time = facts.max_timestamp
         self._unsettled += 1
 
-    def placed(self, part: _Part, placed: Placed) -> None:
+    def placed(self, part: _PartitionProduce, placed: Placed) -> None:
         # An idempotent retry is answered like the original: the client learns where its records are.
         part.base = placed[0]
         try:
@@ -217,7 +217,7 @@ class _Produce:
         else:
             self._settled()
 
-    def refused(self, part: _Part, error: BaseException) -> None:
+    def refused(self, part: _PartitionProduce, error: BaseException) -> None:
         """Whatever became of it, the client is told."""
         part.fail(produce_code_of(error, abortable=self._abortable), str(error))
         self._settled()
@@ -257,7 +257,7 @@ def _body(version: int, topics: list[_TopicParts], throttle_ms: int) -> bytes:
     return b"".join(out)
 
 
-def _write_part(out: list[bytes], part: _Part, version: int) -> None:
+def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None:
     if version >= 5:
         out.append(_PARTITION_5.pack(part.index, part.code, part.base, part.append_time, part.start))
     elif version >= 2:
@@ -286,20 +286,20 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
     elif transactional_id is not None and not call.may(
-        Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
     elif missing and (call.context.auto_create or call.context.shared):
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
-        alike = _alike(call, body, transactional_id, topics) if acks else None
+        alike = _lone_batch_matcher(call, body, transactional_id, topics) if acks else None
         if alike is not None:
             reply.expect(alike)
         work.place()
 
 
-def _alike(
+def _lone_batch_matcher(
     call: Call, body: memoryview, transactional_id: str | None, topics: list[_TopicParts]
 ) -> LoneBatches | None:
     """What to expect of the requests to come, if this one is a lone batch."""
@@ -335,7 +335,7 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
     name = wanted.name if wanted.topic is None else wanted.topic.name
     if name is None:
         return  # an id that no topic has, which is answered as such
-    wanted.forbidden = not call.may(Operation.WRITE, Kind.TOPIC, name) or (
+    wanted.forbidden = not call.may(Operation.WRITE, ResourceType.TOPIC, name) or (
         wanted.topic is None and call.context.auto_create and not may_create(call, name)
     )
 
@@ -391,7 +391,7 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
     for _ in range(partitions):
         (index,) = INT32.unpack_from(body, at)
         first, at = span(body, at + 4, flexible)
-        topic.parts.append(_Part(index, None if first < 0 else kept(body, first, at)))
+        topic.parts.append(_PartitionProduce(index, None if first < 0 else kept(body, first, at)))
         if flexible:
             at = skip_tags(body, at)
     return skip_tags(body, at) if flexible else at
@@ -404,4 +404,6 @@ def _throttle_at(version: int) -> int | None:
     return -5 if version >= _FLEXIBLE_FROM else -4
 
 
-API = FastApi(0, 0, 13, _FLEXIBLE_FROM, handle, Turn.OVERLAPPING, large=True, throttle_at=_throttle_at)
+API = FastApi(
+    0, 0, 13, _FLEXIBLE_FROM, handle, RequestOrder.OVERLAPPING, large=True, throttle_at=_throttle_at
+)

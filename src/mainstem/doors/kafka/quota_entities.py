@@ -8,30 +8,34 @@ from typing import Protocol
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.client_quotas import QuotaEntity
-from mainstem.doors.kafka.bulk import Refused
+from mainstem.doors.kafka.bulk import ItemRefused
 
 USER, CLIENT = "user", "client-id"
 
 
-class _Part(Protocol):
+class _EntityPart(Protocol):
     @property
     def entity_type(self) -> str: ...
     @property
     def entity_name(self) -> str | None: ...
 
 
-def read_entity(parts: Sequence[_Part]) -> QuotaEntity:
+def read_entity(parts: Sequence[_EntityPart]) -> QuotaEntity:
     """Raises Refused."""
     named: dict[str, str] = {}
     for part in parts:
         check_type(part.entity_type)
         if part.entity_type in named:
-            raise Refused(ErrorCode.invalid_request, f"an entity has two parts of type {part.entity_type}")
+            raise ItemRefused(
+                ErrorCode.invalid_request, f"an entity has two parts of type {part.entity_type}"
+            )
         if part.entity_name == "":
-            raise Refused(ErrorCode.invalid_request, f"a {part.entity_type} has a name; null is the default")
+            raise ItemRefused(
+                ErrorCode.invalid_request, f"a {part.entity_type} has a name; null is the default"
+            )
         named[part.entity_type] = part.entity_name or ""
     if not named:
-        raise Refused(ErrorCode.invalid_request, "a quota is for a user, a client id, or both")
+        raise ItemRefused(ErrorCode.invalid_request, "a quota is for a user, a client id, or both")
     return QuotaEntity(named.get(USER), named.get(CLIENT))
 
 
@@ -43,4 +47,4 @@ def parts_of(entity: QuotaEntity) -> list[tuple[str, str | None]]:
 
 def check_type(kind: str) -> None:
     if kind not in (USER, CLIENT):
-        raise Refused(ErrorCode.invalid_request, f"quotas are for {USER} and {CLIENT}, not {kind[:64]!r}")
+        raise ItemRefused(ErrorCode.invalid_request, f"quotas are for {USER} and {CLIENT}, not {kind[:64]!r}")

@@ -17,7 +17,7 @@ from kio.static.primitive import i32, i32Timedelta
 
 from mainstem.broker.share.sessions import OPENS, TopicPartition
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.bulk import Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.share_sessions import (
     Acknowledgement,
@@ -50,7 +50,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
         outcomes = await acknowledge(call, session, told, renews=call.version >= _FIRST_WITH_RENEWAL)
         if closes(epoch):
             await close(call, session)
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         code, message = outcome_of(error)
         return ShareAcknowledgeResponse(
             throttle_time=NO_THROTTLE,
@@ -71,7 +71,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
 
 
 def _responses(
-    call: Call, outcomes: dict[TopicPartition, Outcome]
+    call: Call, outcomes: dict[TopicPartition, ItemResult]
 ) -> tuple[ShareAcknowledgeTopicResponse, ...]:
     leader = LeaderIdAndEpoch(leader_id=i32(call.context.node_id), leader_epoch=i32(LEADER_EPOCH))
     topics: dict[bytes, list[PartitionData]] = {}

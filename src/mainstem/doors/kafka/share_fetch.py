@@ -24,10 +24,10 @@ from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 from mainstem import limits
 from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
 from mainstem.broker.share.sessions import OPENS, ShareSession, TopicPartition
-from mainstem.broker.share.shares import Acquired, Wanted
+from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.doors.kafka import messages
-from mainstem.doors.kafka.api import Call, FastApi, Reply, Turn
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.api import Call, FastApi, Reply, RequestOrder
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.share_sessions import (
     Acknowledgement,
@@ -48,8 +48,8 @@ _MS = timedelta(milliseconds=1)
 _FIRST_WITH_RENEWAL = 2
 _RECORD_LIMIT = 1  # acquire mode
 
-_Outcomes = dict[TopicPartition, Outcome]
-_Found = dict[TopicPartition, Acquired | Outcome]
+_Outcomes = dict[TopicPartition, ItemResult]
+_Found = dict[TopicPartition, Acquired | ItemResult]
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
@@ -58,7 +58,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         session = _session(
             call, request
         )  # at once: later the connection may be gone, which the session ends with
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         refused = _refused(outcome_of(error))
         reply.send([messages.write(API, call.version, refused)], failed=True)
         return
@@ -70,7 +70,7 @@ async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession,
     reply.on_hurry(hurry.set)
     try:
         answer, size = await _served(call, request, session, hurry)
-    except (Refused, MainstemError) as error:
+    except (ItemRefused, MainstemError) as error:
         answer, size = _refused(outcome_of(error)), 0
     if size:
         held_ms = call.throttle(CONSUMER_BYTE_RATE, size, reply)
@@ -93,7 +93,9 @@ def _session(call: Call, request: ShareFetchRequest) -> ShareSession:
     ]
     if epoch == OPENS:
         if any(part.acknowledgement_batches for topic in request.topics for part in topic.partitions):
-            raise Refused(ErrorCode.invalid_request, "a share session that opens has nothing to acknowledge")
+            raise ItemRefused(
+                ErrorCode.invalid_request, "a share session that opens has nothing to acknowledge"
+            )
         session = sessions.open(group, member)
         attend(call, session)
     else:
@@ -139,13 +141,13 @@ async def _fetched(
         try:
             check_readable(call, place[0])
             streams[stream_of(call, *place)] = place
-        except Refused as refused:
+        except ItemRefused as refused:
             found[place] = outcome_of(refused)
     size = min(max(request.max_bytes, 1), limits.KAFKA_FETCH_BYTES_MAX)
     meter = call.meter(CONSUMER_BYTE_RATE)
     if meter is not None:
         size = min(size, meter.burst)
-    wanted = Wanted(max(request.max_records, 1), size, request.share_acquire_mode == _RECORD_LIMIT)
+    wanted = AcquireLimits(max(request.max_records, 1), size, request.share_acquire_mode == _RECORD_LIMIT)
     wait_s = 0.0 if found else min(request.max_wait // _MS, limits.READ_WAIT_MS_MAX) / 1000
     fetched = await call.context.broker.shares.fetch(
         session.group, session.member, list(streams), wanted, wait_s=wait_s, hurry=hurry
@@ -180,9 +182,9 @@ def _response(call: Call, session: ShareSession, outcomes: _Outcomes, found: _Fo
 
 
 def _partition(
-    call: Call, place: TopicPartition, acknowledged: Outcome, found: Acquired | Outcome | None
+    call: Call, place: TopicPartition, acknowledged: ItemResult, found: Acquired | ItemResult | None
 ) -> PartitionData:
-    fetched = found if isinstance(found, Outcome) else DONE
+    fetched = found if isinstance(found, ItemResult) else DONE
     acquired = found if isinstance(found, Acquired) else None
     return PartitionData(
         partition_index=i32(place[1]),
@@ -199,7 +201,7 @@ def _partition(
     )
 
 
-def _refused(outcome: Outcome) -> ShareFetchResponse:
+def _refused(outcome: ItemResult) -> ShareFetchResponse:
     return ShareFetchResponse(
         throttle_time=NO_THROTTLE,
         error_code=outcome.code,
@@ -210,4 +212,4 @@ def _refused(outcome: Outcome) -> ShareFetchResponse:
     )
 
 
-API = FastApi(78, 1, 2, 1, handle, Turn.SINGLE)
+API = FastApi(78, 1, 2, 1, handle, RequestOrder.SINGLE)

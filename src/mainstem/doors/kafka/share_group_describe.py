@@ -21,20 +21,20 @@ from mainstem.broker.share.group import ShareGroup, ShareMember
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.by_topic import HIDDEN, hidden, named_by_topic
 from mainstem.doors.kafka.operations import NOT_ASKED, operations_on
-from mainstem.doors.kafka.security.access import Kind
+from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 
 
 async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     asked = request.include_authorized_operations
     groups = tuple(
-        _described(call, name, operations_on(call, Kind.GROUP, name) if asked else NOT_ASKED)
+        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
         for name in request.group_ids
     )
     return ShareGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _described(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
+def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
     group = call.context.groups.get(name)
     concealed = isinstance(group, ShareGroup) and hidden(
         call, [member.assigned for member in group.members.values()]

@@ -15,7 +15,7 @@ from kio.schema.share_group_heartbeat.v1.response import (
 from kio.static.primitive import i32, i32Timedelta
 
 from mainstem.broker.group.assignors import Partitions
-from mainstem.broker.group.consumer_member import Beat
+from mainstem.broker.group.consumer_member import ConsumerHeartbeat
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.by_topic import by_topic
 from mainstem.doors.kafka.errors import group_code_of
@@ -25,7 +25,7 @@ from mainstem.errors import MainstemError
 
 async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
     names = request.subscribed_topic_names
-    beat = Beat(
+    beat = ConsumerHeartbeat(
         group=request.group_id,
         member_id=request.member_id,
         epoch=request.member_epoch,

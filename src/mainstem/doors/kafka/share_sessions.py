@@ -12,16 +12,16 @@ from mainstem import limits
 from mainstem.broker.share.sessions import CLOSES, ShareSession
 from mainstem.broker.share.shares import Settlement, Verdict
 from mainstem.doors.kafka.api import Call
-from mainstem.doors.kafka.bulk import DONE, Outcome, Refused, outcome_of
+from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.context import KafkaContext
-from mainstem.doors.kafka.security.access import Kind, Operation
+from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.errors import MainstemError
 
 _KINDS = (Verdict.GAP, Verdict.ACCEPT, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW)
 
 
-class Batch(Protocol):
+class AcknowledgementBatch(Protocol):
     @property
     def first_offset(self) -> int: ...
     @property
@@ -35,7 +35,7 @@ class Acknowledgement(NamedTuple):
 
     topic_id: bytes
     partition: int
-    batches: Sequence[Batch]
+    batches: Sequence[AcknowledgementBatch]
 
 
 def topic_bytes(topic_id: UUID | None) -> bytes:
@@ -52,25 +52,27 @@ async def catch_up(call: Call, topic_ids: Iterable[bytes]) -> None:
 def check_readable(call: Call, topic_id: bytes) -> None:
     """Raises Refused. An id that nobody knows is answered as such."""
     topic = call.context.broker.streams.get_by_id(topic_id)
-    if topic is not None and not call.may(Operation.READ, Kind.TOPIC, topic.name):
-        raise Refused(ErrorCode.topic_authorization_failed, FORBIDDEN)
+    if topic is not None and not call.may(Operation.READ, ResourceType.TOPIC, topic.name):
+        raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
 
 
 def check_group(call: Call, group: str) -> None:
     """Raises Refused."""
     if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
-        raise Refused(ErrorCode.invalid_group_id, f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
-    if not call.may(Operation.READ, Kind.GROUP, group):
-        raise Refused(ErrorCode.group_authorization_failed, FORBIDDEN)
+        raise ItemRefused(
+            ErrorCode.invalid_group_id, f"a group name has 1 to {limits.NAME_CHARS_MAX} characters"
+        )
+    if not call.may(Operation.READ, ResourceType.GROUP, group):
+        raise ItemRefused(ErrorCode.group_authorization_failed, FORBIDDEN)
 
 
 def stream_of(call: Call, topic_id: bytes, partition: int) -> int:
     """Raises Refused."""
     topic = call.context.broker.streams.get_by_id(topic_id)
     if topic is None:
-        raise Refused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id.hex()}")
+        raise ItemRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id.hex()}")
     if not 0 <= partition < len(topic.streams):
-        raise Refused(
+        raise ItemRefused(
             ErrorCode.unknown_topic_or_partition, f"topic {topic.name!r} has no partition {partition}"
         )
     return topic.streams[partition]
@@ -78,9 +80,9 @@ def stream_of(call: Call, topic_id: bytes, partition: int) -> int:
 
 async def acknowledge(
     call: Call, session: ShareSession, acknowledgements: Iterable[Acknowledgement], *, renews: bool
-) -> dict[tuple[bytes, int], Outcome]:
+) -> dict[tuple[bytes, int], ItemResult]:
     """Settle what the member says it is done with; durable when it returns."""
-    outcomes: dict[tuple[bytes, int], Outcome] = {}
+    outcomes: dict[tuple[bytes, int], ItemResult] = {}
     for topic_id, partition, batches in acknowledgements:
         try:
             check_readable(call, topic_id)
@@ -88,23 +90,25 @@ async def acknowledge(
             ranges = _settlements(batches, renews=renews)
             await call.context.broker.shares.settle(session.group, session.member, stream, ranges)
             outcomes[topic_id, partition] = DONE
-        except (Refused, MainstemError) as error:
+        except (ItemRefused, MainstemError) as error:
             outcomes[topic_id, partition] = outcome_of(error)
     return outcomes
 
 
-def _settlements(batches: Sequence[Batch], *, renews: bool) -> list[Settlement]:
+def _settlements(batches: Sequence[AcknowledgementBatch], *, renews: bool) -> list[Settlement]:
     """A batch has one verdict for all of its records, or one for each. Raises Refused."""
     found: list[Settlement] = []
     reached = -1
     for batch in batches:
         first, end, kinds = batch.first_offset, batch.last_offset + 1, batch.acknowledge_types
         if not reached < first < end or len(kinds) not in (1, end - first):
-            raise Refused(
+            raise ItemRefused(
                 ErrorCode.invalid_request, f"no acknowledgement is for offsets {first} to {end - 1}"
             )
         if not all(kind in _KINDS and (renews or kind != Verdict.RENEW) for kind in kinds):
-            raise Refused(ErrorCode.invalid_request, "an acknowledgement is of a type that there is none of")
+            raise ItemRefused(
+                ErrorCode.invalid_request, "an acknowledgement is of a type that there is none of"
+            )
         reached = end - 1
         if len(kinds) == 1:
             found.append((first, end, kinds[0]))
@@ -126,12 +130,12 @@ def closes(epoch: int) -> bool:
 
 def attend(call: Call, session: ShareSession) -> None:
     """A member is there as long as its connection is: what it has when that breaks is to be had again."""
-    if not isinstance(call.memory, _Attendance):
-        call.memory = _Attendance(call.context)
+    if not isinstance(call.memory, _ConnectionSessions):
+        call.memory = _ConnectionSessions(call.context)
     call.memory.sessions[session.group, session.member] = session
 
 
-class _Attendance:
+class _ConnectionSessions:
     """The sessions that were opened through one connection."""
 
     def __init__(self, context: KafkaContext) -> None:

@@ -134,7 +134,8 @@ def write_count(items: int, flexible: bool) -> bytes:
 
 
 def kept(body: memoryview, first: int, end: int) -> Slice:
-    """Bytes of a request that outlive it: in place, if they were received into memory that is theirs (landing.py).
+    """Bytes of a request that outlive it: in place, if they were received into memory that is theirs
+    (receive_buffer.py).
 
     Few bytes are copied all the same, or they could hold a whole block."""
     part = body[first:end]

@@ -7,9 +7,17 @@ from collections import deque
 from typing import cast
 
 from mainstem import events, limits
-from mainstem.doors.text.connections import Connections
+from mainstem.doors.text.connections import TextConnections
 from mainstem.doors.text.frames import FrameReader, InvalidLength, frame
-from mainstem.doors.text.requests import INVALID_LENGTH, Get, Put, Refused, Request, next_run, parse
+from mainstem.doors.text.requests import (
+    INVALID_LENGTH,
+    GetRequest,
+    PutRequest,
+    Request,
+    RequestRefused,
+    next_run,
+    parse,
+)
 from mainstem.doors.text.service import TextService
 
 _log = events.named("text")
@@ -23,7 +31,7 @@ class TextConnection(asyncio.Protocol):
     Back-pressure: nothing is read while too much waits, and nothing is served while the client does not
     read its answers. So a client can make the server hold one pipeline and one run of answers, no more."""
 
-    def __init__(self, service: TextService, connections: Connections, stall_s: float) -> None:
+    def __init__(self, service: TextService, connections: TextConnections, stall_s: float) -> None:
         self._service = service
         self._connections = connections
         self._stall_s = stall_s
@@ -87,7 +95,7 @@ class TextConnection(asyncio.Protocol):
         """Move whole frames to the waiting requests, up to the bound, and see that they are served."""
         while self._has_room() and (request := self._next_request()) is not None:
             self._waiting.append(request)
-            if isinstance(request, Put):
+            if isinstance(request, PutRequest):
                 self._waiting_bytes += len(request.payload)
         self._pause_or_resume()
         if self._waiting and self._worker is None:
@@ -124,13 +132,13 @@ class TextConnection(asyncio.Protocol):
         try:
             while self._waiting and await self._can_write():
                 run = next_run(self._waiting)
-                self._waiting_bytes -= sum(len(put.payload) for put in run if isinstance(put, Put))
-                if self._lost and isinstance(run[0], Get):
+                self._waiting_bytes -= sum(len(put.payload) for put in run if isinstance(put, PutRequest))
+                if self._lost and isinstance(run[0], GetRequest):
                     continue  # nobody is left to read what it would consume
                 answers = await self._answers(run)
                 if not self._lost:
                     self._transport.write(b"".join(map(frame, answers)))
-                if isinstance(run[0], Refused) and run[0].closes:
+                if isinstance(run[0], RequestRefused) and run[0].closes:
                     return
                 self._receive()
         finally:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from mainstem.doors.held import Held, HeldConnections
+from mainstem.doors.open_connections import OpenConnection, OpenConnections
 
 
-class Connections(HeldConnections[Held]):
+class TextConnections(OpenConnections[OpenConnection]):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
 
-    def admit(self, connection: Held) -> bool:
+    def admit(self, connection: OpenConnection) -> bool:
         """False: too many are held already."""
         if len(self._held) >= self._limit:
             return False

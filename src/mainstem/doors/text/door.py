@@ -8,9 +8,9 @@ from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.doors.text.connection import TextConnection
-from mainstem.doors.text.connections import Connections
+from mainstem.doors.text.connections import TextConnections
 from mainstem.doors.text.service import TextService
-from mainstem.doors.text.status import Node
+from mainstem.doors.text.status import SegmentLeader
 
 _BACKLOG = 1024
 
@@ -31,7 +31,7 @@ class TextDoor:
         self._node = node
         self._segment_entries = segment_entries
         self._stall_s = stall_s
-        self._connections = Connections(connections_max)
+        self._connections = TextConnections(connections_max)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
@@ -42,7 +42,7 @@ class TextDoor:
         )
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)
-        node = Node(self._broker_id, self._node, str(bound), self._segment_entries)
+        node = SegmentLeader(self._broker_id, self._node, str(bound), self._segment_entries)
         self._service = TextService(self._broker, node)
         await self._server.start_serving()
         return bound

@@ -1,4 +1,4 @@
-"""What a frame asks for. Every way a request can be wrong becomes a `Refused` with the exact answer."""
+"""What a frame asks for. Every way a request can be wrong becomes a `RequestRefused` with the exact answer."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ _TRIMMED = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class RegisterRequest:
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutRequest:
     topic: str
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Get:
+class GetRequest:
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateRequest:
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class MetricsRequest:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestRefused:
     answer: bytes
     closes: bool = False  # nothing after it on the connection can be understood
 
 
-Request = Register | Put | Get | State | Metrics | Refused
+Request = RegisterRequest | PutRequest | GetRequest | StateRequest | MetricsRequest | RequestRefused
 
-INVALID_LENGTH = Refused(b"ERR invalid frame length", closes=True)
-_INVALID_UTF8 = Refused(b"ERR invalid utf-8")
-_UNKNOWN = Refused(b"ERR unknown command")
-_TOPIC_VERBS: dict[str, type[Register] | type[Get] | type[State]] = {
-    "REGISTER": Register,
-    "GET": Get,
-    "STATE": State,
+INVALID_LENGTH = RequestRefused(b"ERR invalid frame length", closes=True)
+_INVALID_UTF8 = RequestRefused(b"ERR invalid utf-8")
+_UNKNOWN = RequestRefused(b"ERR unknown command")
+_TOPIC_VERBS: dict[str, type[RegisterRequest] | type[GetRequest] | type[StateRequest]] = {
+    "REGISTER": RegisterRequest,
+    "GET": GetRequest,
+    "STATE": StateRequest,
 }
 
 
@@ -66,23 +66,23 @@ def parse(body: bytes) -> Request:
     if verb == "PUT":
         return _put(rest)
     if verb == "METRICS":
-        return Metrics()
+        return MetricsRequest()
     asks = _TOPIC_VERBS.get(verb)
     if asks is None:
         return _UNKNOWN
     return asks(rest[0]) if rest and rest[0] else _needs(verb, "topic")
 
 
-def _put(rest: list[str]) -> Put | Refused:
+def _put(rest: list[str]) -> PutRequest | RequestRefused:
     if not rest or not rest[0]:
         return _needs("PUT", "topic")
     if len(rest) < 2:
         return _needs("PUT", "payload")
-    return Put(rest[0], rest[1].encode("utf-8"))
+    return PutRequest(rest[0], rest[1].encode("utf-8"))
 
 
-def _needs(verb: str, what: str) -> Refused:
-    return Refused(f"ERR {verb} requires a {what}".encode())
+def _needs(verb: str, what: str) -> RequestRefused:
+    return RequestRefused(f"ERR {verb} requires a {what}".encode())
 
 
 def next_run(waiting: deque[Request]) -> list[Request]:
@@ -91,10 +91,10 @@ def next_run(waiting: deque[Request]) -> list[Request]:
     Serving a run as one and the runs in turn gives what serving every request in turn would give."""
     first = waiting.popleft()
     run = [first]
-    if isinstance(first, Put):
-        while waiting and isinstance(waiting[0], Put):
+    if isinstance(first, PutRequest):
+        while waiting and isinstance(waiting[0], PutRequest):
             run.append(waiting.popleft())
-    elif isinstance(first, Get):
+    elif isinstance(first, GetRequest):
         while waiting and waiting[0] == first and len(run) < limits.TEXT_TAKES_PER_RUN_MAX:
             run.append(waiting.popleft())
     return run

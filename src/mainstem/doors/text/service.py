@@ -10,7 +10,15 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.cursors import SHARED_CURSOR
 from mainstem.doors.text import status
-from mainstem.doors.text.requests import Get, Metrics, Put, Refused, Register, Request, State
+from mainstem.doors.text.requests import (
+    GetRequest,
+    MetricsRequest,
+    PutRequest,
+    RegisterRequest,
+    Request,
+    RequestRefused,
+    StateRequest,
+)
 from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, invariant
 
 OK = b"OK"
@@ -23,41 +31,41 @@ _RECORD_OVERHEAD_BYTES = 24  # at most what a batch adds to a value without key 
 class TextService:
     """Serves runs of requests. One for all connections of a door."""
 
-    def __init__(self, broker: Broker, node: status.Node) -> None:
+    def __init__(self, broker: Broker, node: status.SegmentLeader) -> None:
         self._broker = broker
         self._node = node
 
     async def answer(self, run: Sequence[Request]) -> list[bytes]:
         """One answer a request, in order. A run is what `next_run` gives."""
         first = run[0]
-        if isinstance(first, Put):
-            answers = await self._put_all(cast("Sequence[Put]", run))
-        elif isinstance(first, Get):
+        if isinstance(first, PutRequest):
+            answers = await self._put_all(cast("Sequence[PutRequest]", run))
+        elif isinstance(first, GetRequest):
             answers = await self._get(first.topic, len(run))
         else:
-            answers = [await self._one(first)]
+            answers = [await self._serve_one(first)]
         invariant(len(answers) == len(run), "every request has one answer")
         return answers
 
-    async def _one(self, request: Request) -> bytes:
+    async def _serve_one(self, request: Request) -> bytes:
         try:
             match request:
-                case Refused(answer):
+                case RequestRefused(answer):
                     return answer
-                case Register(topic):
+                case RegisterRequest(topic):
                     await self._broker.create_topic(topic, exist_ok=True)
                     return OK
-                case State(topic):
+                case StateRequest(topic):
                     return status.topic_state(self._broker, self._node, topic)
-                case Metrics():
+                case MetricsRequest():
                     return status.metrics(self._broker, self._node)
-                case Put() | Get():
+                case PutRequest() | GetRequest():
                     invariant(False, "PUT and GET are served as runs")
         except MainstemError as error:
             return refusal(error)
         return OK
 
-    async def _put_all(self, puts: Sequence[Put]) -> list[bytes]:
+    async def _put_all(self, puts: Sequence[PutRequest]) -> list[bytes]:
         """One append a topic, all at once: the order inside each topic is that of the connection."""
         by_topic: dict[str, list[int]] = {}
         for index, put in enumerate(puts):

@@ -18,7 +18,7 @@ _FIRST_SEGMENT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SegmentLeader:
     """This broker, and those that lead segments in turn."""
 
     broker_id: int
@@ -41,14 +41,14 @@ class TopicState(msgspec.Struct):
     segment_leaders: dict[str, int]
 
 
-def topic_state(broker: Broker, node: Node, topic: str) -> bytes:
+def topic_state(broker: Broker, node: SegmentLeader, topic: str) -> bytes:
     """Raises TopicNotFound."""
     partitions = broker.topic(topic).partitions
     entries = sum(broker.partition(topic, partition).end for partition in range(partitions))
     return msgspec.json.encode(segments(entries, node))
 
 
-def segments(entries: int, node: Node) -> TopicState:
+def segments(entries: int, node: SegmentLeader) -> TopicState:
     """The segments of a topic that took this many entries; of very many, the newest."""
     sealed = entries // node.segment_entries
     current = _FIRST_SEGMENT + sealed
@@ -65,7 +65,7 @@ def segments(entries: int, node: Node) -> TopicState:
     )
 
 
-def metrics(broker: Broker, node: Node) -> bytes:
+def metrics(broker: Broker, node: SegmentLeader) -> bytes:
     """A log of one broker: it leads, and it is all there is to replicate to."""
     last = broker.last_position
     members = {str(node.broker_id): {"name": node.name, "addr": node.address}}

@@ -37,7 +37,7 @@ def sweep(metadata: TableMetadata, location: str, kind: TableKind, files: StoreI
     """Delete files of the table's own folder that nothing names and that are older. Returns how many.
 
     `metadata` must be the current one, at `location`. What is young may belong to a commit under way."""
-    named = _named(metadata, location, kind, files)
+    named = _referenced_files(metadata, location, kind, files)
     deleted = 0
     for found in files.listed(f"{metadata.location}/"):
         if files.location(found.key) not in named and found.modified_ms < before_ms:
@@ -46,7 +46,7 @@ def sweep(metadata: TableMetadata, location: str, kind: TableKind, files: StoreI
     return deleted
 
 
-def _named(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO) -> set[str]:
+def _referenced_files(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO) -> set[str]:
     """Every file of the table's own that the metadata leads to."""
     named = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
     manifests: dict[str, ManifestFile] = {}

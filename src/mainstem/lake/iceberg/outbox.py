@@ -20,14 +20,14 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem import limits
-from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorks
+from mainstem.broker.table_work import PendingChange, TableCommitRequest, TableWork, TableWorkPage
 from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable, described
 from mainstem.lake.backoff import Backoff
 from mainstem.lake.broker import LakeBroker
 from mainstem.lake.iceberg.data_files import data_file
 from mainstem.lake.iceberg.error_rows import any_errors, write_errors
 from mainstem.lake.iceberg.expiry import expired, removal, sweep
-from mainstem.lake.iceberg.snapshots import Operation, Range, SnapshotDraft, Snapshots
+from mainstem.lake.iceberg.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
 from mainstem.lake.iceberg.store_io import StoreIO
 from mainstem.ledger.parts import DataFile
 from mainstem.ledger.table_commands import PartChange
@@ -38,7 +38,7 @@ _log = logging.getLogger("mainstem.tables")
 class TableBroker(Protocol):
     """What publication asks of a broker; see LakeBroker."""
 
-    def tables(self) -> TableWorks: ...
+    def tables(self) -> TableWorkPage: ...
 
     def commit_table(self, commit: TableCommitRequest) -> str:
         """Returns where the table's metadata is now. Raises TableChanged."""
@@ -225,16 +225,17 @@ class _TableRun:
         changes = self._work.changes
         self._commit("delete", [change for change in changes if not change.new])
         self._commit(
-            "replace", [change for change in changes if change.old and change.new and self._shown(change)]
+            "replace",
+            [change for change in changes if change.old and change.new and self._keeps_rows(change)],
         )
         self._commit(
             "overwrite",
-            [change for change in changes if change.old and change.new and not self._shown(change)],
+            [change for change in changes if change.old and change.new and not self._keeps_rows(change)],
         )
         self._commit("append", [change for change in changes if not change.old])
         self._expire()
 
-    def _shown(self, change: PendingChange) -> bool:
+    def _keeps_rows(self, change: PendingChange) -> bool:
         """Whether the new parts hold nothing that the table did not show before."""
         return change.new[-1].end == change.old[-1][1]
 
@@ -243,7 +244,9 @@ class _TableRun:
             return
         added = [file for change in changes for file in self._new_files(change)]
         emptied = [
-            Range(change.partition, change.old[0][0], change.old[-1][1]) for change in changes if change.old
+            OffsetRange(change.partition, change.old[0][0], change.old[-1][1])
+            for change in changes
+            if change.old
         ]
         self._step("files")
         for change in changes:

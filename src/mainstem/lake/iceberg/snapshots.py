@@ -35,7 +35,7 @@ _COMPRESSION: Any = "gzip"
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Offsets of one partition."""
 
     partition: int
@@ -49,7 +49,7 @@ class SnapshotDraft:
 
     operation: Operation
     added: list[DataFile] = field(default_factory=list)
-    emptied: list[Range] = field(default_factory=list)  # whatever files the table has there go
+    emptied: list[OffsetRange] = field(default_factory=list)  # whatever files the table has there go
     offsets: dict[int, int] = field(default_factory=dict)  # partition → next offset, afterwards
 
 
@@ -68,7 +68,7 @@ class Snapshots:
 
     def draft(self, draft: SnapshotDraft) -> tuple[list[dict[str, Any]], Updates]:
         """Write manifests and their list. Returns what must hold, and the updates that make it the current one."""
-        carried, removed = self._carried(draft.emptied)
+        carried, removed = self._carry_manifests(draft.emptied)
         manifests = ([self._added(draft.added)] if draft.added else []) + carried
         manifests = self._merged(manifests)
         location = self._list(manifests)
@@ -102,7 +102,7 @@ class Snapshots:
 
     # Manifests
 
-    def _carried(self, emptied: Sequence[Range]) -> tuple[list[ManifestFile], list[DataFile]]:
+    def _carry_manifests(self, emptied: Sequence[OffsetRange]) -> tuple[list[ManifestFile], list[DataFile]]:
         """The parent's manifests, without files of the emptied ranges; and those files."""
         if self._parent is None:
             return [], []
@@ -123,7 +123,7 @@ class Snapshots:
             carried.append(self._written(_changed(gone, ManifestEntryStatus.DELETED, self.snapshot_id), left))
         return carried, removed
 
-    def _lies_in(self, file: DataFile, ranges: Sequence[Range]) -> bool:
+    def _lies_in(self, file: DataFile, ranges: Sequence[OffsetRange]) -> bool:
         partition, first, last = place(file, self._kind)
         return any(each.partition == partition and each.start <= first and last < each.end for each in ranges)
 
@@ -168,7 +168,7 @@ class Snapshots:
             2,
             metadata.spec(),
             metadata.schema(),
-            self._files.new_output(self._named(f"{self._commit}-m{next(self._numbers)}.avro")),
+            self._files.new_output(self._metadata_path(f"{self._commit}-m{next(self._numbers)}.avro")),
             self.snapshot_id,
             _COMPRESSION,
         )
@@ -180,7 +180,7 @@ class Snapshots:
         return writer.to_manifest_file()
 
     def _list(self, manifests: list[ManifestFile]) -> str:
-        location = self._named(f"snap-{self.snapshot_id}-0-{self._commit}.avro")
+        location = self._metadata_path(f"snap-{self.snapshot_id}-0-{self._commit}.avro")
         parent = self._parent.snapshot_id if self._parent else None
         writer = write_manifest_list(
             2,
@@ -194,7 +194,7 @@ class Snapshots:
             writer.add_manifests(manifests)
         return location
 
-    def _named(self, name: str) -> str:
+    def _metadata_path(self, name: str) -> str:
         return f"{self._metadata.location}/metadata/{name}"
 
 

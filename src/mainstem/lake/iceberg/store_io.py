@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 
 from mainstem.client.loop import LoopThread
 from mainstem.errors import NotFound
-from mainstem.lake.access import open_named
+from mainstem.lake.store_access import open_named
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
 
@@ -36,10 +36,10 @@ class StoreIO(FileIO):
         self._thread.close()
 
     def new_input(self, location: str) -> InputFile:
-        return _Input(location, self)
+        return _StoreInputFile(location, self)
 
     def new_output(self, location: str) -> OutputFile:
-        return _Output(location, self)
+        return _StoreOutputFile(location, self)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         name = location if isinstance(location, str) else location.location
@@ -61,7 +61,7 @@ class StoreIO(FileIO):
     def ranged(self, key: str, size: int) -> io.BufferedReader:
         """An object read piece by piece."""
         return io.BufferedReader(
-            _Ranged(lambda start, length: self._range(key, start, length), size), 64 << 10
+            _RangedReader(lambda start, length: self._range(key, start, length), size), 64 << 10
         )
 
     def _range(self, key: str, start: int, length: int) -> bytes:
@@ -75,7 +75,7 @@ class StoreIO(FileIO):
         return [found async for found in self._store.list(prefix)]
 
 
-class _Input(InputFile):
+class _StoreInputFile(InputFile):
     def __init__(self, location: str, files: StoreIO) -> None:
         super().__init__(location)
         self._files = files
@@ -94,7 +94,7 @@ class _Input(InputFile):
         return io.BytesIO(self._files.get(self.location))
 
 
-class _Output(OutputFile):
+class _StoreOutputFile(OutputFile):
     def __init__(self, location: str, files: StoreIO) -> None:
         super().__init__(location)
         self._files = files
@@ -107,7 +107,7 @@ class _Output(OutputFile):
         return self.to_input_file().exists()
 
     def to_input_file(self) -> InputFile:
-        return _Input(self.location, self._files)
+        return _StoreInputFile(self.location, self._files)
 
     def create(self, overwrite: bool = False) -> OutputStream:
         return _Upload(self._finish)
@@ -139,7 +139,7 @@ class _Upload(io.BytesIO):
             self.close()
 
 
-class _Ranged(io.RawIOBase):
+class _RangedReader(io.RawIOBase):
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read = read
         self._size = size

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.ledger.repacked import FIRST_NUMBER
+from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.repack import layout
 from mainstem.log.repack.layout import Origin
 from mainstem.log.repack.liveness import Liveness
-from mainstem.log.repack.plan import Ends
+from mainstem.log.repack.plan import StreamEnds
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.records.header import stamp, walk
 from mainstem.records.salvage import salvage
@@ -28,7 +28,7 @@ Read = Callable[[int, int, int, bool], Awaitable[Buffer]]
 """Bytes of an object: its number, start, length, and whether they came damaged the first time."""
 
 
-class Damaged(NamedTuple):
+class UnreadableSlice(NamedTuple):
     """A slice, or batches of one, that are not what was written."""
 
     stream: int
@@ -43,7 +43,7 @@ class CopiedFile:
     stream: int  # where it begins
     offset: int
     buffers: list[Buffer]
-    damaged: list[Damaged] = field(default_factory=list)
+    damaged: list[UnreadableSlice] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -60,14 +60,14 @@ class _Slices(NamedTuple):
 async def copied_files(
     indexes: Sequence[SealedExtents],
     live: Liveness,
-    ends: Ends,
+    ends: StreamEnds,
     read: Read,
     origin: Origin,
     *,
     file_bytes: int,
 ) -> AsyncIterator[CopiedFile]:
     """The needed slices of objects, as files by place. One file is in memory at a time."""
-    slices = await asyncio.to_thread(_arranged, indexes, live)
+    slices = await asyncio.to_thread(_order_slices, indexes, live)
     cuts = _cuts(slices.rows, file_bytes)
     for at, (low, high) in enumerate(cuts):
         after = int(slices.rows["stream"][cuts[at + 1][0]]) if at + 1 < len(cuts) else 1 << 32
@@ -76,7 +76,7 @@ async def copied_files(
         yield await _copied(part, live, ends.between(before, after), read, origin)
 
 
-def _arranged(indexes: Sequence[SealedExtents], live: Liveness) -> _Slices:
+def _order_slices(indexes: Sequence[SealedExtents], live: Liveness) -> _Slices:
     kept: list[_Slices] = []
     for one in indexes:
         rows = one.rows[live.needed(one.rows)]
@@ -96,7 +96,7 @@ def _cuts(rows: Rows, file_bytes: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin: Origin) -> CopiedFile:
+async def _copied(part: _Slices, live: Liveness, ends: StreamEnds, read: Read, origin: Origin) -> CopiedFile:
     rows = part.rows.copy()
     sizes = rows["length"].astype(np.int64)
     places = sizes.cumsum() - sizes
@@ -104,7 +104,7 @@ async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin:
     payload = memoryview(np.empty(int(sizes.sum()), np.uint8))  # type: ignore[arg-type]
     whole = np.ones(len(rows), np.bool_)
     mended: list[Rows] = []
-    damaged: list[Damaged] = []
+    damaged: list[UnreadableSlice] = []
     # Slices that were joined are told apart by their batches; those of a transaction count as a whole.
     joined = (part.objects >= FIRST_NUMBER) & ~live.kept_apart(rows)
     for number, some in _reads(part):
@@ -124,7 +124,7 @@ async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin:
             piece = memoryview(block)[begin : begin + int(sizes[at])] if joined[at] else b""
             target = payload[int(places[at]) : int(places[at]) + int(sizes[at])]
             target[:] = bytes(len(target))  # what no slice fills
-            left, lost = _mended(rows[at : at + 1], piece, target)
+            left, lost = _salvage_extent(rows[at : at + 1], piece, target)
             left["start"] += int(places[at])
             mended.append(left)
             damaged += lost
@@ -135,7 +135,7 @@ async def _copied(part: _Slices, live: Liveness, ends: Ends, read: Read, origin:
     return CopiedFile(int(rows["stream"][0]), int(rows["base"][0]), buffers, damaged)
 
 
-def _mended(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows, list[Damaged]]:
+def _salvage_extent(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows, list[UnreadableSlice]]:
     """What is whole of a damaged extent, put where it belongs, by extents that count from there; and what is lost."""
     stream, count, base, _, length, *_ = row[0].tolist()
     found = salvage(memoryview(stored), count)
@@ -153,7 +153,7 @@ def _mended(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows, list[D
             one["crc"] = crc32c(piece)
             one["max_timestamp"] = max(header.max_timestamp for header in walk(piece))
             left.append(one)
-    lost = Damaged(stream, base + found.front_offsets, base + count - found.back_offsets)
+    lost = UnreadableSlice(stream, base + found.front_offsets, base + count - found.back_offsets)
     return np.concatenate([row[:0], *left]), [lost] if lost.base < lost.end else []
 
 
@@ -183,7 +183,7 @@ def _scatter(payload: memoryview, block: Buffer, start: int, rows: Rows, places:
     return bad
 
 
-def _built(rows: Rows, live: Liveness, ends: Ends, payload: memoryview, origin: Origin) -> list[Buffer]:
+def _built(rows: Rows, live: Liveness, ends: StreamEnds, payload: memoryview, origin: Origin) -> list[Buffer]:
     joined = _joined(rows, live, payload)
     # A stream that goes on in the next file, or that nobody but a copy needs, is in this one all the same.
     streams = np.union1d(ends.streams, joined["stream"].astype(np.int64))

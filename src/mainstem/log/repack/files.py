@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mainstem.errors import NotFound
 from mainstem.ledger.repack_commands import RepackedFile
-from mainstem.ledger.repacked import RepackedObjects
+from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.log.extents import SealedExtents
 from mainstem.log.repack import layout
 from mainstem.ports.commitlog.port import Piece
@@ -41,12 +41,12 @@ class RepackedFiles:
         extents = await self._index_behind(number, file, tail, None, b"")
         if extents is None:
             layout.check_version(block[: layout.HEAD.size], tail, file.key)
-            extents = await self._mended(number, file, block[: layout.HEAD.size], tail)
+            extents = await self._repaired_index(number, file, block[: layout.HEAD.size], tail)
         if extents is None:
             raise layout.damaged(file.key)
         return extents
 
-    async def _mended(
+    async def _repaired_index(
         self, number: int, file: RepackedFile, head: bytes, tail: bytes
     ) -> SealedExtents | None:
         """From both copies, neither of which is whole."""

@@ -44,23 +44,23 @@ class Liveness:
         return self.transactional[np.searchsorted(self.streams, rows["stream"])]
 
 
-class _Held(NamedTuple):
+class _StreamOffsets(NamedTuple):
     """Streams, by number, and which offsets objects hold of each."""
 
     streams: Int64s
     bases: Int64s
     ends: Int64s
 
-    def pieces(self) -> Iterator[_Held]:
+    def pieces(self) -> Iterator[_StreamOffsets]:
         """As many at a time as the loop may be kept busy with."""
         for low in range(0, len(self.streams), limits.REPACK_STREAMS_AT_ONCE):
             high = low + limits.REPACK_STREAMS_AT_ONCE
-            yield _Held(self.streams[low:high], self.bases[low:high], self.ends[low:high])
+            yield _StreamOffsets(self.streams[low:high], self.bases[low:high], self.ends[low:high])
 
 
 async def liveness(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Liveness:
     """Of the streams that objects hold slices of, a few at a time: each as of one moment, which is all that matters."""
-    held = await asyncio.to_thread(_held, indexes)
+    held = await asyncio.to_thread(_stream_offsets, indexes)
     found = Liveness(
         held.streams, np.zeros(len(held.streams), np.int64), np.zeros(len(held.streams), np.bool_)
     )
@@ -78,20 +78,20 @@ async def liveness(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Liveness
     return found
 
 
-def _held(indexes: Sequence[SealedExtents]) -> _Held:
+def _stream_offsets(indexes: Sequence[SealedExtents]) -> _StreamOffsets:
     spans = np.concatenate([one.spans[one.spans["bytes"] > 0] for one in indexes])
     streams, which = np.unique(spans["stream"].astype(np.int64), return_inverse=True)
     bases = np.full(len(streams), limits.OFFSET_MAX, np.int64)
     ends = np.zeros(len(streams), np.int64)
     np.minimum.at(bases, which, spans["base"])
     np.maximum.at(ends, which, spans["end"])
-    return _Held(streams, bases, ends)
+    return _StreamOffsets(streams, bases, ends)
 
 
 async def dead_bytes(ledger: Ledger, index: SealedExtents) -> tuple[int, int]:
     """How many of an object's bytes are not read any more, by whole streams, and how many there are."""
     spans = index.spans[index.spans["bytes"] > 0]
-    held = _Held(spans["stream"].astype(np.int64), spans["base"], spans["end"])
+    held = _StreamOffsets(spans["stream"].astype(np.int64), spans["base"], spans["end"])
     dead = at = 0
     for piece in held.pieces():
         sizes = spans["bytes"][at : at + len(piece.streams)]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.repacked import Round
+from mainstem.ledger.repacked_objects import RepackRound
 from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject
@@ -82,10 +82,10 @@ def plan_log_objects(
 
 
 def plan_merge(
-    rounds: Sequence[Round], options: RepackOptions, left_alone: Callable[[Round], bool]
+    rounds: Sequence[RepackRound], options: RepackOptions, left_alone: Callable[[RepackRound], bool]
 ) -> RepackPlan | None:
     """Neighbours that were copied equally often, if there are enough of them."""
-    run: list[Round] = []
+    run: list[RepackRound] = []
     for one in rounds:
         if left_alone(one):
             run = []
@@ -100,7 +100,7 @@ def plan_merge(
     return None
 
 
-def plan_rounds(rounds: Sequence[Round]) -> RepackPlan:
+def plan_rounds(rounds: Sequence[RepackRound]) -> RepackPlan:
     """Copy what is needed of neighbours once more."""
     numbers = [range(one.number, one.number + len(one.files)) for one in rounds]
     return RepackPlan(
@@ -112,31 +112,31 @@ def plan_rounds(rounds: Sequence[Round]) -> RepackPlan:
     )
 
 
-def _size(rounds: Sequence[Round]) -> int:
+def _size(rounds: Sequence[RepackRound]) -> int:
     return sum(one.bytes for one in rounds)
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class StreamEnds:
     """Of every stream there is, by number: where it ends in the round that is made."""
 
     streams: Int64s
     ends: Int64s
 
-    def between(self, first: int, end: int) -> Ends:
+    def between(self, first: int, end: int) -> StreamEnds:
         """Of streams first to end."""
         low, high = np.searchsorted(self.streams, (first, end))
-        return Ends(self.streams[low:high], self.ends[low:high])
+        return StreamEnds(self.streams[low:high], self.ends[low:high])
 
 
-async def ends_of_log_objects(ledger: Ledger, index: ExtentIndex, plan: RepackPlan) -> Ends:
+async def ends_of_log_objects(ledger: Ledger, index: ExtentIndex, plan: RepackPlan) -> StreamEnds:
     """A stream ends where the objects after these have more of it, or where it ends now."""
     streams = ledger.streams
     # All of it of one moment; what is then done with it may take its time elsewhere.
     ends, alive = streams.end[: streams.count].copy(), streams.alive[: streams.count].copy()
     later = index.begins_after(ends, plan.end)
     await asyncio.to_thread(_lower, ends, later)
-    return await _named(ledger, np.flatnonzero(ends > 0), ends[ends > 0], alive[ends > 0])
+    return await _ends_of_streams(ledger, np.flatnonzero(ends > 0), ends[ends > 0], alive[ends > 0])
 
 
 def _lower(ends: Int64s, later: Sequence[Rows]) -> None:
@@ -144,10 +144,10 @@ def _lower(ends: Int64s, later: Sequence[Rows]) -> None:
         ends[spans["stream"]] = spans["base"]
 
 
-async def ends_of_rounds(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Ends:
+async def ends_of_rounds(ledger: Ledger, indexes: Sequence[SealedExtents]) -> StreamEnds:
     """A stream ends where the last of these rounds that knows it says so."""
     streams, ends = await asyncio.to_thread(_last_ends, indexes)
-    return await _named(ledger, streams, ends, ledger.streams.alive[streams])
+    return await _ends_of_streams(ledger, streams, ends, ledger.streams.alive[streams])
 
 
 def _last_ends(indexes: Sequence[SealedExtents]) -> tuple[Int64s, Int64s]:
@@ -158,7 +158,9 @@ def _last_ends(indexes: Sequence[SealedExtents]) -> tuple[Int64s, Int64s]:
     return streams, ends
 
 
-async def _named(ledger: Ledger, streams: Int64s, ends: Int64s, named: npt.NDArray[np.bool_]) -> Ends:
+async def _ends_of_streams(
+    ledger: Ledger, streams: Int64s, ends: Int64s, named: npt.NDArray[np.bool_]
+) -> StreamEnds:
     """Without streams that are gone, unless a copy needs them. A few are looked at at a time."""
     aliases = ledger.aliases
     gone = np.flatnonzero(~named).tolist() if aliases.feeds else []
@@ -166,4 +168,4 @@ async def _named(ledger: Ledger, streams: Int64s, ends: Int64s, named: npt.NDArr
         for row in gone[at : at + limits.REPACK_STREAMS_AT_ONCE]:
             named[row] = aliases.reaching(int(streams[row]), 0, int(ends[row]))
         await asyncio.sleep(0)
-    return Ends(streams[named], ends[named])
+    return StreamEnds(streams[named], ends[named])

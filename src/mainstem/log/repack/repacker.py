@@ -17,7 +17,7 @@ from mainstem.errors import Closed, LogDamaged, MainstemError, StalePlan
 from mainstem.ledger.commands import MarkLost
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repack_commands import ForgetRepacked, PublishRepack, RepackedFile
-from mainstem.ledger.repacked import FIRST_NUMBER, REPACKED, Round
+from mainstem.ledger.repacked_objects import FIRST_NUMBER, REPACKED, RepackRound
 from mainstem.ledger.results import Repacked
 from mainstem.log.extents import SealedExtents
 from mainstem.log.host import LogHost
@@ -44,7 +44,7 @@ from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 from mainstem.ports.objectstore.store_time import store_now_ms
 
 
-class Replaced:
+class ReplacedObjects:
     """Files that others replaced: since when, and which leases of the lake's jobs may still name them."""
 
     def __init__(self, ledger: Ledger, clock: Clock, grace_s: float) -> None:
@@ -79,7 +79,7 @@ class RepackCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class RepackerIdentity:
     """Which life of which broker works: no two of them store files under the same name."""
 
     broker: int
@@ -105,7 +105,7 @@ class Repacker:
         self._clock = clock
         self._options = options
         self._files = RepackedFiles(ledger.repacked, store)
-        self._replaced = Replaced(ledger, clock, options.grace_s)
+        self._replaced = ReplacedObjects(ledger, clock, options.grace_s)
         self._wake = asyncio.Event()
         self._stepping = asyncio.Lock()
         self._scanned = 0  # number of the log's object up to which rounds were scanned for what is dead
@@ -164,11 +164,11 @@ class Repacker:
             plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
             # A file that cannot be read stays where it is, for whoever restores it.
             plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
-            plan = plan or await self._plan_of_the_dead()
+            plan = plan or await self._plan_dead_round()
             if plan is None:
                 return False
             try:
-                await self._carry_out(plan)
+                await self._execute(plan)
             except FileNotFoundError:
                 if all(map(self._index.holds, plan.numbers)):
                     raise
@@ -207,7 +207,7 @@ class Repacker:
 
     # A step
 
-    async def _carry_out(self, plan: RepackPlan) -> None:
+    async def _execute(self, plan: RepackPlan) -> None:
         self._paced_from = self._clock.monotonic()
         indexes = [await self._read_index(number) for number in plan.numbers]
         live = await liveness(self._ledger, indexes)
@@ -236,7 +236,7 @@ class Repacker:
         await self._publish(plan, files)
 
     async def _keep(self, plan: RepackPlan, copied: CopiedFile) -> RepackedFile:
-        life = Life(self._host.broker, self._host.epoch)
+        life = RepackerIdentity(self._host.broker, self._host.epoch)
         self._stored += 1
         key = f"{REPACKED}{plan.first:012d}-{plan.end:012d}-{life.broker}-{life.epoch}-{self._stored}"
         size = copied.bytes
@@ -293,7 +293,7 @@ class Repacker:
         """Wait until as much more may be read."""
         if not self._options.bytes_per_s:
             return
-        while self._gives_way():  # noqa: ASYNC110 - nobody tells when little is written
+        while self._should_yield():  # noqa: ASYNC110 - nobody tells when little is written
             await asyncio.sleep(limits.REPACK_GIVES_WAY_S)
         now = self._clock.monotonic()
         wait = self._paced_from - now
@@ -301,10 +301,10 @@ class Repacker:
         if wait > 0:
             await asyncio.sleep(wait)
 
-    def _gives_way(self) -> bool:
-        return self._much_is_written() and self.debt_objects < limits.REPACK_DEBT_OBJECTS_MAX // 2
+    def _should_yield(self) -> bool:
+        return self._writers_are_busy() and self.debt_objects < limits.REPACK_DEBT_OBJECTS_MAX // 2
 
-    def _much_is_written(self) -> bool:
+    def _writers_are_busy(self) -> bool:
         """Whether the log has had better things to do since this was last asked, a moment ago at least."""
         now, (looked_at, before) = self._clock.monotonic(), self._looked
         if now - looked_at >= limits.REPACK_GIVES_WAY_S:
@@ -315,7 +315,7 @@ class Repacker:
 
     # What is dead
 
-    async def _plan_of_the_dead(self) -> RepackPlan | None:
+    async def _plan_dead_round(self) -> RepackPlan | None:
         """A round of which much is not needed any more; a few rounds are looked at each time."""
         rounds, now = self._ledger.repacked.rounds, self._clock.monotonic()
         if self._scanned_at is not None and now - self._scanned_at < limits.REPACK_SCAN_EVERY_S:
@@ -334,7 +334,7 @@ class Repacker:
         self._scanned, self._scanned_at = 0, now
         return None
 
-    async def _dead_ratio(self, made: Round) -> float:
+    async def _dead_ratio(self, made: RepackRound) -> float:
         dead = total = 0
         for number in range(made.number, made.number + len(made.files)):
             some, all_of_it = await dead_bytes(self._ledger, await self._read_index(number))
@@ -379,7 +379,7 @@ class Repacker:
         ]
         if not unknown:
             return 0
-        life = Life(self._host.broker, self._host.epoch)
+        life = RepackerIdentity(self._host.broker, self._host.epoch)
         # By the store's clock, which gave them their times: with a wrong one of its own, a broker would delete what
         # another one is about to publish.
         now_ms = await store_now_ms(self._store, f"clock/repacked-{life.broker}-{life.epoch}")
@@ -395,7 +395,7 @@ class Repacker:
 
     def _is_orphan(self, found: StoredObject, now_ms: int) -> bool:
         """An earlier life of this broker cannot publish any more; of others only the time tells."""
-        life = Life(self._host.broker, self._host.epoch)
+        life = RepackerIdentity(self._host.broker, self._host.epoch)
         named = found.key.removeprefix(REPACKED).split("-")
         if len(named) == _PARTS_OF_A_NAME and named[2] == str(life.broker) and named[3].isdigit():
             return int(named[3]) < life.epoch

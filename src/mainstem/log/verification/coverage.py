@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import Rows
-from mainstem.log.verification.problems import Lost, Problem, Problems, Severity, readable
+from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity, readable
 from mainstem.ports.commitlog.layout import WAL
 from mainstem.ports.commitlog.segments import file_name
 
@@ -18,7 +18,9 @@ class Coverage:
     def __init__(self, known: Ledger) -> None:
         self._known = known  # an earlier state: what was gone by then is gone for good
         self._reached: dict[int, tuple[int, int]] = {}  # stream → covered up to, and in which file
-        self._gaps: dict[tuple[int, int], list[Lost]] = defaultdict(list)  # by the files before and after
+        self._gaps: dict[tuple[int, int], list[LostRange]] = defaultdict(
+            list
+        )  # by the files before and after
         self._seen: set[int] = set()
         self._held: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by stream, in repacked files
 
@@ -41,7 +43,7 @@ class Coverage:
         ):
             reached, before = self._reached.get(stream, (0, 0))
             if base > reached:
-                self._note(Lost(stream, reached, base), before, number)
+                self._note(LostRange(stream, reached, base), before, number)
             self._reached[stream] = (max(end, reached), number)
 
     def finish(self, ledger: Ledger, problems: Problems) -> None:
@@ -52,7 +54,7 @@ class Coverage:
             reached, before = self._reached.get(stream, (0, 0))
             end = int(streams.end[stream])
             if reached < end and (streams.exists(stream) or ledger.aliases.reaching(stream, reached, end)):
-                self._note(Lost(stream, reached, end), before, after)
+                self._note(LostRange(stream, reached, end), before, after)
         for (before, after), gaps in sorted(self._gaps.items()):
             missed = [part for gap in gaps for part in _unexplained(gap, ledger, self._held)]
             # What is in an object store has only lost its note, which is told elsewhere.
@@ -62,7 +64,7 @@ class Coverage:
             if missed and not stored:
                 problems.add(self._problem(before, after, missed))
 
-    def _note(self, gap: Lost, before: int, after: int) -> None:
+    def _note(self, gap: LostRange, before: int, after: int) -> None:
         streams = self._known.streams
         served = gap.stream >= streams.count or (
             streams.exists(gap.stream) and gap.end > self._known.generations.frontier(gap.stream)
@@ -71,7 +73,7 @@ class Coverage:
             return
         self._gaps[before, after].append(gap)
 
-    def _problem(self, before: int, after: int, missed: list[Lost]) -> Problem:
+    def _problem(self, before: int, after: int, missed: list[LostRange]) -> Problem:
         absent = [number for number in range(before + 1, after) if number not in self._seen]
         if absent:
             names = [file_name(number) for number in absent]
@@ -90,7 +92,9 @@ class Coverage:
         )
 
 
-def _unexplained(gap: Lost, ledger: Ledger, held: Mapping[int, list[tuple[int, int]]]) -> list[Lost]:
+def _unexplained(
+    gap: LostRange, ledger: Ledger, held: Mapping[int, list[tuple[int, int]]]
+) -> list[LostRange]:
     """The part of a gap that no crash or loss on record accounts for, and no repacked file."""
     streams = ledger.streams
     if gap.stream < streams.count and streams.ephemeral(gap.stream):

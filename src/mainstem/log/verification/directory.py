@@ -26,7 +26,7 @@ from mainstem.ports.files import Files, OsFiles
 
 
 @dataclass(slots=True)
-class Report:
+class VerificationReport:
     """What a check found."""
 
     directory: Path
@@ -64,9 +64,9 @@ class DirectoryCheck:
         self._wal = directory / WAL
         self._owned = owned
         self._problems = Problems()
-        self._report = Report(directory, quick, not owned)
+        self._report = VerificationReport(directory, quick, not owned)
 
-    def run(self, progress: Callable[[int], Callable[[int], None]] = _no_progress) -> Report:
+    def run(self, progress: Callable[[int], Callable[[int], None]] = _no_progress) -> VerificationReport:
         """`progress` is told how many bytes there are, and gives what is called for some of them at a time.
 
         Raises DirectoryUnusable or NewerVersion."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from mainstem.errors import LogDamaged
 from mainstem.log.extents import Rows, SealedExtents
 from mainstem.log.verification.chain import RESTORE, name_of
-from mainstem.log.verification.problems import Lost, Problem, Problems, Severity
-from mainstem.log.verification.scan import Gap
+from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
+from mainstem.log.verification.scan import FrameGap
 from mainstem.ports.commitlog import segments
 from mainstem.ports.commitlog.identity import LogId
 from mainstem.ports.commitlog.segments import FOOTER_BYTES
@@ -69,10 +69,10 @@ class IndexCheck:
         if index.encode() == taken.encode():
             return
         wrong = set(extent_rows(taken)) ^ set(extent_rows(index))
-        self._report_wrong([Lost(row.stream, row.base, row.base + row.count) for row in sorted(wrong)])
+        self._report_wrong([LostRange(row.stream, row.base, row.base + row.count) for row in sorted(wrong)])
 
     def compare_some(
-        self, index: SealedExtents, taken: list[Rows], written: list[Rows], gaps: list[Gap]
+        self, index: SealedExtents, taken: list[Rows], written: list[Rows], gaps: list[FrameGap]
     ) -> None:
         """Not all could be replayed: what the index says must be in the commits, as far as they are whole."""
         said = {row.start: row for row in extent_rows(index)}
@@ -85,7 +85,9 @@ class IndexCheck:
             if start not in listed or listed[start]._replace(base=row.base) != row:
                 wrong.append(row)
         if wrong:
-            self._report_wrong([Lost(row.stream, row.base, row.base + row.count) for row in sorted(wrong)])
+            self._report_wrong(
+                [LostRange(row.stream, row.base, row.base + row.count) for row in sorted(wrong)]
+            )
 
     def _places(self) -> tuple[int, int, int]:
         """Where the two copies start, and where they end."""
@@ -120,18 +122,18 @@ class IndexCheck:
             )
         )
 
-    def _report_wrong(self, lost: list[Lost]) -> None:
+    def _report_wrong(self, lost: list[LostRange]) -> None:
         start, _, end = self._places()
         what = "the index does not say what the commits in this file say"
         self._report(start, end, what, "reads go by the index and miss records", lost)
 
-    def _report(self, start: int, end: int, what: str, meaning: str, lost: list[Lost]) -> None:
+    def _report(self, start: int, end: int, what: str, meaning: str, lost: list[LostRange]) -> None:
         self._problems.add(
             Problem(Severity.DAMAGED, self._name, start, end, what, meaning, RESTORE, lost, certain=True)
         )
 
 
-def _spanned(extents: SealedExtents) -> list[Lost]:
+def _spanned(extents: SealedExtents) -> list[LostRange]:
     spans = extents.spans
     columns = (spans[name].tolist() for name in ("stream", "base", "end"))
-    return [Lost(*span) for span in zip(*columns, strict=True)]
+    return [LostRange(*span) for span in zip(*columns, strict=True)]

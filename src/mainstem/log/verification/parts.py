@@ -8,7 +8,7 @@ from pathlib import Path
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.parts import DataFile
-from mainstem.log.verification.problems import Lost, Problem, Problems, Severity
+from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
 from mainstem.ports.files import File, Files, read_up_to
 
 OBJECTS = "objects"  # the store's folder in a data directory
@@ -79,7 +79,7 @@ class PartsCheck:
                 file.bytes,
                 wrong,
                 advice="restore the file from a backup: the log no longer has these records",
-                lost=[Lost(stream, file.base, file.end)],
+                lost=[LostRange(stream, file.base, file.end)],
                 in_parts=True,
             )
         )

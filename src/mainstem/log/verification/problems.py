@@ -25,7 +25,7 @@ class Severity(StrEnum):
     HARMLESS = "harmless"  # damaged bytes that nobody can read any more
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Offsets [start, end) of a stream that cannot be read."""
 
     stream: int
@@ -42,7 +42,7 @@ class Problem:
     what: str
     meaning: str = ""
     advice: str = ""
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
     certain: bool = False  # stays as bad whether or not the records could still be read
     in_parts: bool = False  # of a file that serves records in place of the log's own bytes
     topics: list[str | None] = field(
@@ -94,7 +94,7 @@ def _settle(problem: Problem, ledger: Ledger) -> None:
     )  # copies are named with what they are read from, and by themselves
     problem.topics = [stream_name(lost.stream, ledger) for lost in problem.lost]
     if problem.lost:
-        problem.meaning = "; ".join(filter(None, (problem.meaning, _told(problem))))
+        problem.meaning = "; ".join(filter(None, (problem.meaning, _lost_text(problem))))
     elif problem.severity == Severity.DAMAGED and not problem.certain:
         problem.severity = Severity.HARMLESS
         problem.meaning = "only records that were deleted or expired are in it"
@@ -108,23 +108,23 @@ def _repacked(file: str, ledger: Ledger) -> bool:
     return number is not None and number < ledger.repacked.frontier
 
 
-def readable(lost: Lost, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[Lost]:
+def readable(lost: LostRange, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[LostRange]:
     """The part a reader could ask the log for: at or above the frontier of a stream that exists, outside its
     holes; and the copies that are read from it, of whatever stream."""
     parts = _readable_itself(lost, ledger, holes)
     for stream, start, end in ledger.aliases.copies_of(*lost):
         gone = [(first, last) for first, last, _ in ledger.streams.holes(stream)]
-        parts += _readable_itself(Lost(stream, start, end), ledger, gone)
+        parts += _readable_itself(LostRange(stream, start, end), ledger, gone)
     return parts
 
 
-def _readable_in_parts(lost: Lost, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[Lost]:
+def _readable_in_parts(lost: LostRange, ledger: Ledger, holes: Sequence[tuple[int, int]]) -> list[LostRange]:
     return _readable_itself(lost, ledger, holes, ledger.streams.start(lost.stream))
 
 
 def _readable_itself(
-    lost: Lost, ledger: Ledger, holes: Sequence[tuple[int, int]], floor: int | None = None
-) -> list[Lost]:
+    lost: LostRange, ledger: Ledger, holes: Sequence[tuple[int, int]], floor: int | None = None
+) -> list[LostRange]:
     """What lies outside the holes, from `floor` on: without one, what the log's own bytes serve."""
     streams = ledger.streams
     if lost.stream >= streams.count:  # made after the last state that is known
@@ -137,10 +137,10 @@ def _readable_itself(
         if start >= lost.end or end <= at:
             continue
         if start > at:
-            parts.append(Lost(lost.stream, at, start))
+            parts.append(LostRange(lost.stream, at, start))
         at = max(at, end)
     if at < lost.end:
-        parts.append(Lost(lost.stream, at, lost.end))
+        parts.append(LostRange(lost.stream, at, lost.end))
     return parts
 
 
@@ -150,7 +150,7 @@ def stream_name(stream: int, ledger: Ledger) -> str | None:
     return None if topic is None else f"{topic.name}/{topic.streams.index(stream)}"
 
 
-def _told(problem: Problem) -> str:
+def _lost_text(problem: Problem) -> str:
     ranges = [
         f"{name or f'stream {lost.stream}'} offsets {lost.start} to {lost.end - 1}"
         for name, lost in zip(problem.topics, problem.lost, strict=True)

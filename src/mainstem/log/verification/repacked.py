@@ -14,7 +14,7 @@ from mainstem.log.extents import SealedExtents
 from mainstem.log.repack import layout
 from mainstem.log.verification.coverage import Coverage
 from mainstem.log.verification.parts import OBJECTS
-from mainstem.log.verification.problems import Lost, Problem, Problems, Severity
+from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
 from mainstem.ports.files import File, Files, read_up_to
 from mainstem.records.salvage import salvage
 
@@ -64,7 +64,7 @@ class RepackedCheck:
             return bytes(read_up_to(opened, start, length))
 
         copies = [None if copy is None else copy[1] for copy in layout.index_copies(read, size, file.key)]
-        extents = copies[0] or copies[1] or _mended(read, size)
+        extents = copies[0] or copies[1] or _repaired_index(read, size)
         if extents is None:
             raise layout.damaged(file.key)
         end = size - layout.HEAD.size
@@ -77,16 +77,18 @@ class RepackedCheck:
             data = read_up_to(opened, start, length)
             if crc32c(data) == crc:
                 continue
-            lost = Lost(stream, base, base + count)
+            lost = LostRange(stream, base, base + count)
             if len(data) == length and not ledger.streams.transactions.touched(stream):
                 whole = salvage(memoryview(data), count)
-                lost = Lost(stream, base + whole.front_offsets, base + count - whole.back_offsets)
+                lost = LostRange(stream, base + whole.front_offsets, base + count - whole.back_offsets)
             if lost.start < lost.end:
                 self._report(file, start, start + length, "batches do not match their checksum", lost)
             else:
                 self._report_stamps(file, start, start + length)
 
-    def _report(self, file: RepackedFile, start: int, end: int, what: str, lost: Lost | None = None) -> None:
+    def _report(
+        self, file: RepackedFile, start: int, end: int, what: str, lost: LostRange | None = None
+    ) -> None:
         self._problems.add(
             Problem(
                 Severity.DAMAGED,
@@ -127,7 +129,7 @@ class RepackedCheck:
         )
 
 
-def _mended(read: Callable[[int, int], bytes], size: int) -> SealedExtents | None:
+def _repaired_index(read: Callable[[int, int], bytes], size: int) -> SealedExtents | None:
     head, tail = read(0, layout.HEAD.size), read(size - layout.HEAD.size, layout.HEAD.size)
     for places in layout.copies_to_mend(head, tail, size):
         first, second = (read(*place) for place in places)

@@ -11,7 +11,7 @@ from mainstem.ports.commitlog.frames import Frame
 from mainstem.ports.files import File
 
 
-class Found(NamedTuple):
+class FoundFrame(NamedTuple):
     """A frame of which at least one copy of the entry is whole."""
 
     frame: Frame
@@ -20,7 +20,7 @@ class Found(NamedTuple):
     trailing_whole: bool
 
 
-class Gap(NamedTuple):
+class FrameGap(NamedTuple):
     """Bytes in which no whole copy of the next frame is."""
 
     start: int
@@ -31,7 +31,7 @@ class Gap(NamedTuple):
 
 def scan_frames(
     file: File, log: int, *, at: int, limit: int, position: int | None = None
-) -> Iterator[Found | Gap]:
+) -> Iterator[FoundFrame | FrameGap]:
     """Frames from byte `at` on, none past `limit`. A `position` is the one the first frame must have."""
     while at < limit:
         found = _at(file, log, at, limit, position)
@@ -40,28 +40,28 @@ def scan_frames(
             # By place, so the second copy of the frame here comes before any copy of a later one.
             later = next(searches.find_frames(file, at, limit, log, above), None)
             if later is None:
-                yield Gap(at, limit, position, None)
+                yield FrameGap(at, limit, position, None)
                 return
             if later.start > at or position not in (None, later.position):
-                yield Gap(at, later.start, position, later.position)
+                yield FrameGap(at, later.start, position, later.position)
             found = _at(file, log, later.start, limit, later.position) or _trailing(file, log, later)
         yield found
         at = found.frame.end
         position = found.frame.position + 1
 
 
-def _at(file: File, log: int, at: int, limit: int, position: int | None) -> Found | None:
+def _at(file: File, log: int, at: int, limit: int, position: int | None) -> FoundFrame | None:
     """The frame at `at` by its leading copy."""
     leading = frames.read_leading(file, at, limit, log)
     if leading is None or position not in (None, leading[0].position):
         return None
     frame, entry = leading
-    return Found(frame, bytes(entry), True, frames.read_trailing(file, frame.tail_start, log) == leading)
+    return FoundFrame(frame, bytes(entry), True, frames.read_trailing(file, frame.tail_start, log) == leading)
 
 
-def _trailing(file: File, log: int, frame: Frame) -> Found:
+def _trailing(file: File, log: int, frame: Frame) -> FoundFrame:
     """A frame that was found by its trailing copy."""
     trailing = frames.read_trailing(file, frame.tail_start, log)
     if trailing is None:
         raise LogDamaged(f"{file.path} changes while it is read: is a server writing to it?")
-    return Found(frame, bytes(trailing[1]), False, True)
+    return FoundFrame(frame, bytes(trailing[1]), False, True)

@@ -15,8 +15,8 @@ from mainstem.ledger.entry import Entry
 from mainstem.log.extents import OpenExtents, Rows, SealedExtents
 from mainstem.log.verification.chain import RESTORE, name_of
 from mainstem.log.verification.indexes import ExtentRow, IndexCheck, extent_rows
-from mainstem.log.verification.problems import Lost, Problem, Problems, Severity
-from mainstem.log.verification.scan import Found, Gap, scan_frames
+from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
+from mainstem.log.verification.scan import FoundFrame, FrameGap, scan_frames
 from mainstem.log.verification.slices import SliceRow, slice_fault, slice_rows, written_rows
 from mainstem.log.verification.state import StateCheck
 from mainstem.ports.commitlog import segments
@@ -39,7 +39,7 @@ class SegmentFacts:
 
 
 @dataclass(slots=True)
-class _Bad:
+class _UnsoundSlice:
     """A slice whose bytes are unsound."""
 
     row: SliceRow
@@ -48,14 +48,14 @@ class _Bad:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _FrameFacts:
     """What the frames of the file say."""
 
     taken: list[Rows] = field(default_factory=list)  # extents by replay
     replayed: bool = True  # all of them
     written: list[Rows] = field(default_factory=list)  # every slice, taken or refused, base unknown
-    bad: list[_Bad] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
+    bad: list[_UnsoundSlice] = field(default_factory=list)
+    gaps: list[FrameGap] = field(default_factory=list)
 
 
 class SegmentCheck:
@@ -80,7 +80,7 @@ class SegmentCheck:
         self._quick = quick
         self._progress = progress
         self._name = name_of(survey.number)
-        self._seen = _Seen()
+        self._seen = _FrameFacts()
         self._facts = SegmentFacts()
 
     def run(self) -> SegmentFacts:
@@ -103,7 +103,14 @@ class SegmentCheck:
         return self._facts
 
     def _add(
-        self, severity: Severity, start: int, end: int, what: str, meaning: str, advice: str, lost: list[Lost]
+        self,
+        severity: Severity,
+        start: int,
+        end: int,
+        what: str,
+        meaning: str,
+        advice: str,
+        lost: list[LostRange],
     ) -> None:
         self._problems.add(Problem(severity, self._name, start, end, what, meaning, advice, lost))
 
@@ -120,12 +127,12 @@ class SegmentCheck:
 
     def _check_frames(self) -> None:
         survey = self._survey
-        chunk: list[Found] = []
+        chunk: list[FoundFrame] = []
         chunk_bytes, at = 0, 0
         for found in scan_frames(
             self._file, self._log.low, at=HEADER_BYTES, limit=survey.data_end, position=survey.first
         ):
-            if isinstance(found, Gap):
+            if isinstance(found, FrameGap):
                 self._seen.gaps.append(found)
                 continue
             self._check_copies(found)
@@ -142,14 +149,14 @@ class SegmentCheck:
             self._replay(chunk)
         self._progress(max(0, survey.size - at))
 
-    def _replay(self, chunk: list[Found]) -> None:
+    def _replay(self, chunk: list[FoundFrame]) -> None:
         replay = self._state.take(self._name, self._survey.number, chunk)
         self._seen.taken += replay.extents
         if not replay.complete:
             self._seen.replayed = False
             self._seen.written += _written(chunk)
 
-    def _check_copies(self, found: Found) -> None:
+    def _check_copies(self, found: FoundFrame) -> None:
         frame = found.frame
         if found.leading_whole and found.trailing_whole:
             return
@@ -167,7 +174,7 @@ class SegmentCheck:
             [],
         )
 
-    def _check_payload(self, found: Found) -> None:
+    def _check_payload(self, found: FoundFrame) -> None:
         """Slice by slice, and then as a whole."""
         frame = found.frame
         try:
@@ -200,7 +207,7 @@ class SegmentCheck:
             at = row.start - frame.payload_start
             fault = slice_fault(payload[at : at + row.length], row)
             if fault is not None and len(self._seen.bad) < limits.CHECK_PROBLEMS_MAX:
-                self._seen.bad.append(_Bad(row, frame.position, fault))
+                self._seen.bad.append(_UnsoundSlice(row, frame.position, fault))
 
     # What the file holds
 
@@ -264,7 +271,7 @@ class SegmentCheck:
                 self._add(Severity.DAMAGED, row.start, row.start + row.length, what, meaning, RESTORE, [])
 
 
-def _written(chunk: list[Found]) -> list[Rows]:
+def _written(chunk: list[FoundFrame]) -> list[Rows]:
     """The slices of commits that could not be replayed."""
     rows: list[Rows] = []
     for found in chunk:
@@ -280,10 +287,10 @@ def _written(chunk: list[Found]) -> list[Rows]:
     return rows
 
 
-def _between(index: SealedExtents, gap: Gap) -> list[ExtentRow]:
+def _between(index: SealedExtents, gap: FrameGap) -> list[ExtentRow]:
     inside = (index.rows["start"] >= gap.start) & (index.rows["start"] < gap.end)
     return [ExtentRow(*row) for row in index.rows[inside].tolist()]
 
 
-def _lost(row: ExtentRow) -> Lost:
-    return Lost(row.stream, row.base, row.base + row.count)
+def _lost(row: ExtentRow) -> LostRange:
+    return LostRange(row.stream, row.base, row.base + row.count)

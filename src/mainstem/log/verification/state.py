@@ -12,7 +12,7 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log.extents import Rows, extents_of
 from mainstem.log.recovery import apply_commits
 from mainstem.log.verification.problems import Problem, Problems, Severity
-from mainstem.log.verification.scan import Found
+from mainstem.log.verification.scan import FoundFrame
 from mainstem.ports.commitlog.checkpoints import Checkpoints
 from mainstem.ports.commitlog.layout import CHECKPOINTS
 from mainstem.ports.commitlog.port import Committed, Placement
@@ -121,7 +121,7 @@ class StateCheck:
         self._problems = problems
         self._ledger: Ledger | None = None
 
-    def take(self, file: str, number: int, found: list[Found]) -> Replay:
+    def take(self, file: str, number: int, found: list[FoundFrame]) -> Replay:
         """Apply the frames of one file that come next, comparing with every checkpoint on the way."""
         replay = Replay()
         for piece in self._pieces(found):
@@ -136,9 +136,9 @@ class StateCheck:
             ledger = self._stored.load(self._stored.base)
         return ledger or Ledger()
 
-    def _pieces(self, found: list[Found]) -> Iterator[list[Found]]:
+    def _pieces(self, found: list[FoundFrame]) -> Iterator[list[FoundFrame]]:
         """Runs of consecutive positions that end where a checkpoint stands."""
-        piece: list[Found] = []
+        piece: list[FoundFrame] = []
         for one in found:
             position = one.frame.position
             if piece and (position != piece[-1].frame.position + 1 or position in self._stored.digests):
@@ -158,7 +158,7 @@ class StateCheck:
         self._ledger = ledger
         return True
 
-    def _apply(self, file: str, number: int, piece: list[Found], replay: Replay) -> bool:
+    def _apply(self, file: str, number: int, piece: list[FoundFrame], replay: Replay) -> bool:
         ledger = self._ledger
         if ledger is None:
             return False
@@ -188,7 +188,7 @@ class StateCheck:
         self._stored.report_diverged(ledger.position, replayed)
         self._ledger = self._stored.load(ledger.position)  # a start would go on from it
 
-    def _report_failure(self, file: str, found: Found, error: MainstemError) -> None:
+    def _report_failure(self, file: str, found: FoundFrame, error: MainstemError) -> None:
         frame = found.frame
         self._problems.add(
             Problem(

@@ -72,7 +72,7 @@ def open_store(url: str, *, retries: Retries | None = None) -> ObjectStore:
 
 
 def public(url: str) -> str:
-    """The URL without its secrets, for others to open by what they know themselves (lake/access.py)."""
+    """The URL without its secrets, for others to open by what they know themselves (lake/store_access.py)."""
     parts = urlsplit(url)
     asked = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] in _OPEN_TO_ALL]
     return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(asked, safe=":/"), ""))

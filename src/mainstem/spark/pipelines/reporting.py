@@ -18,7 +18,7 @@ from mainstem.broker.pipeline_reports import OutputReport, PipelineReport, Posit
 from mainstem.errors import MainstemError
 from mainstem.spark.broker import RemoteBroker
 from mainstem.spark.pipelines.pipeline import Pipeline
-from mainstem.spark.pipelines.watching import duration_ms
+from mainstem.spark.pipelines.query_progress import duration_ms
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -30,7 +30,7 @@ ROWS_OUT = "rows"  # the name of the count among what a query observes
 
 
 @dataclass(slots=True)
-class _Output:
+class _OutputProgress:
     """What one output did since its start."""
 
     target: str
@@ -67,7 +67,7 @@ class PipelineReporter:
         self._run = f"{socket.gethostname()}-{os.getpid()}"
         self._started_ms = time.time_ns() // 1_000_000
         self._topics = _topics(pipeline)
-        self._outputs = {name: _Output(output.target) for name, output in pipeline.outputs.items()}
+        self._outputs = {name: _OutputProgress(output.target) for name, output in pipeline.outputs.items()}
         self._lock = threading.Lock()
         self._state: State = "starting"
         self._ended = threading.Event()

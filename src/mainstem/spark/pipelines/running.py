@@ -24,7 +24,7 @@ _FIRST_START = "first"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PipelineSettings:
     """Where a pipeline runs, and from where on."""
 
     url: str
@@ -35,7 +35,7 @@ class Settings:
 
 
 class PipelineRun:
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, settings: PipelineSettings) -> None:
         pipeline.check()
         self._spark = spark
         self._pipeline = pipeline

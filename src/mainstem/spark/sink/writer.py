@@ -52,14 +52,14 @@ class TaskWritten(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _SinkBatch:
     query: str
     run: str
     number: int
     lasting: bool
 
 
-def _write(rows: Iterator[pa.RecordBatch], batch: _Batch, options: SinkOptions) -> TaskWritten:
+def _write(rows: Iterator[pa.RecordBatch], batch: _SinkBatch, options: SinkOptions) -> TaskWritten:
     """Runs in a worker."""
     from pyspark import TaskContext
 
@@ -118,7 +118,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         query = options.query or f"write-{uuid.uuid4().hex}"
         number = _ONLY_BATCH if options.batch is None else options.batch
-        self._batch = _Batch(query, uuid.uuid4().hex, number, lasting=bool(options.query))
+        self._batch = _SinkBatch(query, uuid.uuid4().hex, number, lasting=bool(options.query))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _write(iterator, self._batch, self._options)
@@ -149,7 +149,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise InvalidInput(
                 "Spark does not say which query and batch this task belongs to: use foreachBatch"
             )
-        batch = _Batch(query, f"{self._run}-{number}", int(number), lasting=True)
+        batch = _SinkBatch(query, f"{self._run}-{number}", int(number), lasting=True)
         return _write(iterator, batch, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -78,7 +78,7 @@ def _parsed(text: str) -> StructType:
     return schema
 
 
-class Columns:
+class SourceColumns:
     """Makes the Arrow batches of one partition. Picklable: it travels to workers."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:

@@ -18,7 +18,7 @@ Partition = tuple[str, int]  # topic, number
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class PartitionRange:
     """Offsets [start, end) of a partition."""
 
     topic: str
@@ -59,10 +59,10 @@ class Positions:
         return cls(ids, offsets)
 
 
-def ranges_between(start: Positions, end: Positions) -> list[Range]:
+def ranges_between(start: Positions, end: Positions) -> list[PartitionRange]:
     """What lies between two positions, by topic and partition; partitions that only the end has are left out."""
     return [
-        Range(topic, partition, start.offsets[topic, partition], offset)
+        PartitionRange(topic, partition, start.offsets[topic, partition], offset)
         for (topic, partition), offset in sorted(end.offsets.items())
         if (topic, partition) in start.offsets and offset > start.offsets[topic, partition]
     ]
@@ -90,25 +90,25 @@ def limited(start: Positions, end: Positions, most: int) -> Positions:
     return Positions(end.ids, {**end.offsets, **reached})
 
 
-def split(ranges: Iterable[Range], pieces: int | None) -> list[Range]:
+def split(ranges: Iterable[PartitionRange], pieces: int | None) -> list[PartitionRange]:
     """The same offsets in at least so many ranges, if there are enough offsets; large ones give more pieces."""
     known = [one for one in ranges if len(one)]
     if pieces is None or len(known) >= pieces:
         return known
     total = sum(map(len, known))
-    found: list[Range] = []
+    found: list[PartitionRange] = []
     left, offsets_left = min(pieces, total), total
     for one in known:
         # Its share of the pieces that are still due, to the nearest: the last range takes all that are left.
         share = min(max(1, (2 * left * len(one) + offsets_left) // (2 * offsets_left)), len(one))
-        found += _cut(one, share)
+        found += _split_range(one, share)
         left -= share
         offsets_left -= len(one)
     return found
 
 
-def _cut(one: Range, pieces: int) -> Iterator[Range]:
+def _split_range(one: PartitionRange, pieces: int) -> Iterator[PartitionRange]:
     for piece in range(pieces):
         start = one.start + len(one) * piece // pieces
         end = one.start + len(one) * (piece + 1) // pieces
-        yield Range(one.topic, one.partition, start, end)
+        yield PartitionRange(one.topic, one.partition, start, end)

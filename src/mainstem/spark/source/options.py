@@ -20,7 +20,7 @@ _MAX_TRIGGER_DELAY_MS = 900_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OffsetBound:
     """Where to begin or to end: the same for all partitions, or by topic and partition."""
 
     kind: Literal["earliest", "latest", "offsets", "time", "times"]
@@ -39,8 +39,8 @@ class SourceOptions:
     topics: tuple[str, ...]  # by name …
     pattern: str  # … by a regular expression …
     assigned: dict[str, tuple[int, ...]] | None  # … or partition by partition
-    starting: Place
-    ending: Place
+    starting: OffsetBound
+    ending: OffsetBound
     no_such_time: Literal["error", "latest"]  # where to start if no record is so late
     fail_on_data_loss: bool
     max_offsets: int | None
@@ -125,21 +125,21 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in named.items()}
 
 
-def _place(values: OptionValues, side: Literal["starting", "ending"], default: str) -> Place:
+def _place(values: OptionValues, side: Literal["starting", "ending"], default: str) -> OffsetBound:
     """A time for all comes before times by partition, and those before offsets, as in the Kafka source."""
     time = values.number(f"{side}Timestamp", 0)
     times = values.text(f"{side}OffsetsByTimestamp")
     offsets = values.text(f"{side}Offsets") or default
     if time is not None:
-        return Place("time", time)
+        return OffsetBound("time", time)
     if times is not None:
-        return Place("times", by_partition=_by_partition(f"{side}OffsetsByTimestamp", times, least=0))
+        return OffsetBound("times", by_partition=_by_partition(f"{side}OffsetsByTimestamp", times, least=0))
     plain = offsets.strip().lower()
     if plain == "earliest":
-        return Place("earliest")
+        return OffsetBound("earliest")
     if plain == "latest":
-        return Place("latest")
-    return Place("offsets", by_partition=_by_partition(f"{side}Offsets", offsets, least=EARLIEST))
+        return OffsetBound("latest")
+    return OffsetBound("offsets", by_partition=_by_partition(f"{side}Offsets", offsets, least=EARLIEST))
 
 
 def _by_partition(name: str, text: str, least: int) -> _ByPartition:
@@ -154,8 +154,8 @@ def _by_partition(name: str, text: str, least: int) -> _ByPartition:
     return named
 
 
-def _check_places(starting: Place, ending: Place, streaming: bool) -> None:
-    if streaming and ending != Place("latest"):
+def _check_places(starting: OffsetBound, ending: OffsetBound, streaming: bool) -> None:
+    if streaming and ending != OffsetBound("latest"):
         raise InvalidInput("a stream has no end: the options ending… are for spark.read")
     if streaming:
         return
@@ -167,7 +167,7 @@ def _check_places(starting: Place, ending: Place, streaming: bool) -> None:
         raise InvalidInput("spark.read cannot end at the earliest offset: there is nothing before it")
 
 
-def _numbers(place: Place) -> set[int]:
+def _numbers(place: OffsetBound) -> set[int]:
     if place.kind != "offsets":
         return set()
     return {number for partitions in place.named.values() for number in partitions.values()}

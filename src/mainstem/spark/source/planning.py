@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterable
 
 from mainstem.errors import InvalidInput, TopicNotFound
-from mainstem.spark.broker import PartitionPlace, RemoteBroker, TopicPlaces
+from mainstem.spark.broker import PartitionPosition, RemoteBroker, TopicPositions
 from mainstem.spark.source import losses
-from mainstem.spark.source.offsets import Partition, Positions, Range
-from mainstem.spark.source.options import EARLIEST, LATEST, Place, SourceOptions
+from mainstem.spark.source.offsets import Partition, PartitionRange, Positions
+from mainstem.spark.source.options import EARLIEST, LATEST, OffsetBound, SourceOptions
 
-Looked = dict[str, TopicPlaces]  # by topic, with the partitions that are read
+Looked = dict[str, TopicPositions]  # by topic, with the partitions that are read
 
 
-class Planning:
+class SourcePlanner:
     """`gone_is_fine`: topics by name may be missing, as they may once a stream that accepts losses has begun."""
 
     def __init__(self, broker: RemoteBroker, options: SourceOptions, *, gone_is_fine: bool = False) -> None:
@@ -49,13 +49,13 @@ class Planning:
         pattern = re.compile(self._options.pattern)
         return [topic for topic in self._broker.topics() if pattern.fullmatch(topic)]
 
-    def _places(self, topic: str, at: str | int) -> TopicPlaces:
+    def _places(self, topic: str, at: str | int) -> TopicPositions:
         places = self._broker.places(topic, at, committed_only=self._options.committed_only)
         if places.type == "queue":
             raise InvalidInput(f"topic {topic!r} is a queue: its jobs are claimed, not read")
         return places
 
-    def _assigned(self, topic: str, numbers: tuple[int, ...], at: str | int) -> TopicPlaces:
+    def _assigned(self, topic: str, numbers: tuple[int, ...], at: str | int) -> TopicPositions:
         places = self._places(topic, at)
         for number in numbers:
             if number >= places.partitions_total:
@@ -64,7 +64,7 @@ class Planning:
                     f"{places.partitions_total}"
                 )
         chosen = tuple(one for one in places.partitions if one.partition in numbers)
-        return TopicPlaces(
+        return TopicPositions(
             places.topic, places.id, places.type, places.max_batch_bytes, places.partitions_total, chosen
         )
 
@@ -81,7 +81,7 @@ class Planning:
     def latest(self) -> Positions:
         return _placed(self.look(), lambda topic, one: one.end)
 
-    def _positions(self, place: Place, side: str) -> Positions:
+    def _positions(self, place: OffsetBound, side: str) -> Positions:
         if place.kind == "latest":
             return self.latest()
         if place.kind == "earliest":
@@ -105,7 +105,7 @@ class Planning:
         looked = self.look(time_ms)
         return _placed(looked, lambda topic, one: self._of_time(looked[topic], one, time_ms, side))
 
-    def _of_time(self, places: TopicPlaces, one: PartitionPlace, time_ms: int, side: str) -> int:
+    def _of_time(self, places: TopicPositions, one: PartitionPosition, time_ms: int, side: str) -> int:
         found = next(place for place in places.partitions if place.partition == one.partition)
         if found.offset is not None:
             return found.offset
@@ -116,14 +116,14 @@ class Planning:
             )
         return found.end
 
-    def _check_named(self, looked: Looked, place: Place, side: str) -> None:
+    def _check_named(self, looked: Looked, place: OffsetBound, side: str) -> None:
         """As in the Kafka source, an option that names partitions names all that are read, and no others."""
         read = {(topic, one.partition) for topic, places in looked.items() for one in places.partitions}
         named = {(topic, number) for topic, partitions in place.named.items() for number in partitions}
         option = f"{side}Offsets" + ("ByTimestamp" if place.kind == "times" else "")
         if read != named:
-            missing = _listed(read - named)
-            foreign = _listed(named - read)
+            missing = _partitions_text(read - named)
+            foreign = _partitions_text(named - read)
             raise InvalidInput(
                 f"option {option} names every partition that is read, and no other: "
                 + "; ".join(
@@ -133,19 +133,19 @@ class Planning:
 
     # Checking what is to be read against what is there
 
-    def checked(self, ranges: Iterable[Range], ids: dict[str, str]) -> list[Range]:
+    def checked(self, ranges: Iterable[PartitionRange], ids: dict[str, str]) -> list[PartitionRange]:
         """The ranges as far as they are there. What is not is reported: an error unless losses are accepted."""
-        found: list[Range] = []
-        looked: dict[str, TopicPlaces | None] = {}
+        found: list[PartitionRange] = []
+        looked: dict[str, TopicPositions | None] = {}
         for one in ranges:
             if one.topic not in looked:
-                looked[one.topic] = self._still(one.topic, ids[one.topic])
+                looked[one.topic] = self._current_topic(one.topic, ids[one.topic])
             kept = self._clipped(one, looked[one.topic])
             if kept is not None:
                 found.append(kept)
         return found
 
-    def _still(self, topic: str, id: str) -> TopicPlaces | None:
+    def _current_topic(self, topic: str, id: str) -> TopicPositions | None:
         """The topic, None if it is gone or another one has its name now."""
         try:
             places = self._broker.places(topic, committed_only=self._options.committed_only)
@@ -153,7 +153,7 @@ class Planning:
             return None
         return places if places.id == id else None
 
-    def _clipped(self, one: Range, places: TopicPlaces | None) -> Range | None:
+    def _clipped(self, one: PartitionRange, places: TopicPositions | None) -> PartitionRange | None:
         if places is None:
             self._report(one, one.start, one.end, "the topic was deleted")
             return None
@@ -168,9 +168,9 @@ class Planning:
             )
         if end < one.end:
             self._report(one, end, one.end, "the topic ends before them")
-        return Range(one.topic, one.partition, start, end) if start < end else None
+        return PartitionRange(one.topic, one.partition, start, end) if start < end else None
 
-    def _report(self, one: Range, start: int, end: int, reason: str) -> None:
+    def _report(self, one: PartitionRange, start: int, end: int, reason: str) -> None:
         losses.report(one.topic, one.partition, start, end, reason, fail=self._options.fail_on_data_loss)
 
     def caught_up(self, start: Positions, latest: Positions) -> tuple[Positions, Positions]:
@@ -197,7 +197,7 @@ class Planning:
                 losses.report(topic, partition, offset, None, reason, fail=self._options.fail_on_data_loss)
 
 
-def _placed(looked: Looked, offset_of: Callable[[str, PartitionPlace], int]) -> Positions:
+def _placed(looked: Looked, offset_of: Callable[[str, PartitionPosition], int]) -> Positions:
     return Positions(
         {topic: places.id for topic, places in looked.items()},
         {
@@ -208,7 +208,7 @@ def _placed(looked: Looked, offset_of: Callable[[str, PartitionPlace], int]) -> 
     )
 
 
-def _of_number(number: int, one: PartitionPlace) -> int:
+def _of_number(number: int, one: PartitionPosition) -> int:
     if number == EARLIEST:
         return one.start
     if number == LATEST:
@@ -216,5 +216,5 @@ def _of_number(number: int, one: PartitionPlace) -> int:
     return number
 
 
-def _listed(partitions: set[Partition]) -> str:
+def _partitions_text(partitions: set[Partition]) -> str:
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)[:10])

@@ -22,9 +22,9 @@ from mainstem.errors import (
 from mainstem.lake.objects import source_rows
 from mainstem.log.extents import EXTENT
 from mainstem.records.rows import decode_rows
-from mainstem.spark.broker import BatchPage, RemoteBroker
+from mainstem.spark.broker import FetchedBatches, RemoteBroker
 from mainstem.spark.source import losses
-from mainstem.spark.source.offsets import Range
+from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _PAGE_BYTES = 8 * limits.MIB
 class RangeRows:
     """Reads one range, in offset order. Goes on through the broker where an object cannot be read."""
 
-    def __init__(self, broker: RemoteBroker, range: Range, options: SourceOptions) -> None:
+    def __init__(self, broker: RemoteBroker, range: PartitionRange, options: SourceOptions) -> None:
         self._broker = broker
         self._range = range
         self._options = options
@@ -99,7 +99,7 @@ class RangeRows:
                     self._at = int(inside.column("_offset")[-1].as_py()) + 1
             self._at = min(page.next_offset, end)
 
-    def _fetching(self, offset: int) -> Future[BatchPage]:
+    def _fetching(self, offset: int) -> Future[FetchedBatches]:
         return self._broker.fetching(
             self._range.topic,
             self._range.partition,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from mainstem.spark.broker import RemoteBroker
-from mainstem.spark.source.columns import Columns
-from mainstem.spark.source.offsets import Range, ranges_between, split
+from mainstem.spark.source.columns import SourceColumns
+from mainstem.spark.source.offsets import PartitionRange, ranges_between, split
 from mainstem.spark.source.options import SourceOptions
-from mainstem.spark.source.planning import Planning
+from mainstem.spark.source.planning import SourcePlanner
 from mainstem.spark.source.ranges import RangeRows
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class RangePartition(InputPartition):
     """One task's range; None has nothing to read."""
 
-    range: Range | None
+    range: PartitionRange | None
 
 
 def read_range(
-    partition: InputPartition, columns: Columns, options: SourceOptions
+    partition: InputPartition, columns: SourceColumns, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     range = partition.range if isinstance(partition, RangePartition) else None
@@ -43,11 +43,11 @@ def read_range(
 class BatchReader(DataSourceReader):
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._options = options
-        self._columns = Columns(schema, options)
+        self._columns = SourceColumns(schema, options)
 
     def partitions(self) -> list[InputPartition]:
         with RemoteBroker(self._options.url, self._options.api_key) as broker:
-            planning = Planning(broker, self._options)
+            planning = SourcePlanner(broker, self._options)
             start, end = planning.starting(), planning.ending()
             ranges = planning.checked(ranges_between(start, end), dict(end.ids))
         return [RangePartition(one) for one in split(ranges, self._options.min_partitions)] or [

@@ -17,10 +17,10 @@ from pyspark.sql.streaming.datasource import (
 
 from mainstem.errors import MainstemError
 from mainstem.spark.broker import RemoteBroker
-from mainstem.spark.source.columns import Columns
+from mainstem.spark.source.columns import SourceColumns
 from mainstem.spark.source.offsets import Positions, distance, limited, ranges_between, split
 from mainstem.spark.source.options import SourceOptions
-from mainstem.spark.source.planning import Planning
+from mainstem.spark.source.planning import SourcePlanner
 from mainstem.spark.source.reader import RangePartition, read_range
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._options = options
-        self._columns = Columns(schema, options)
+        self._columns = SourceColumns(schema, options)
         self._broker: RemoteBroker | None = None
         self._target: Positions | None = None  # of Trigger.AvailableNow
         self._waiting_since: float | None = None  # for enough offsets to make a batch
@@ -49,15 +49,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._broker
 
     @property
-    def _planning(self) -> Planning:
+    def _planning(self) -> SourcePlanner:
         """Of a stream that has begun."""
         gone_is_fine = not self._options.fail_on_data_loss
-        return Planning(self._connected(), self._options, gone_is_fine=gone_is_fine)
+        return SourcePlanner(self._connected(), self._options, gone_is_fine=gone_is_fine)
 
     # Planning
 
     def initialOffset(self) -> dict[str, Any]:
-        return Planning(self._connected(), self._options).starting().as_json()
+        return SourcePlanner(self._connected(), self._options).starting().as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._planning.latest()
@@ -70,12 +70,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planning = self._planning
         begun, latest = planning.caught_up(Positions.of_json(start), self._target or planning.latest())
         waiting = distance(begun, latest)
-        if not waiting or not self._enough(waiting):
+        if not waiting or not self._batch_is_ready(waiting):
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return (latest if most is None else limited(begun, latest, most)).as_json()
 
-    def _enough(self, waiting: int) -> bool:
+    def _batch_is_ready(self, waiting: int) -> bool:
         """Whether so many offsets make a batch, or were waited for long enough."""
         least = self._options.min_offsets
         if least is None or self._target is not None or waiting >= least:

@@ -15,7 +15,7 @@ from mainstem import limits
 from mainstem.broker.security import AccessRule, AccessRules
 
 
-class Kind(IntEnum):
+class ResourceType(IntEnum):
     """Of resources, in Kafka's numbers."""
 
     TOPIC = 2
@@ -53,7 +53,7 @@ _ALLOWED_BY = {
     for operation in Operation
 }
 
-_Asked = tuple[str, str, Operation, Kind, str]
+_Asked = tuple[str, str, Operation, ResourceType, str]
 
 
 class RuleSource(Protocol):
@@ -79,7 +79,7 @@ class Access:
         """Equal as long as no rule comes or goes."""
         return self._source.access_rules.digest
 
-    def allows(self, principal: str, host: str, operation: Operation, kind: Kind, name: str) -> bool:
+    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         if principal in self._super_users:
             return True
         self._renew()
@@ -92,7 +92,7 @@ class Access:
             self._decided[asked] = decision
         return decision
 
-    def allows_some(self, principal: str, host: str, operation: Operation, kind: Kind) -> bool:
+    def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether there is any resource of this kind that it is allowed for."""
         if principal in self._super_users:
             return True
@@ -130,7 +130,7 @@ class Access:
         self._decided.clear()
         self._state = rules.digest
 
-    def _matching(self, kind: Kind, name: str) -> Iterator[AccessRule]:
+    def _matching(self, kind: ResourceType, name: str) -> Iterator[AccessRule]:
         yield from self._literal.get((kind, name), ())
         if name != _EVERYTHING:
             yield from self._literal.get((kind, _EVERYTHING), ())

@@ -9,24 +9,30 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.api import Api, Call
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import (
-    blank,
     message_in,
     refused,
     refused_name,
     refused_partitions,
+    zeroed,
 )
-from mainstem.doors.kafka.security.rules import RULES, Each, Shown, Special, Whole
+from mainstem.doors.kafka.security.rules import (
+    RULES,
+    EachItemRule,
+    FilteredListRule,
+    SpecialRule,
+    WholeRequestRule,
+)
 from mainstem.doors.kafka.topic_ids import name_of
 
 _OFFSET_FETCH, _WRITE_TXN_MARKERS, _ALTER_SCRAM = 9, 27, 51
 
 CODES = {
-    Kind.TOPIC: ErrorCode.topic_authorization_failed,
-    Kind.GROUP: ErrorCode.group_authorization_failed,
-    Kind.CLUSTER: ErrorCode.cluster_authorization_failed,
-    Kind.TRANSACTIONAL_ID: ErrorCode.transactional_id_authorization_failed,
+    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
+    ResourceType.GROUP: ErrorCode.group_authorization_failed,
+    ResourceType.CLUSTER: ErrorCode.cluster_authorization_failed,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.transactional_id_authorization_failed,
 }
 
 
@@ -36,35 +42,35 @@ async def handle(api: Api, call: Call, request: Any) -> Any:
     added: list[tuple[str, list[Any]]] = []
     left = True
     for rule in RULES[api.key]:
-        if isinstance(rule, Whole | Special):
+        if isinstance(rule, WholeRequestRule | SpecialRule):
             code = _refusal(rule, call, request)
             if code is not None:
                 return _refused_whole(api.key, request, answer_type, code)
-        elif isinstance(rule, Each):
+        elif isinstance(rule, EachItemRule):
             request, denied = _split(rule, call, request, answer_type)
             added.append((rule.answers, denied))
             left = left and not (denied and not getattr(request, rule.items))
     # An empty list may stand for all there is, so what has lost every item is not handed on.
-    answer = await api.handle(call, request) if left else blank(answer_type)
+    answer = await api.handle(call, request) if left else zeroed(answer_type)
     for field, denied in added:
         if denied:
             answer = replace(answer, **{field: (*getattr(answer, field), *denied)})
     for rule in RULES[api.key]:
-        if isinstance(rule, Shown):
-            answer = _shown(rule, call, answer)
+        if isinstance(rule, FilteredListRule):
+            answer = _visible_part(rule, call, answer)
     return _known_topics(call, answer) if api.key == _OFFSET_FETCH else answer
 
 
-def _refusal(rule: Whole | Special, call: Call, request: Any) -> ErrorCode | None:
-    if isinstance(rule, Special):
+def _refusal(rule: WholeRequestRule | SpecialRule, call: Call, request: Any) -> ErrorCode | None:
+    if isinstance(rule, SpecialRule):
         return None if rule.allowed(call, request) else CODES[_kind_of(rule, request)]
     name = CLUSTER_NAME if rule.name is None else getattr(request, rule.name)
     return None if call.may(rule.operation, rule.kind, name) else CODES[rule.kind]
 
 
-def _kind_of(rule: Special, request: Any) -> Kind:
+def _kind_of(rule: SpecialRule, request: Any) -> ResourceType:
     named = getattr(request, "transactional_id", None) is not None
-    return Kind.TRANSACTIONAL_ID if named else rule.kind
+    return ResourceType.TRANSACTIONAL_ID if named else rule.kind
 
 
 def _refused_whole(key: int, request: Any, answer_type: type[Any], code: ErrorCode) -> Any:
@@ -73,7 +79,7 @@ def _refused_whole(key: int, request: Any, answer_type: type[Any], code: ErrorCo
         topic_type = message_in(marker_type, "topics")
         markers = tuple(
             replace(
-                blank(marker_type),
+                zeroed(marker_type),
                 producer_id=marker.producer_id,
                 topics=tuple(
                     refused_partitions(topic, topic_type, topic.partition_indexes, "partitions", code)
@@ -82,21 +88,21 @@ def _refused_whole(key: int, request: Any, answer_type: type[Any], code: ErrorCo
             )
             for marker in request.markers
         )
-        return replace(blank(answer_type), markers=markers)
+        return replace(zeroed(answer_type), markers=markers)
     if key == _ALTER_SCRAM:
         users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
         result = message_in(answer_type, "results")
         return replace(
-            blank(answer_type), results=tuple(refused_name(user, result, "user", code) for user in users)
+            zeroed(answer_type), results=tuple(refused_name(user, result, "user", code) for user in users)
         )
     if hasattr(request, "v3_and_below_topics"):
-        rule = next(rule for rule in RULES[key] if isinstance(rule, Each))
+        rule = next(rule for rule in RULES[key] if isinstance(rule, EachItemRule))
         denied = [_denied(rule, item, answer_type, code) for item in request.v3_and_below_topics]
-        return replace(blank(answer_type), **{rule.answers: tuple(denied)})
+        return replace(zeroed(answer_type), **{rule.answers: tuple(denied)})
     return refused(request, answer_type, code)
 
 
-def _split(rule: Each, call: Call, request: Any, answer_type: type[Any]) -> tuple[Any, list[Any]]:
+def _split(rule: EachItemRule, call: Call, request: Any, answer_type: type[Any]) -> tuple[Any, list[Any]]:
     """The request with what is allowed, and the answers to the rest."""
     items = getattr(request, rule.items)
     if not items:
@@ -111,21 +117,21 @@ def _split(rule: Each, call: Call, request: Any, answer_type: type[Any]) -> tupl
     return replace(request, **{rule.items: kept}), denied
 
 
-def _code(rule: Each, call: Call, request: Any, item: Any) -> ErrorCode:
-    kind = rule.kind if isinstance(rule.kind, Kind) else rule.kind(request, item)
+def _code(rule: EachItemRule, call: Call, request: Any, item: Any) -> ErrorCode:
+    kind = rule.kind if isinstance(rule.kind, ResourceType) else rule.kind(request, item)
     name: str | None = CLUSTER_NAME
-    if kind is not Kind.CLUSTER:
+    if kind is not ResourceType.CLUSTER:
         name = item if isinstance(item, str) else getattr(item, rule.name, None)
         if name is None and getattr(item, "topic_id", None) is not None:
             name = name_of(call, item.topic_id)
     if name is None or call.may(rule.operation, kind, name):  # an id that nobody knows is answered as such
         return ErrorCode.none
-    if rule.or_cluster and call.may(rule.operation, Kind.CLUSTER, CLUSTER_NAME):
+    if rule.or_cluster and call.may(rule.operation, ResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.none
     return CODES[kind]
 
 
-def _denied(rule: Each, item: Any, answer_type: type[Any], code: ErrorCode) -> Any:
+def _denied(rule: EachItemRule, item: Any, answer_type: type[Any], code: ErrorCode) -> Any:
     item_type = message_in(answer_type, rule.answers)
     if rule.answer_name:
         name = item if isinstance(item, str) else getattr(item, rule.name)
@@ -135,8 +141,8 @@ def _denied(rule: Each, item: Any, answer_type: type[Any], code: ErrorCode) -> A
     return refused(item, item_type, code)
 
 
-def _shown(rule: Shown, call: Call, answer: Any) -> Any:
-    if rule.kind is Kind.GROUP and call.may(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER_NAME):
+def _visible_part(rule: FilteredListRule, call: Call, answer: Any) -> Any:
+    if rule.kind is ResourceType.GROUP and call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return answer
     items = getattr(answer, rule.answers)
     kept = tuple(
@@ -164,7 +170,7 @@ def _known_topics(call: Call, answer: Any) -> Any:
 def _may_describe(call: Call, topic: Any) -> bool:
     by_id = getattr(topic, "topic_id", None)
     name = name_of(call, by_id) if by_id is not None else getattr(topic, "name", None)
-    return name is None or call.may(Operation.DESCRIBE, Kind.TOPIC, name)
+    return name is None or call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _without_offsets(topic: Any) -> Any:

@@ -9,7 +9,7 @@ from mainstem.errors import Unauthorized
 REFUSED = "the user is not known, or this is not the password"  # which of the two is nobody's business
 
 
-class Step(NamedTuple):
+class ExchangeStep(NamedTuple):
     """The server's side of one round."""
 
     message: bytes
@@ -20,7 +20,7 @@ class Step(NamedTuple):
 class Exchange(Protocol):
     """One attempt to log in."""
 
-    async def step(self, message: bytes) -> Step:
+    async def step(self, message: bytes) -> ExchangeStep:
         """Answer the client's next message. Raises Unauthorized."""
         ...
 

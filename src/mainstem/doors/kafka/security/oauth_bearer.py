@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstem.broker.clock import Clock
-from mainstem.doors.kafka.security.exchange import Step, text_of
+from mainstem.doors.kafka.security.exchange import ExchangeStep, text_of
 from mainstem.errors import Unauthorized
 
 if TYPE_CHECKING:
-    from mainstem.doors.kafka.security.tokens import Tokens
+    from mainstem.doors.kafka.security.tokens import TokenVerifier
 
 _SCHEME = "bearer "
 
 
 class OAuthBearerExchange:
-    def __init__(self, tokens: Tokens, clock: Clock) -> None:
+    def __init__(self, tokens: TokenVerifier, clock: Clock) -> None:
         self._tokens = tokens
         self._clock = clock
 
-    async def step(self, message: bytes) -> Step:
+    async def step(self, message: bytes) -> ExchangeStep:
         head, *pairs = text_of(message).split("\1")
         flag, _, acting_for = head.partition(",")
         if flag not in ("n", "y") or not head.endswith(","):
@@ -32,4 +32,4 @@ class OAuthBearerExchange:
         user, expires_ms = await self._tokens.check(token, self._clock.now_ms())
         if acting_for not in (",", f"a={user},"):
             raise Unauthorized("nobody acts for another user here")
-        return Step(b"", user, expires_ms)
+        return ExchangeStep(b"", user, expires_ms)

@@ -21,7 +21,7 @@ from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from mainstem.doors.kafka.security.tokens import Tokens
+    from mainstem.doors.kafka.security.tokens import TokenVerifier
 
 _OFFERED = ("PLAIN", *MECHANISMS, "OAUTHBEARER")
 _ANY = "any"  # waives the check of a token's issuer or audience
@@ -34,7 +34,7 @@ class KafkaSecurity:
     tls: ssl.SSLContext | None = None
     mechanisms: tuple[str, ...] = ()  # of SASL; none: no client has to log in
     users: tuple[Credential, ...] = ()
-    tokens: Tokens | None = None
+    tokens: TokenVerifier | None = None
     reauthenticate_ms: int = 0  # 0: a login lasts as long as its connection
     rules: bool = False  # access rules are asked
     super_users: frozenset[str] = frozenset()  # principals that may do everything
@@ -85,8 +85,11 @@ def kafka_security(config: Config) -> KafkaSecurity:
     return guard
 
 
-def _tokens(config: Config) -> Tokens:
-    from mainstem.doors.kafka.security.tokens import Tokens, read_keys  # imports PyJWT and cryptography
+def _tokens(config: Config) -> TokenVerifier:
+    from mainstem.doors.kafka.security.tokens import (  # imports PyJWT and cryptography
+        TokenVerifier,
+        read_keys,
+    )
 
     if config.kafka_oauth_jwks is None:
         if not config.kafka_oauth_unsecured:
@@ -106,7 +109,7 @@ def _tokens(config: Config) -> Tokens:
                     "accept every one"
                 )
         keys = read_keys(config.kafka_oauth_jwks)
-    return Tokens(
+    return TokenVerifier(
         keys,
         unsecured=config.kafka_oauth_unsecured,
         issuer=_unless_any(config.kafka_oauth_issuer),

@@ -19,7 +19,7 @@ MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # in the protocol's numbe
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class ScramKeys:
     stored: bytes  # the hash of what a client proves to have
     server: bytes  # by which a client knows the server
 
@@ -28,11 +28,11 @@ def hash_name(mechanism: int) -> str:
     return _HASHES[mechanism]
 
 
-def keys_of(mechanism: int, salted: bytes) -> Keys:
+def keys_of(mechanism: int, salted: bytes) -> ScramKeys:
     """From what PBKDF2 made of a password."""
     name = _HASHES[mechanism]
     client = hmac.digest(salted, b"Client Key", name)
-    return Keys(hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))
+    return ScramKeys(hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))
 
 
 def hashed(user: str, mechanism: int, password: str) -> Credential:
@@ -53,7 +53,7 @@ def _salted(mechanism: int, password: str, salt: bytes, iterations: int) -> byte
     return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
 
 
-def decoy(secret: bytes, user: str, mechanism: int) -> Credential:
+def dummy_credential(secret: bytes, user: str, mechanism: int) -> Credential:
     """What a user without a password seems to have: the same every time, and nothing fits it."""
     salt = hmac.digest(secret, user.encode(errors="replace"), "sha256")[:_SALT_BYTES]
     length = KEY_BYTES[mechanism]

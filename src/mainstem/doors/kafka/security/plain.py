@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mainstem.doors.kafka.security.exchange import REFUSED, Step, text_of
+from mainstem.doors.kafka.security.exchange import REFUSED, ExchangeStep, text_of
 from mainstem.doors.kafka.security.passwords import matches
 from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import Unauthorized
@@ -14,7 +14,7 @@ class PlainExchange:
     def __init__(self, users: Users) -> None:
         self._users = users
 
-    async def step(self, message: bytes) -> Step:
+    async def step(self, message: bytes) -> ExchangeStep:
         parts = text_of(message).split("\0")
         if len(parts) != 3:
             raise Unauthorized(
@@ -28,4 +28,4 @@ class PlainExchange:
         credential = self._users.any_credential(user)
         if not await asyncio.to_thread(matches, credential, password):  # milliseconds of hashing
             raise Unauthorized(REFUSED)
-        return Step(b"", user)
+        return ExchangeStep(b"", user)

@@ -18,13 +18,13 @@ FORBIDDEN = "the access rules do not allow it"
 
 
 @dataclass(frozen=True)
-class _Nothing:
+class _NoFields:
     """Has no field in common with anything."""
 
 
-def blank(answer: type[Any]) -> Any:
+def zeroed(answer: type[Any]) -> Any:
     """All zeros."""
-    return stamped(convert(_Nothing(), answer), ErrorCode.none)
+    return stamped(convert(_NoFields(), answer), ErrorCode.none)
 
 
 def refused(request: Any, answer: type[Any], code: ErrorCode) -> Any:
@@ -34,21 +34,21 @@ def refused(request: Any, answer: type[Any], code: ErrorCode) -> Any:
 
 def refused_name(name: str, answer: type[Any], field: str, code: ErrorCode) -> Any:
     """The same where the request's part is just a name."""
-    return replace(stamped(blank(answer), code), **{field: name})
+    return replace(stamped(zeroed(answer), code), **{field: name})
 
 
 def refused_partitions(
     request: Any, answer: type[Any], indexes: Iterable[int], field: str, code: ErrorCode
 ) -> Any:
     """The same where the request lists a topic's partitions by number."""
-    each = stamped(blank(message_in(answer, field)), code)
+    each = stamped(zeroed(message_in(answer, field)), code)
     partitions = tuple(replace(each, partition_index=index) for index in indexes)
     repeated = {
         name: getattr(request, name)
         for name in ("name", "topic_id")
         if hasattr(request, name) and name in {one.name for one in fields(answer)}
     }
-    return replace(blank(answer), **repeated, **{field: partitions})
+    return replace(zeroed(answer), **repeated, **{field: partitions})
 
 
 def stamped(entity: Any, code: ErrorCode) -> Any:

@@ -9,25 +9,30 @@ from typing import Any
 
 from mainstem.doors.kafka.api import Call
 from mainstem.doors.kafka.config_entries import Resource
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Kind, Operation
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 
-_TOPIC, _GROUP, _CLUSTER, _TRANSACTION = Kind.TOPIC, Kind.GROUP, Kind.CLUSTER, Kind.TRANSACTIONAL_ID
+_TOPIC, _GROUP, _CLUSTER, _TRANSACTION = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeRequestRule:
     """The whole request is about one resource."""
 
-    kind: Kind
+    kind: ResourceType
     operation: Operation
     name: str | None = None  # of the field that names it; None: the cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class EachItemRule:
     """A list of things that are allowed or refused one by one."""
 
-    kind: Kind | Callable[[Any, Any], Kind]  # the latter: of the request and the item
+    kind: ResourceType | Callable[[Any, Any], ResourceType]  # the latter: of the request and the item
     operation: Operation
     items: str  # field of the request
     answers: str  # field of the answer
@@ -40,20 +45,20 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FilteredListRule:
     """A list in the answer that has only what the client may know of."""
 
-    kind: Kind
+    kind: ResourceType
     answers: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Special:
+class SpecialRule:
     """Something that only one API needs."""
 
     allowed: Callable[[Call, Any], bool]
-    kind: Kind  # what the code says is not allowed
+    kind: ResourceType  # what the code says is not allowed
 
 
 def _idempotent(call: Call, request: Any) -> bool:
@@ -72,44 +77,46 @@ def _subscribed(call: Call, request: Any) -> bool:
     return all(call.may(Operation.DESCRIBE, _TOPIC, name) for name in request.subscribed_topic_names or ())
 
 
-def _kind_of_config(_: Any, resource: Any) -> Kind:
+def _kind_of_config(_: Any, resource: Any) -> ResourceType:
     return {Resource.TOPIC: _TOPIC, Resource.GROUP: _GROUP}.get(resource.resource_type, _CLUSTER)
 
 
-def _kind_of_coordinator(request: Any, _: Any) -> Kind:
+def _kind_of_coordinator(request: Any, _: Any) -> ResourceType:
     return {0: _GROUP, 1: _TRANSACTION}.get(request.key_type, _CLUSTER)
 
 
 _READ, _WRITE, _DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 _ALTER, _DELETE, _ALTER_CONFIGS = Operation.ALTER, Operation.DELETE, Operation.ALTER_CONFIGS
-_OF_GROUP = Whole(_GROUP, _READ, "group_id")
-_OF_TRANSACTION = Whole(_TRANSACTION, _WRITE, "transactional_id")
-_CLUSTER_DESCRIBE, _CLUSTER_ALTER = Whole(_CLUSTER, _DESCRIBE), Whole(_CLUSTER, _ALTER)
+_OF_GROUP = WholeRequestRule(_GROUP, _READ, "group_id")
+_OF_TRANSACTION = WholeRequestRule(_TRANSACTION, _WRITE, "transactional_id")
+_CLUSTER_DESCRIBE, _CLUSTER_ALTER = WholeRequestRule(_CLUSTER, _DESCRIBE), WholeRequestRule(_CLUSTER, _ALTER)
 
-Rule = Whole | Each | Shown | Special
+Rule = WholeRequestRule | EachItemRule | FilteredListRule | SpecialRule
 
 RULES: dict[int, tuple[Rule, ...]] = {
-    2: (Each(_TOPIC, _DESCRIBE, "topics", "topics"),),  # ListOffsets
-    8: (_OF_GROUP, Each(_TOPIC, _READ, "topics", "topics")),  # OffsetCommit
+    2: (EachItemRule(_TOPIC, _DESCRIBE, "topics", "topics"),),  # ListOffsets
+    8: (_OF_GROUP, EachItemRule(_TOPIC, _READ, "topics", "topics")),  # OffsetCommit
     9: (
-        Each(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
+        EachItemRule(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
     ),  # OffsetFetch, whose topics enforcement sees to
-    10: (Each(_kind_of_coordinator, _DESCRIBE, "coordinator_keys", "coordinators", answer_name="key"),),
+    10: (
+        EachItemRule(_kind_of_coordinator, _DESCRIBE, "coordinator_keys", "coordinators", answer_name="key"),
+    ),
     11: (_OF_GROUP,),  # JoinGroup
     12: (_OF_GROUP,),  # Heartbeat
     13: (_OF_GROUP,),  # LeaveGroup
     14: (_OF_GROUP,),  # SyncGroup
-    15: (Each(_GROUP, _DESCRIBE, "groups", "groups", answer_name="group_id"),),  # DescribeGroups
-    16: (Shown(_GROUP, "groups", "group_id"),),  # ListGroups
+    15: (EachItemRule(_GROUP, _DESCRIBE, "groups", "groups", answer_name="group_id"),),  # DescribeGroups
+    16: (FilteredListRule(_GROUP, "groups", "group_id"),),  # ListGroups
     17: (),  # SaslHandshake
     18: (),  # ApiVersions
-    19: (Each(_TOPIC, Operation.CREATE, "topics", "topics", or_cluster=True),),  # CreateTopics
-    20: (Each(_TOPIC, _DELETE, "topics", "responses"),),  # DeleteTopics
-    21: (Each(_TOPIC, _DELETE, "topics", "topics"),),  # DeleteRecords
-    23: (Each(_TOPIC, _DESCRIBE, "topics", "topics", "topic"),),  # OffsetForLeaderEpoch
+    19: (EachItemRule(_TOPIC, Operation.CREATE, "topics", "topics", or_cluster=True),),  # CreateTopics
+    20: (EachItemRule(_TOPIC, _DELETE, "topics", "responses"),),  # DeleteTopics
+    21: (EachItemRule(_TOPIC, _DELETE, "topics", "topics"),),  # DeleteRecords
+    23: (EachItemRule(_TOPIC, _DESCRIBE, "topics", "topics", "topic"),),  # OffsetForLeaderEpoch
     24: (  # AddPartitionsToTxn
-        Whole(_TRANSACTION, _WRITE, "v3_and_below_transactional_id"),
-        Each(
+        WholeRequestRule(_TRANSACTION, _WRITE, "v3_and_below_transactional_id"),
+        EachItemRule(
             _TOPIC,
             _WRITE,
             "v3_and_below_topics",
@@ -121,49 +128,63 @@ RULES: dict[int, tuple[Rule, ...]] = {
     ),
     25: (_OF_TRANSACTION, _OF_GROUP),  # AddOffsetsToTxn
     26: (_OF_TRANSACTION,),  # EndTxn
-    27: (Whole(_CLUSTER, Operation.CLUSTER_ACTION),),  # WriteTxnMarkers
-    28: (_OF_TRANSACTION, _OF_GROUP, Each(_TOPIC, _READ, "topics", "topics")),  # TxnOffsetCommit
-    22: (Special(_idempotent, _CLUSTER),),  # InitProducerId
+    27: (WholeRequestRule(_CLUSTER, Operation.CLUSTER_ACTION),),  # WriteTxnMarkers
+    28: (_OF_TRANSACTION, _OF_GROUP, EachItemRule(_TOPIC, _READ, "topics", "topics")),  # TxnOffsetCommit
+    22: (SpecialRule(_idempotent, _CLUSTER),),  # InitProducerId
     29: (_CLUSTER_DESCRIBE,),  # DescribeAcls
-    30: (Each(_CLUSTER, _ALTER, "creations", "results"),),  # CreateAcls
-    31: (Each(_CLUSTER, _ALTER, "filters", "filter_results"),),  # DeleteAcls
-    33: (Each(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),),  # AlterConfigs
+    30: (EachItemRule(_CLUSTER, _ALTER, "creations", "results"),),  # CreateAcls
+    31: (EachItemRule(_CLUSTER, _ALTER, "filters", "filter_results"),),  # DeleteAcls
+    33: (
+        EachItemRule(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),
+    ),  # AlterConfigs
     35: (_CLUSTER_DESCRIBE,),  # DescribeLogDirs
     36: (),  # SaslAuthenticate
-    37: (Each(_TOPIC, _ALTER, "topics", "results"),),  # CreatePartitions
-    42: (Each(_GROUP, _DELETE, "groups_names", "results", answer_name="group_id"),),  # DeleteGroups
+    37: (EachItemRule(_TOPIC, _ALTER, "topics", "results"),),  # CreatePartitions
+    42: (EachItemRule(_GROUP, _DELETE, "groups_names", "results", answer_name="group_id"),),  # DeleteGroups
     43: (_CLUSTER_ALTER,),  # ElectLeaders
-    44: (Each(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),),  # Incremental…
+    44: (
+        EachItemRule(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),
+    ),  # Incremental…
     46: (_CLUSTER_DESCRIBE,),  # ListPartitionReassignments
-    47: (Whole(_GROUP, _DELETE, "group_id"), Each(_TOPIC, _READ, "topics", "topics")),  # OffsetDelete
-    48: (Whole(_CLUSTER, Operation.DESCRIBE_CONFIGS),),  # DescribeClientQuotas
-    49: (Each(_CLUSTER, _ALTER_CONFIGS, "entries", "entries"),),  # AlterClientQuotas
+    47: (
+        WholeRequestRule(_GROUP, _DELETE, "group_id"),
+        EachItemRule(_TOPIC, _READ, "topics", "topics"),
+    ),  # OffsetDelete
+    48: (WholeRequestRule(_CLUSTER, Operation.DESCRIBE_CONFIGS),),  # DescribeClientQuotas
+    49: (EachItemRule(_CLUSTER, _ALTER_CONFIGS, "entries", "entries"),),  # AlterClientQuotas
     50: (_CLUSTER_DESCRIBE,),  # DescribeUserScramCredentials
     51: (_CLUSTER_ALTER,),  # AlterUserScramCredentials
     60: (),  # DescribeCluster: every client needs to know the brokers
-    61: (Each(_TOPIC, _READ, "topics", "topics", indexes="partition_indexes"),),  # DescribeProducers
+    61: (EachItemRule(_TOPIC, _READ, "topics", "topics", indexes="partition_indexes"),),  # DescribeProducers
     65: (  # DescribeTransactions
-        Each(
+        EachItemRule(
             _TRANSACTION, _DESCRIBE, "transactional_ids", "transaction_states", answer_name="transactional_id"
         ),
     ),
-    66: (Shown(_TRANSACTION, "transaction_states", "transactional_id"),),  # ListTransactions
-    68: (_OF_GROUP, Special(_subscribed, _TOPIC)),  # ConsumerGroupHeartbeat
-    69: (Each(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),),  # ConsumerGroupDescribe
-    74: (Whole(_CLUSTER, Operation.DESCRIBE_CONFIGS),),  # ListConfigResources
+    66: (FilteredListRule(_TRANSACTION, "transaction_states", "transactional_id"),),  # ListTransactions
+    68: (_OF_GROUP, SpecialRule(_subscribed, _TOPIC)),  # ConsumerGroupHeartbeat
+    69: (
+        EachItemRule(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),
+    ),  # ConsumerGroupDescribe
+    74: (WholeRequestRule(_CLUSTER, Operation.DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (
-        Each(_TOPIC, _DESCRIBE, "topics", "topics"),
-        Shown(_TOPIC, "topics", "name"),
+        EachItemRule(_TOPIC, _DESCRIBE, "topics", "topics"),
+        FilteredListRule(_TOPIC, "topics", "name"),
     ),  # DescribeTopicPartitions
-    76: (_OF_GROUP, Special(_subscribed, _TOPIC)),  # ShareGroupHeartbeat
-    77: (Each(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),),  # ShareGroupDescribe
+    76: (_OF_GROUP, SpecialRule(_subscribed, _TOPIC)),  # ShareGroupHeartbeat
+    77: (
+        EachItemRule(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),
+    ),  # ShareGroupDescribe
     90: (  # DescribeShareGroupOffsets, which sees to the topics itself
-        Each(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
+        EachItemRule(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
     ),
-    91: (_OF_GROUP, Each(_TOPIC, _READ, "topics", "responses", "topic_name")),  # AlterShareGroupOffsets
+    91: (
+        _OF_GROUP,
+        EachItemRule(_TOPIC, _READ, "topics", "responses", "topic_name"),
+    ),  # AlterShareGroupOffsets
     92: (  # DeleteShareGroupOffsets
-        Whole(_GROUP, _DELETE, "group_id"),
-        Each(_TOPIC, _READ, "topics", "responses", "topic_name"),
+        WholeRequestRule(_GROUP, _DELETE, "group_id"),
+        EachItemRule(_TOPIC, _READ, "topics", "responses", "topic_name"),
     ),
     79: (),  # ShareAcknowledge, which asks for itself: its session goes on whatever is refused
 }

@@ -17,7 +17,7 @@ import hmac
 import secrets
 
 from mainstem.broker.security import Credential
-from mainstem.doors.kafka.security.exchange import REFUSED, Step, text_of
+from mainstem.doors.kafka.security.exchange import REFUSED, ExchangeStep, text_of
 from mainstem.doors.kafka.security.passwords import hash_name
 from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import Unauthorized
@@ -35,13 +35,13 @@ class ScramExchange:
         self._nonce = ""
         self._said = ""  # both first messages, which the proof covers
 
-    async def step(self, message: bytes) -> Step:
+    async def step(self, message: bytes) -> ExchangeStep:
         text = text_of(message)
         if self._credential is None:
             return self._first(text)
         return self._final(text, self._credential)
 
-    def _first(self, text: str) -> Step:
+    def _first(self, text: str) -> ExchangeStep:
         flag, acting_for, bare = _split(text)
         if flag not in ("n", "y"):
             raise Unauthorized("channel binding is not spoken here")
@@ -60,9 +60,9 @@ class ScramExchange:
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._said = f"{bare},{answer}"
         self._credential = credential
-        return Step(answer.encode())
+        return ExchangeStep(answer.encode())
 
-    def _final(self, text: str, credential: Credential) -> Step:
+    def _final(self, text: str, credential: Credential) -> ExchangeStep:
         without_proof, _, proof = text.rpartition(",p=")
         binding, nonce, *_ = [*without_proof.split(","), ""]
         if binding.encode() != b"c=" + self._binding or nonce != f"r={self._nonce}":
@@ -77,7 +77,7 @@ class ScramExchange:
         if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
             raise Unauthorized(REFUSED)
         verifier = base64.b64encode(hmac.digest(credential.server_key, said, name))
-        return Step(b"v=" + verifier, credential.user)
+        return ExchangeStep(b"v=" + verifier, credential.user)
 
 
 def _split(text: str) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 _BEFORE_LOGIN = frozenset({_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE})
 
 
-class Session:
+class LoginSession:
     """Of a connection that has to log in. Once the login has expired, a client logs in again or has to go."""
 
     def __init__(

@@ -117,7 +117,7 @@ class _Claims(msgspec.Struct, frozen=True):
     aud: str | list[str] | None = None
 
 
-class Tokens:
+class TokenVerifier:
     """Checks tokens against one key set, and remembers the signatures that it has verified.
 
     An empty `issuer` or `audience` accepts any. `unsecured` accepts unsigned tokens as well.

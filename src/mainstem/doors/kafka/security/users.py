@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 
 from mainstem.broker.security import Credential, Security
-from mainstem.doors.kafka.security.passwords import MECHANISMS, decoy
+from mainstem.doors.kafka.security.passwords import MECHANISMS, dummy_credential
 
 
 class Users:
@@ -17,7 +17,7 @@ class Users:
 
     def credential(self, user: str, mechanism: int) -> Credential:
         """A user nobody knows gets one that nothing fits, so that guessing names teaches nothing."""
-        return self._known(user, mechanism) or decoy(self._secret, user, mechanism)
+        return self._known(user, mechanism) or dummy_credential(self._secret, user, mechanism)
 
     def any_credential(self, user: str) -> Credential:
         """To check a password by; which mechanism it was hashed for does not matter."""
@@ -25,7 +25,7 @@ class Users:
             known = self._known(user, mechanism)
             if known is not None:
                 return known
-        return decoy(self._secret, user, MECHANISMS["SCRAM-SHA-256"])
+        return dummy_credential(self._secret, user, MECHANISMS["SCRAM-SHA-256"])
 
     def _known(self, user: str, mechanism: int) -> Credential | None:
         return self._configured.get((user, mechanism)) or self._stored.credential(user, mechanism)

@@ -108,7 +108,7 @@ class ObjectTable:
             for one in [one for one in self._runs if one <= number]:
                 del self._runs[one]
 
-    def news(self) -> asyncio.Future[None]:
+    def watch_page(self) -> asyncio.Future[None]:
         """Done when the next commit is learnt, from whomever. For tasks of the event loop."""
         if self._news is None:
             self._news = asyncio.get_running_loop().create_future()

@@ -197,7 +197,7 @@ class EntryWriter:
         without being told: Raises StoreUnreachable, for another to be tried."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + limits.BUCKET_PUT_S
-        learnt = self._table.news()
+        learnt = self._table.watch_page()
         putting = asyncio.ensure_future(self._store.put(self._keys.entry(position), stored, if_absent=True))
         try:
             while True:

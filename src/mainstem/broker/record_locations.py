@@ -1,0 +1,182 @@
+"""Where the records of a range are, as readers and jobs that fetch them by themselves are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.plans import Sources, StoredPiece, WalExtents
+from mainstem.errors import OffsetOutOfRange
+from mainstem.ledger.aliases import AliasRun
+from mainstem.ledger.intervals import ABORTED, DELETED, is_loss
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.parts import Part
+from mainstem.log.log import Log
+from mainstem.ports.commitlog.port import Piece
+
+_OWN_TIME = -(1 << 63)  # of a run of the stream's own bytes: every record has its own
+_RUNS_PER_TURN = 64
+
+
+@dataclass(slots=True)
+class _LocatedRange:
+    reach: int
+    wal: list[WalExtents] = field(default_factory=list)
+    unreachable: list[tuple[int, int]] = field(default_factory=list)
+    bytes: int = 0
+    extents: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """A stretch of the log's own bytes."""
+
+    sources: Sources
+    bytes: int
+
+
+class RecordLocator:
+    """Looks up; promises nothing: only a lease keeps what it names from being deleted."""
+
+    def __init__(self, log: Log, store_url: str) -> None:
+        self._log = log
+        self._store_url = store_url  # as anybody may see it
+        # In a shared log every slice may lie in an object of its own, each with a key that the plan names.
+        self._extents_max = limits.LAKE_TASK_PIECES_MAX if log.shared else limits.LAKE_TASK_EXTENTS_MAX
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._log.ledger
+
+    async def readable(self, stream: int, start: int, end: int) -> Sources:
+        """Of committed records in [start, end), or of as many of them as one answer may name.
+
+        Raises OffsetOutOfRange, or NotFound if the topic is deleted."""
+        first, visible_end = self._log.streams.of(stream).bounds(stream)
+        if not first <= start <= visible_end:
+            raise OffsetOutOfRange(start, first, visible_end)
+        end = max(start, min(end, self._log.streams.of(stream).stable_end(stream)))
+        if self._ledger.streams.ephemeral(stream):
+            return Sources(start, end, unreachable=((start, end),) if start < end else ())
+        frontier = min(max(self._ledger.generations.frontier(stream), start), end)
+        parts = self._within_task(self._ledger.generations.parts(stream, start, frontier))
+        if parts and parts[-1].end < frontier:
+            return self._sources(stream, start, parts[-1].end, parts, (), ())
+        logged = await self.logged(stream, frontier, end)
+        return self._sources(
+            stream,
+            start,
+            logged.sources.end,
+            parts,
+            logged.sources.wal,
+            logged.sources.unreachable,
+        )
+
+    async def logged(self, stream: int, base: int, end: int) -> LogRange:
+        """Of a range that the log's own bytes serve, up to one task's worth."""
+        found = _LocatedRange(base)
+        for number, run in enumerate(self._runs(stream, base, end)):
+            if number % _RUNS_PER_TURN == _RUNS_PER_TURN - 1:
+                await asyncio.sleep(0)  # there may be a run for every append
+            full = found.bytes >= limits.LAKE_TASK_BYTES or found.extents >= self._extents_max
+            if number == limits.LAKE_TASK_RUNS_MAX or full or not await self._add(found, run):
+                break
+        else:
+            found.reach = end
+        sources = self._sources(stream, base, found.reach, (), tuple(found.wal), tuple(found.unreachable))
+        return LogRange(sources, found.bytes)
+
+    def _runs(self, stream: int, base: int, end: int) -> Iterator[AliasRun]:
+        """The range as runs of bytes of one stream each; its own have no time of their own."""
+        at = base
+        for run in self._ledger.aliases.between(stream, base, end):
+            if at < run.base:
+                yield AliasRun(at, run.base - at, stream, at, _OWN_TIME)
+            yield run
+            at = run.end
+        if at < end:
+            yield AliasRun(at, end - at, stream, at, _OWN_TIME)
+
+    async def _add(self, found: _LocatedRange, run: AliasRun) -> bool:
+        """Look up one run. False if it does not fit as a whole."""
+        shift = run.base - run.origin_base
+        located, places = await self._log.locate(
+            run.origin,
+            run.origin_base,
+            run.origin_base + run.count,
+            max_bytes=limits.LAKE_TASK_BYTES - found.bytes,
+            max_extents=self._extents_max - found.extents,
+        )
+        reach = located.end + shift
+        for number, rows in located.objects:
+            place = places[number]
+            if place is None:
+                first, last = int(rows["base"][0]), int(rows["base"][-1]) + int(rows["count"][-1])
+                found.unreachable.append((max(run.base, first + shift), min(last + shift, reach)))
+                continue
+            extents = self._stored(place, rows.tobytes())
+            if run.time_ms != _OWN_TIME:
+                extents = msgspec.structs.replace(
+                    extents, shift=shift, timestamp_ms=run.time_ms, first=run.base, last=reach
+                )
+            found.wal.append(extents)
+        found.bytes += located.bytes
+        found.extents += located.extents
+        found.reach = reach
+        return reach == run.end
+
+    def _stored(self, place: str | list[Piece], rows: bytes) -> WalExtents:
+        if isinstance(place, str):
+            return WalExtents(place, rows)
+        return WalExtents(self._store_url, rows, pieces=tuple(StoredPiece(*piece) for piece in place))
+
+    def of_parts(self, stream: int, parts: Sequence[Part]) -> Sources:
+        return self._sources(stream, parts[0].base, parts[-1].end, parts, (), ())
+
+    def _sources(
+        self,
+        stream: int,
+        base: int,
+        end: int,
+        parts: Sequence[Part],
+        wal: tuple[WalExtents, ...],
+        unreachable: tuple[tuple[int, int], ...],
+    ) -> Sources:
+        streams = self._ledger.streams
+        start = streams.start(stream)
+        below = [(base, min(start, end))] if base < start else []
+        holes = list(streams.holes(stream).overlapping(base, end))
+        frontier = self._ledger.generations.frontier(stream)
+        return Sources(
+            base,
+            end,
+            wal,
+            tuple(parts),
+            self._store_url,
+            leave_out=(*below, *((hole[0], hole[1]) for hole in holes if _left_out(hole, frontier))),
+            lost=tuple(hole for hole in holes if is_loss(hole[2])),
+            unreachable=unreachable,
+        )
+
+    @staticmethod
+    def _within_task(parts: Sequence[Part]) -> list[Part]:
+        """The first of them, as many as make up one task's bytes; one at least."""
+        taken: list[Part] = []
+        size = 0
+        for part in parts:
+            if taken and size + part.bytes > limits.LAKE_TASK_BYTES:
+                break
+            taken.append(part)
+            size += part.bytes
+        return taken
+
+
+def _left_out(hole: tuple[int, int, str], frontier: int) -> bool:
+    """Whether bytes or rows of a hole may stand where somebody is sent to read, without being records any more.
+
+    A marker has no bytes, and what was aborted never came into a part."""
+    return hole[2] == DELETED or (hole[2] == ABORTED and hole[1] > frontier)

@@ -1,0 +1,175 @@
+"""Bodies of writes: records gathered until they are sent, as JSON or as one record batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from mainstem import limits
+from mainstem.client.responses import WriteResult
+from mainstem.client.transport import BATCHES, Transport, decoded, topic_path
+from mainstem.errors import InvalidInput, TooLarge
+
+Headers = Sequence[tuple[str, bytes | None]]
+Node = str | list[str] | None
+
+_BYTES = (bytes, bytearray, memoryview)
+_encoder = msgspec.json.Encoder()
+
+
+class NewRecord(msgspec.Struct):
+    """A record to be written. Bytes stay as they are, any other value becomes JSON."""
+
+    value: Any
+    key: str | bytes | None = None
+    node: str | None = None
+    meta: Any = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+    @property
+    def needs_batch(self) -> bool:
+        """Whether JSON cannot say it."""
+        return (
+            isinstance(self.value, _BYTES)
+            or isinstance(self.key, bytes)
+            or bool(self.headers)
+            or self.timestamp_ms is not None
+        )
+
+
+class _JsonRecord(msgspec.Struct, omit_defaults=True):
+    data: Any  # no default, so that a null is written
+    tag: str | None = None
+    node: str | None = None
+    meta: Any = None
+
+
+class JsonBody:
+    """Records as the door's own JSON."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+        self._parts: list[bytes] = []
+
+    def add(self, record: NewRecord) -> int:
+        """Returns its bytes. Raises InvalidInput, TooLarge."""
+        if not (record.key is None or isinstance(record.key, str)):
+            raise InvalidInput(f"a key is text or bytes, not {type(record.key).__name__}")
+        part = _json(_JsonRecord(record.value, record.key, record.node, record.meta))
+        if len(part) > limits.HTTP_RECORD_BYTES_MAX:
+            raise TooLarge(
+                f"a record has up to {limits.HTTP_RECORD_BYTES_MAX} bytes as JSON, not {len(part)}"
+            )
+        if record.key is not None and len(record.key.encode()) > limits.HTTP_TAG_BYTES_MAX:
+            raise TooLarge(f"a key has up to {limits.HTTP_TAG_BYTES_MAX} bytes; send longer ones as bytes")
+        self._parts.append(part)
+        self.count += 1
+        self.bytes += len(part)
+        return len(part)
+
+    async def send(
+        self,
+        transport: Transport,
+        topic: str,
+        partition: int,
+        key: str,
+        *,
+        create: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> WriteResult:
+        """Once, whatever gets lost on the way: the key tells the server which attempts are the same."""
+        watch_options = b"" if create is None else b',"create":' + _json(create)
+        body = b'{"records":[%b],"idempotency_key":%b%b}' % (
+            b",".join(self._parts),
+            _json(key),
+            watch_options,
+        )
+        answer = await transport.send(
+            "POST",
+            topic_path(topic),
+            body,
+            query={"partition": partition or None, "return_seqs": False},
+            timeout_s=timeout_s,
+        )
+        return decoded(answer.body, WriteResult)
+
+
+class BatchBody:
+    """Records as one batch in the format they are stored in."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+        self._records: list[tuple[bytes | None, bytes | None, Headers, int | None]] = []
+
+    def add(self, record: NewRecord) -> int:
+        """Returns its bytes. Raises InvalidInput."""
+        value = _bytes(record.value)
+        key = record.key.encode() if isinstance(record.key, str) else record.key
+        if not (key is None or isinstance(key, bytes)):
+            raise InvalidInput(f"a key is text or bytes, not {type(key).__name__}")
+        headers = list(record.headers)
+        if record.node is not None:
+            headers.append(("node", record.node.encode()))
+        if record.meta is not None:
+            headers.append(("meta", _json(record.meta)))
+        size = 32 + len(value or b"") + len(key or b"")
+        size += sum(16 + len(name) * 4 + len(content or b"") for name, content in headers)
+        self._records.append((value, key, headers, record.timestamp_ms))
+        self.count += 1
+        self.bytes += size
+        return size
+
+    async def send(
+        self,
+        transport: Transport,
+        topic: str,
+        partition: int,
+        key: str,
+        *,
+        create: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> WriteResult:
+        """Once, whatever gets lost on the way: the key tells the server which attempts are the same."""
+        answer = await transport.send(
+            "POST",
+            topic_path(topic, "raw"),
+            self._batch(),
+            query={"partition": partition or None, "create": create},
+            headers={"idempotency-key": key},
+            content_type=BATCHES,
+            timeout_s=timeout_s,
+        )
+        return decoded(answer.body, WriteResult)
+
+    def _batch(self) -> bytes:
+        from mainstem.records.building import build_batch
+
+        values, keys, headers, times = zip(*self._records, strict=True)
+        now = int(time.time() * 1000)
+        return bytes(
+            build_batch(
+                values,
+                keys=keys if any(key is not None for key in keys) else None,
+                headers=headers if any(headers) else None,
+                timestamps_ms=[now if given is None else given for given in times],
+            )
+        )
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return bytes(value) if isinstance(value, _BYTES) else _json(value)
+
+
+def _json(value: object) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, RecursionError) as wrong:
+        raise InvalidInput(f"a value that is not bytes must be what JSON can say: {wrong}") from None

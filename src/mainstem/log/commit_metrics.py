@@ -1,0 +1,42 @@
+"""What the commit path measures: once a commit group and once a sync, never once a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainstem.metrics import Histogram, Metric
+
+_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+_BYTES = tuple(4**power for power in range(4, 13))  # 256 B to 16 MiB
+_COMMANDS = tuple(4**power for power in range(8))  # 1 to 16,384
+
+
+class CommitMetrics:
+    __slots__ = ("_bytes", "_commands", "_seconds", "_syncs")
+
+    def __init__(self) -> None:
+        self._seconds = Histogram(
+            "mainstem_commit_seconds", "From the start of writing a commit group to its apply.", _SECONDS
+        )
+        self._bytes = Histogram("mainstem_commit_bytes", "Bytes of records in a commit group.", _BYTES)
+        self._commands = Histogram(
+            "mainstem_commit_commands", "Appends and other commands in a commit group.", _COMMANDS
+        )
+        self._syncs = Histogram(
+            "mainstem_sync_seconds",
+            "Time a sync of the log takes: acknowledged records wait for it.",
+            _SECONDS,
+        )
+
+    def committed(self, seconds: float, payload_bytes: int, commands: int) -> None:
+        self._seconds.observe(seconds)
+        self._bytes.observe(payload_bytes)
+        self._commands.observe(commands)
+
+    def synced(self, seconds: float) -> None:
+        self._syncs.observe(seconds)
+
+    def published(self) -> Iterator[Metric]:
+        """As metrics."""
+        for histogram in (self._seconds, self._bytes, self._commands, self._syncs):
+            yield from histogram.published()

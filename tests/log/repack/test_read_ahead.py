@@ -1,0 +1,157 @@
+"""Reading ahead in repacked files: which reads are under way when, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mainstem import limits
+from mainstem.errors import StoreUnreachable
+from mainstem.log.extents import Extent
+from mainstem.log.repack.read_ahead import PlannedRead, PrefetchedRead, ReadAhead
+
+STREAM = 7
+A_READ = limits.MIB
+A_FILE = 200  # records
+END = 1_000
+
+
+class Reads:
+    """A stream in which each read finds ten records, in two extents. They are loaded when the test says so."""
+
+    def __init__(self) -> None:
+        self.loads: list[list[int]] = []  # of each request, the offsets that its reads begin at
+        self.gate = asyncio.Event()
+        self.extent_bytes = A_READ // 2
+        self.damaged_at = END
+        self.failing = False
+        self.ahead = ReadAhead(self._find, self._load)
+
+    async def _find(self, place: PlannedRead) -> list[Extent]:
+        if place.offset >= END:
+            return []
+        file = place.offset // A_FILE
+        return [Extent(file, 5, place.offset + more, 0, self.extent_bytes, 0, 0) for more in (0, 5)]
+
+    async def _load(self, extents: list[Extent]) -> list[memoryview]:
+        self.loads.append([extent.base for extent in extents[::2]])
+        await self.gate.wait()
+        if self.failing:
+            raise StoreUnreachable("not now")
+        return [memoryview(b"%d" % one.base) for one in extents if one.base < self.damaged_at]
+
+    def take(
+        self, offset: int, stream: int = STREAM, max_bytes: int = A_READ
+    ) -> asyncio.Task[PrefetchedRead | None]:
+        return asyncio.ensure_future(self.ahead.take(PlannedRead(stream, offset, max_bytes), offset + 10))
+
+
+@pytest.fixture
+async def reads() -> AsyncIterator[Reads]:
+    made = Reads()
+    yield made
+    made.ahead.close()
+
+
+async def _settle() -> None:
+    for _ in range(40):
+        await asyncio.sleep(0)
+
+
+async def _second(reads: Reads, start: int = 0) -> asyncio.Task[PrefetchedRead | None]:
+    """Somebody asks for a second read in a row."""
+    await reads.take(start)
+    await _settle()
+    second = reads.take(start + 10)
+    await _settle()
+    return second
+
+
+async def test_the_next_read_is_under_way_before_the_first_one_is_loaded(reads: Reads) -> None:
+    assert await reads.take(0) is None  # it is loaded by whoever asked
+    await _settle()
+    assert reads.loads == [[10]]
+
+
+async def test_from_the_second_in_a_row_on_a_few_come_by_one_request(reads: Reads) -> None:
+    second = await _second(reads)
+    assert not second.done()
+    assert reads.loads == [[10], [20, 30, 40, 50]]
+    reads.gate.set()
+    ready = await second
+    assert ready is not None
+    assert [extent.base for extent in ready.extents] == [10, 15]
+    assert ready.batches == [b"10", b"15"]
+    third = await reads.take(20)
+    assert third is not None
+    assert third.batches == [b"20", b"25"]
+
+
+async def test_more_are_begun_when_half_of_them_are_left(reads: Reads) -> None:
+    await _second(reads)
+    reads.gate.set()
+    await reads.take(20)
+    await _settle()
+    assert len(reads.loads) == 2
+    await reads.take(30)
+    await _settle()
+    assert reads.loads[2:] == [[60, 70, 80, 90]]
+    for offset in range(40, END, 10):
+        assert await reads.take(offset) is not None
+    assert len(reads.loads) <= 2 + (END - 60) // 40 + END // A_FILE
+
+
+async def test_a_request_stays_within_one_file_and_a_size(reads: Reads) -> None:
+    await _second(reads, A_FILE - 30)
+    assert reads.loads[-1] == [A_FILE - 10]
+    reads.extent_bytes = limits.REPACKED_AHEAD_BYTES_MAX // 4
+    await _second(reads)
+    assert reads.loads[-1] == [20, 30]
+
+
+async def test_who_looks_something_up_has_nothing_read_ahead(reads: Reads) -> None:
+    await reads.take(0, max_bytes=limits.REPACKED_AHEAD_BYTES_MIN - 1)
+    await _settle()
+    assert reads.loads == []
+
+
+async def test_what_stands_before_damage_is_handed_out_and_the_rest_read_anew(reads: Reads) -> None:
+    await _second(reads)
+    reads.damaged_at = 35
+    reads.gate.set()
+    third = await reads.take(30)
+    assert third is not None
+    assert third.batches == [b"30"]
+    assert await reads.take(40) is None
+
+
+async def test_reads_that_fail_are_read_anew(reads: Reads) -> None:
+    second = await _second(reads)
+    reads.failing = True
+    reads.gate.set()
+    assert await second is None
+    assert await reads.take(20) is None
+
+
+async def test_reads_of_many_streams_give_way_and_nobody_waits_for_ever(reads: Reads) -> None:
+    waiting = await _second(reads)
+    for stream in range(100, 100 + limits.REPACKED_READERS_MAX):
+        await reads.take(0, stream)
+    await _settle()
+    assert len(reads.ahead._under_way) == limits.REPACKED_READERS_MAX
+    given_up = reads.take(20)
+    reads.gate.set()
+    assert await asyncio.wait_for(given_up, 30) is None
+    assert await asyncio.wait_for(waiting, 30) is not None
+
+
+async def test_one_that_is_cancelled_leaves_the_others_of_its_request(reads: Reads) -> None:
+    await _second(reads)
+    third = reads.take(20)
+    await _settle()
+    third.cancel()
+    await _settle()
+    reads.gate.set()
+    assert await reads.take(30) is not None
