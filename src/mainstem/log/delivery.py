@@ -44,6 +44,7 @@ from mainstem.ledger.results import (
     TransactionEnded,
     TransactionsExpired,
 )
+from mainstem.log.append import Placed, Waiter
 from mainstem.log.extents import extents_of
 from mainstem.log.group import CommitGroup, PendingAppends, PendingCommand
 from mainstem.log.index import ExtentIndex
@@ -56,7 +57,6 @@ from mainstem.log.syncs import (
 )
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.header import stamp, stamp_lone
 

@@ -7,10 +7,12 @@ sealing an object twice stores the same bytes, and a checkpoint stands wherever 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from mainstem import events, limits
 from mainstem.errors import Closed, MainstemError
+from mainstem.log.finished_objects import FinishedObjects
+from mainstem.log.host import LogHost
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject, Overtaken, SharedCommitLog
 
@@ -18,25 +20,23 @@ _log = events.named("upkeep")
 
 
 class LogMaintenance:
-    """Runs on every broker; `maintains` tells whether it is this one's turn to change anything."""
+    """Runs on every broker, but only the one that maintains the log changes anything."""
 
     def __init__(
         self,
+        host: LogHost,
         port: SharedCommitLog,
         index: ExtentIndex,
-        maintains: Callable[[], bool],
+        finished: FinishedObjects,
         save_at: Callable[[int], Awaitable[None]] | None,
-        collect: Callable[[Sequence[int]], Awaitable[int]],
-        held_up: Callable[[], bool],
         *,
         checkpoint_every_bytes: int,
     ) -> None:
+        self._host = host
         self._port = port
         self._index = index
-        self._maintains = maintains
-        self._save_at = save_at
-        self._collect = collect  # what no replay from these checkpoints needs
-        self._held_up = held_up  # whether objects wait for nothing but a checkpoint, to go
+        self._finished = finished
+        self._save_at = save_at  # stores a checkpoint of the state at a position
         self._every_bytes = checkpoint_every_bytes
         self._rounds = 0
         self._hurried_at = asyncio.get_running_loop().time()
@@ -60,7 +60,7 @@ class LogMaintenance:
     async def round(self) -> None:
         await self._port.refresh()
         self._learn()
-        if not self._maintains():
+        if not self._host.maintains():
             return
         await self._seal()
         self._rounds += 1
@@ -75,13 +75,13 @@ class LogMaintenance:
             self._hurried_at = asyncio.get_running_loop().time()
         elif hurried:
             await self._port.roll()  # a checkpoint stands where an object ends
-        await self._collect(kept)
+        await self._finished.collect_behind(kept)
 
     def _checkpoint_is_due_early(self) -> bool:
         """Whether a checkpoint is worth its while although little was written: on a quiet log what retention took away
         would be paid for until it is busy again."""
         waited_s = asyncio.get_running_loop().time() - self._hurried_at
-        return self._held_up() and waited_s >= limits.CHECKPOINT_HURRIED_S
+        return self._finished.held_up > 0 and waited_s >= limits.CHECKPOINT_HURRIED_S
 
     def _learn(self) -> None:
         """Take in what others sealed and dropped."""

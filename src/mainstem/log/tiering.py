@@ -14,7 +14,7 @@ A store that does not answer holds up steps 1, 2 and 5: the disk fills meanwhile
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -27,12 +27,11 @@ from mainstem.errors import (
     StoreUnreachable,
     Unavailable,
 )
-from mainstem.ledger.commands import Command
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.tier_commands import ForgetTier, PlanTier, SettleTier
 from mainstem.ledger.tiers import TOKEN_BYTES, Tier
-from mainstem.log.store_copies import StoreCopies
+from mainstem.log.host import LogHost
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.bucket.keys import LOG_FOLDER, Keys
@@ -74,29 +73,25 @@ class TierCounts:
 
 
 class Tiering:
-    """Runs beside the log of one broker. `propose` commits; `replayable_from` is where the oldest checkpoint stands."""
+    """Runs beside the log of one broker."""
 
     def __init__(
         self,
+        host: LogHost,
         port: TieredCommitLog,
         store: ObjectStore,
         ledger: Ledger,
-        propose: Callable[[Command], Awaitable[object]],
-        replayable_from: Callable[[], int],
         clock: Clock,
         random: Random,
         retention: HotRetention,
-        copies: StoreCopies,
     ) -> None:
+        self._host = host
         self._port = port
         self._store = store
         self._ledger = ledger
-        self._propose = propose
-        self._replayable_from = replayable_from
         self._clock = clock
         self._random = random
         self.retention = retention
-        self._copies = copies
         self.counts = TierCounts()
         self.failing = ""  # why the last round ended early
         self._wake = asyncio.Event()
@@ -168,9 +163,9 @@ class Tiering:
         tier = self._ledger.tiers.of(one.number)
         token = self._random.token(TOKEN_BYTES) if tier is None else tier.token
         try:
-            await self._propose(PlanTier(one.number, token, one.size_bytes))
+            await self._host.propose(PlanTier(one.number, token, one.size_bytes))
             await self._put(one, token)
-            await self._propose(SettleTier(one.number, token))
+            await self._host.propose(SettleTier(one.number, token))
         except (StalePlan, FileNotFoundError):
             return  # it was collected meanwhile
         self._seen.add(token)
@@ -209,7 +204,7 @@ class Tiering:
 
     async def _demote(self) -> None:
         sealed = [one for one in self._port.local_objects() if one.sealed]
-        covered = self._replayable_from()
+        covered = self._host.replayable_from
         away: StoreUnreachable | None = None
         for oldest in self.retention.cold(sealed):
             tier = self._ledger.tiers.stored(oldest.number)
@@ -252,7 +247,7 @@ class Tiering:
             tier = self._ledger.tiers.of(number)
             try:
                 if tier is not None:
-                    await self._propose(SettleTier(number, tier.token, leaving=True))
+                    await self._host.propose(SettleTier(number, tier.token, leaving=True))
             except Unavailable:
                 continue
             free.append(number)
@@ -266,12 +261,12 @@ class Tiering:
     async def _delete(self) -> None:
         before_ms = self._clock.now_ms() - limits.TIER_GRACE_MS
         for tier in self._ledger.tiers.leaving():
-            if self._copies:
+            if self._host.store_copies:
                 return
             if tier.since_ms <= before_ms:
                 for part in range(_parts(tier)):
                     await self._store.delete(self._port.cold.key(tier.object, tier.token, part))
-                await self._propose(ForgetTier(tier.object, tier.token))
+                await self._host.propose(ForgetTier(tier.object, tier.token))
                 self.counts.deleted += 1
 
     # Looking

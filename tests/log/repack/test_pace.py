@@ -52,10 +52,10 @@ async def test_however_many_streams_there_are_others_have_their_turn_between_a_f
     assert max(asked.values()) <= 2 * at_once  # a little more where a turn also looks which objects may go
     monkeypatch.undo()
     for stream in broker.topic("wide").streams[::37]:
-        assert broker.log.bounds(stream) == (0, 5)
+        assert broker.log.streams.of(stream).bounds(stream) == (0, 5)
         at = 0
         while at < 5:
-            at = (await broker.log.read(stream, at, 1000)).next_offset
+            at = (await broker.log.streams.of(stream).read(stream, at, 1000)).next_offset
 
 
 async def test_it_gives_way_to_who_writes_much_until_too_much_waits(
@@ -84,7 +84,7 @@ async def test_debt_slows_writes_down_until_it_is_paid(
     monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
     machine._repack = replace(SMALL, on=True, after_objects=2)
     broker = await machine.open()
-    repacker(broker)._maintains = lambda: False  # it does not keep up
+    broker.log.maintains = lambda: False  # repacking does not keep up
     await write_two(broker, 100)
     beyond = repacker(broker).debt_objects - 3
     assert beyond > 0

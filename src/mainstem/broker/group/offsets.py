@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem import limits
+from mainstem.broker.streams import stream_of
 from mainstem.errors import (
     InvalidInput,
     MainstemError,
@@ -18,6 +19,8 @@ from mainstem.ledger.commands import CommitOffsets, DeleteOffsets, ExpireOffsets
 from mainstem.ledger.cursors import Cursor
 from mainstem.ledger.results import OffsetsDeleted
 from mainstem.log.log import Log
+
+__all__ = ["OWN_PREFIX", "CommittedOffsets", "Cursor", "OffsetToCommit"]
 
 OWN_PREFIX = "mainstem:"  # of cursors that are no group's: nobody joins them, and they never expire
 
@@ -101,9 +104,7 @@ class CommittedOffsets:
         found = self._log.ledger.topics.get(topic)
         if found is None:
             raise TopicNotFound(topic)
-        if not 0 <= partition < len(found.streams):
-            raise PartitionNotFound(topic, partition, len(found.streams))
-        return found.streams[partition]
+        return stream_of(found, partition)
 
     def committable(self, offset: OffsetToCommit) -> int | MainstemError:
         """The stream an offset is of, or why it cannot be committed."""

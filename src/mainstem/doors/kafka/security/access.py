@@ -7,12 +7,12 @@ makes no sense without: who may read, write, delete or alter may describe, who m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from typing import Protocol
 
 from mainstem import limits
-from mainstem.ledger.access_rules import AccessRules
-from mainstem.ledger.security_commands import AccessRule
+from mainstem.broker.security import AccessRule, AccessRules
 
 
 class ResourceType(IntEnum):
@@ -56,11 +56,18 @@ _ALLOWED_BY = {
 _Asked = tuple[str, str, Operation, ResourceType, str]
 
 
+class RuleSource(Protocol):
+    """Where the rules come from: the broker's `Security`."""
+
+    @property
+    def access_rules(self) -> AccessRules: ...
+
+
 class Access:
     """Answers from the rules as they are now; kept until a rule changes."""
 
-    def __init__(self, rules: Callable[[], AccessRules], super_users: frozenset[str]) -> None:
-        self._rules = rules
+    def __init__(self, source: RuleSource, super_users: frozenset[str]) -> None:
+        self._source = source
         self._super_users = super_users
         self._state = -1
         self._decided: dict[_Asked, bool] = {}
@@ -70,7 +77,7 @@ class Access:
     @property
     def state(self) -> int:
         """Equal as long as no rule comes or goes."""
-        return self._rules().digest
+        return self._source.access_rules.digest
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         if principal in self._super_users:
@@ -89,7 +96,7 @@ class Access:
         """Whether there is any resource of this kind that it is allowed for."""
         if principal in self._super_users:
             return True
-        rules = list(_about(self._rules(), principal, host))
+        rules = list(_about(self._source.access_rules, principal, host))
         if any(
             rule.permission == DENY
             and rule.resource_type == kind
@@ -111,7 +118,7 @@ class Access:
         )
 
     def _renew(self) -> None:
-        rules = self._rules()
+        rules = self._source.access_rules
         if rules.digest == self._state:
             return
         literal: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)
