@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mainstem.version import VERSION
 
 if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker, BrokerOptions, Record
+    from mainstem.broker.broker import Broker, BrokerOptions
+    from mainstem.broker.read import Record
     from mainstem.client.asynchronous import AsyncClient
     from mainstem.client.embedded import EmbeddedLog, open
     from mainstem.client.options import at_least_once, every_ms

@@ -24,7 +24,7 @@ from mainstem.config import Config
 from mainstem.doors.http.auth import parse_keys
 from mainstem.doors.http.context import HttpLimits
 from mainstem.doors.http.door import HttpDoor, tls_context
-from mainstem.doors.kafka.connections import KafkaLimits
+from mainstem.doors.kafka.connection import KafkaLimits
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.text.door import TextDoor

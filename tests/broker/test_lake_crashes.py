@@ -7,7 +7,8 @@ import contextlib
 import pytest
 
 from mainstem import limits
-from mainstem.broker.broker import Broker, Record
+from mainstem.broker.broker import Broker
+from mainstem.broker.read import Record
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
 from tests.support.files import Policy, SimulatedCrash
 from tests.support.lake import Worker
@@ -54,7 +55,7 @@ class Story:
 
     async def _delete(self, broker: Broker, offsets: range) -> None:
         self.asked_to_go |= set(offsets)
-        await broker.log.delete(0, ((offsets.start, offsets.stop),), 0)
+        await broker.log.streams.of(0).delete(0, ((offsets.start, offsets.stop),), 0)
         self.gone |= set(offsets)
 
     async def _trim(self, broker: Broker, offset: int) -> None:
@@ -74,7 +75,7 @@ class Story:
                 assert offset not in found
             elif offset not in self.asked_to_go:
                 assert found[offset] == value
-        start, end = broker.log.bounds(0)
+        start, end = broker.log.streams.of(0).bounds(0)
         for offset in sorted(set(range(start, end)) - lost):
             if lost and min((one for one in lost if one > offset), default=end) < min(
                 (one for one in found if one >= offset), default=end
@@ -95,7 +96,7 @@ async def _everything(broker: Broker) -> tuple[list[Record], set[int]]:
     """Every record, and the offsets that are lost."""
     found: list[Record] = []
     lost: set[int] = set()
-    at = broker.log.bounds(0)[0]
+    at = broker.log.streams.of(0).bounds(0)[0]
     while True:
         try:
             records = await broker.read("t", at, max_records=1000)

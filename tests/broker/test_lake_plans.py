@@ -121,7 +121,7 @@ async def test_kinds_of_work_on_one_stream_alternate(machine: Machine) -> None:
     for _ in range(8):
         await fill(broker, "t", batches=1)
         await work.run("materialise")
-    await broker.log.delete(0, ((1, 2),), 0)
+    await broker.log.streams.of(0).delete(0, ((1, 2),), 0)
     await fill(broker, "t", batches=1)
     kinds = []
     for _ in range(3):
@@ -195,7 +195,7 @@ async def test_replaced_files_are_deleted_after_their_grace_period(machine: Mach
     await fill(broker, "t")
     work = worker(machine)
     await work.run()
-    await broker.log.delete(0, ((1, 2),), 0)
+    await broker.log.streams.of(0).delete(0, ((1, 2),), 0)
     (old,) = broker.log.ledger.generations.parts(0)[0].files
     await work.run("rewrite")
     assert (await broker.lake.collect()).files == 0
@@ -213,7 +213,7 @@ async def test_files_of_a_table_snapshot_stay(machine: Machine, monkeypatch: pyt
     await fill(broker, "t")
     work = worker(machine)
     await work.run()
-    await broker.log.delete(0, ((1, 2),), 0)
+    await broker.log.streams.of(0).delete(0, ((1, 2),), 0)
     await work.run("rewrite")
     await broker.lake.collect()
     machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)

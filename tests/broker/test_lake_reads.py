@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mainstem.api.lake import Publication
-from mainstem.broker.broker import Broker, Record
+from mainstem.broker.broker import Broker
+from mainstem.broker.read import Record
 from mainstem.broker.routers import RouterSettings
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, StalePlan
 from mainstem.ledger.config import TopicConfig
@@ -117,10 +118,10 @@ async def test_deleted_records_stay_deleted_and_a_rewrite_removes_them_from_file
 ) -> None:
     broker = await machine.open()
     await fill(broker)
-    await broker.log.delete(0, ((3, 5), (70, 72)), 0)
+    await broker.log.streams.of(0).delete(0, ((3, 5), (70, 72)), 0)
     await worker(machine).run("materialise")
     assert broker.log.ledger.generations.parts(0)[0].records == 68
-    await broker.log.delete(0, ((10, 20), (30, 31)), 0)
+    await broker.log.streams.of(0).delete(0, ((10, 20), (30, 31)), 0)
     before, each = await all_records(broker), await from_every_offset(broker)
     assert [record.offset for record in before if 8 <= record.offset < 22] == [8, 9, 20, 21]
     machine_again = await machine.restart()
@@ -141,7 +142,7 @@ async def test_a_delete_during_a_task_makes_its_parts_stale(machine: Machine) ->
     work = worker(machine)
     (task,) = await work.plan()
     publication = await work.work(task)
-    await broker.log.delete(0, ((7, 9),), 0)
+    await broker.log.streams.of(0).delete(0, ((7, 9),), 0)
     await broker.lake.publish(publication)
     assert len(broker.log.ledger.generations.stale(0)) == 1
     assert [record.offset for record in await all_records(broker) if record.offset < 11] == [
@@ -268,13 +269,13 @@ async def test_times_are_found_in_parts_as_in_the_log(machine: Machine) -> None:
     records = await all_records(broker)
     times = [1_700_000_000_000 + ms for ms in (-5, 0, 3, 999, 4002, 11_005, 11_006)]
     before = [await broker.offset_at("t", time) for time in times]
-    latest = await broker.log.latest_time(0)
+    latest = await broker.log.streams.of(0).latest_time(0)
     work = worker(machine)
     (task,) = await work.plan()
     await broker.lake.publish(await work.work(task, split_at=[20, 40]))
     assert [await broker.offset_at("t", time) for time in times] == before
     await fill(broker, batches=2)
-    assert await broker.log.latest_time(0) == latest == records[-1].timestamp_ms
+    assert await broker.log.streams.of(0).latest_time(0) == latest == records[-1].timestamp_ms
     assert await broker.offset_at("t", records[-1].timestamp_ms) == records[-1].offset
 
 
@@ -329,7 +330,9 @@ async def test_copies_of_another_topic_get_their_own_parts(machine: Machine) -> 
     await broker.routers.put("r", RouterSettings("a", "b"))
     await fill(broker, "a", batches=5)
     await broker.append_values("b", [b"its own"] * 3)
-    await broker.log.delete(0, ((13, 14),), 0)  # before it is copied, so that a slice is copied only in part
+    await broker.log.streams.of(0).delete(
+        0, ((13, 14),), 0
+    )  # before it is copied: so a slice is copied in part
     await fill(broker, "a", batches=5)
     await broker.routing.drain("b")
     originals, copies = await all_records(broker, "a"), await all_records(broker, "b")

@@ -16,6 +16,7 @@ from mainstem.records.building import build_batch
 from mainstem.records.compression import CODECS, Codec
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import HEADER_BYTES, BatchHeader, crc_matches, seal, walk
+from tests.support.batches import placed_in_line
 from tests.support.machine import Machine
 
 STORED: dict[str, Codec] = {
@@ -115,7 +116,7 @@ async def test_small_batches_do_not_overtake_large_ones(machine: Machine) -> Non
     await broker.create_topic("t", config=TopicConfig(compression_type="gzip"))
     topic = broker.streams.topic("t")
     sent = [b"%d " % i + (LARGE if i % 3 == 0 else b"small") for i in range(12)]
-    placed = [broker.place(topic, 0, _batch(value))[0] for value in sent]
+    placed = [placed_in_line(broker, topic, _batch(value)) for value in sent]
     assert [base for base, _ in await asyncio.gather(*placed)] == list(range(12))
     assert (await _stored(broker))[1] == sent
 
@@ -123,10 +124,10 @@ async def test_small_batches_do_not_overtake_large_ones(machine: Machine) -> Non
 async def test_batches_wait_even_if_the_topic_stops_recompressing_meanwhile(machine: Machine) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(compression_type="gzip"))
-    first = broker.place(broker.streams.topic("t"), 0, _batch(LARGE))[0]
+    first = placed_in_line(broker, broker.streams.topic("t"), _batch(LARGE))
     config = TopicConfig()
     await broker.alter_topic("t", config)
-    second = broker.place(broker.streams.topic("t"), 0, _batch(b"later"))[0]
+    second = placed_in_line(broker, broker.streams.topic("t"), _batch(b"later"))
     assert [base for base, _ in await asyncio.gather(first, second)] == [0, 1]
 
 
@@ -135,7 +136,7 @@ async def test_idempotent_producers_work_with_recompression(machine: Machine) ->
     await broker.create_topic("t", config=TopicConfig(compression_type="zstd"))
     topic = broker.streams.topic("t")
     batches = [(LARGE, 0), (b"small", 1), (LARGE, 2), (b"small", 1)]
-    placed = [broker.place(topic, 0, _batch(v, sequence=s, producer=7))[0] for v, s in batches]
+    placed = [placed_in_line(broker, topic, _batch(v, sequence=s, producer=7)) for v, s in batches]
     assert await asyncio.gather(*placed) == [(0, False), (1, False), (2, False), (1, True)]
 
 

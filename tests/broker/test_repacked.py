@@ -72,7 +72,9 @@ async def test_a_task_of_the_lake_leaves_out_only_the_lost_batch(tmp_path: Path)
         second = start + 12 + int.from_bytes(data[start + 8 : start + 12], "big")
         data[second + 65] ^= 4
         path.write_bytes(data)
-        await broker.log.read(stream, base, 1)  # as a task has the broker do when it finds the damage
+        await broker.log.streams.of(stream).read(
+            stream, base, 1
+        )  # as a job has the broker do that meets the damage
         (task,) = [task for task in (await broker.lake.plan(PlanRequest("test"))).tasks if task.topic == "t"]
         unaware = msgspec.structs.replace(task, sources=msgspec.structs.replace(task.sources, lost=()))
         with pytest.raises(SliceDamaged) as met:

@@ -8,8 +8,9 @@ import random
 
 import pytest
 
-from mainstem.broker.broker import Broker, Record
+from mainstem.broker.broker import Broker
 from mainstem.broker.diff import DiffQuery
+from mainstem.broker.read import Record
 from mainstem.broker.routers import RouterSettings
 from mainstem.broker.tag_matching import Match
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost

@@ -201,7 +201,7 @@ async def test_a_control_batch_says_how_the_transaction_ended(stage: Stage) -> N
         await writer.end(commit=commit)
     stream = broker.streams.of("t", 0)
     for offset, kind in ((1, 1), (3, 0)):
-        chunk = await broker.log.read(stream, offset, 1, view=View.STORED)
+        chunk = await broker.log.streams.of(stream).read(stream, offset, 1, view=View.STORED)
         [batch] = chunk.batches[:1]
         assert len(batch) == CONTROL_BATCH_BYTES == 78
         # length 16, attributes, time and offset deltas; then the key of 4 and the value of 6 bytes.
@@ -391,12 +391,12 @@ async def test_a_reader_does_not_pass_an_end_that_is_not_durable_yet(stage: Stag
     try:
         await until(lambda: int(log.ledger.streams.end[0]) == 2)
         assert log.ledger.streams.stable_end(0) == 2
-        assert log.stable_end(0) == 0
+        assert log.streams.of(0).stable_end(0) == 0
         assert await seen(broker) == []
     finally:
         held.set()
     await ending
-    assert log.stable_end(0) == 2
+    assert log.streams.of(0).stable_end(0) == 2
     assert await seen(broker) == [b"x"]
 
 
@@ -437,7 +437,7 @@ async def test_kafka_clients_see_the_same_records_as_other_readers(machine: Mach
                 await writer.end(commit=randomness.random() < 0.5)
     for again in range(3):
         stream = broker.streams.of("t", 0)
-        stable = broker.log.stable_end(stream)
+        stable = broker.log.streams.of(stream).stable_end(stream)
         for start in randomness.sample(range(stable), 20):
             given = []
             at = start

@@ -14,6 +14,7 @@ from mainstem.broker.transactions import ProducerStamp
 from mainstem.errors import MainstemError, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
+from tests.support.batches import placed_in_line
 from tests.support.files import Policy, SimulatedCrash
 from tests.support.lanes import step_instead_of_threads
 from tests.support.machine import Machine
@@ -119,8 +120,8 @@ class Client:
             transactional=True,
         )
         joins = self.stamp.id if self.bumps else None
-        await self.broker.place(self.broker.streams.topic(topic), partition, batch, joins)[0]
-        self.intent.values.setdefault(place, []).extend(values)  # only acked records must be there
+        await placed_in_line(self.broker, self.broker.streams.topic(topic), batch, partition, joins)
+        self.intent.values.setdefault(place, []).extend(values)  # only what was acked must be there
 
     async def end(self, *, commit: bool) -> None:
         intent, self.intent = self.intent, None

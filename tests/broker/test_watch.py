@@ -109,7 +109,7 @@ async def append(broker: Broker, count: int = 1) -> None:
 
 async def test_watchers_at_the_same_offset_share_one_read(machine: Machine) -> None:
     broker = await opened(machine)
-    diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
+    diffs = broker.watching.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
     watchers = [Watcher() for _ in range(3 * limits.WATCH_HANDED_PER_TURN)]
     for watcher in watchers:
         enter(broker, watcher)
@@ -242,7 +242,7 @@ async def test_a_resume_during_a_delivery_duplicates_nothing(machine: Machine) -
 
 async def test_leaving_ends_a_watch_whatever_is_in_flight(machine: Machine) -> None:
     broker = await opened(machine)
-    diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
+    diffs = broker.watching.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
     watcher, other = Watcher(), Watcher()
     place = enter(broker, watcher)
     enter(broker, other)
@@ -261,7 +261,7 @@ async def test_leaving_ends_a_watch_whatever_is_in_flight(machine: Machine) -> N
 async def test_pages_in_memory_are_bounded(machine: Machine) -> None:
     broker = await opened(machine)
     await append(broker, 200)
-    diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
+    diffs = broker.watching.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
     diffs.gate.clear()
     watchers = [Watcher() for _ in range(100)]
     for number, watcher in enumerate(watchers):
@@ -282,7 +282,7 @@ async def test_watchers_that_catch_up_do_not_delay_those_at_the_end(machine: Mac
     tail = Watcher()
     enter(broker, tail, from_seq=500)
     await tail.until(lambda: tail.caught_up)
-    diffs = broker.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
+    diffs = broker.watching.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
     late = [Watcher() for _ in range(400)]
     for number, watcher in enumerate(late):
         enter(broker, watcher, from_seq=number, watch_options=WatchOptions(limit=1))
@@ -332,7 +332,7 @@ async def test_a_failed_read_is_reported_to_its_watchers(machine: Machine) -> No
         async def read(self, *_: object) -> DiffPage:
             raise ValueError("broken")
 
-    broker.diffs = Broken()  # type: ignore[assignment]
+    broker.watching.diffs = Broken()  # type: ignore[assignment]
     await append(broker)
     await watcher.until(lambda: watcher.failures)
     assert [type(error) for error in watcher.failures] == [ValueError]

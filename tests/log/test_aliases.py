@@ -105,11 +105,11 @@ async def test_every_way_to_read_gives_the_same_copies(tail_cache_bytes: int) ->
         while offset < end:
             log = broker.log
             chunk = (
-                await log.stored(stream, offset, max_bytes)
+                await log.streams.of(stream).stored(stream, offset, max_bytes)
                 if stored
-                else await log.read(stream, offset, max_bytes, 0, view)
+                else await log.streams.of(stream).read(stream, offset, max_bytes, 0, view)
             )
-            cached = log.read_cached(stream, offset, max_bytes, view)
+            cached = log.streams.of(stream).read_cached(stream, offset, max_bytes, view)
             assert cached is None or stored or cached == chunk
             for batch in chunk.batches:
                 found += [(record.offset, record.value) for record in decode_records(batch, offset)]

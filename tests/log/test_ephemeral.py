@@ -140,7 +140,7 @@ async def test_deleting_an_ephemeral_topic_frees_its_memory(machine: Machine) ->
     with pytest.raises(NotFound):
         await broker.read("t", 0)
     with pytest.raises(NotFound):
-        await broker.log.read(stream, 0, 100)
-    assert stream not in broker.log._ephemeral._held
+        await broker.log.streams.of(stream).read(stream, 0, 100)
+    assert stream not in broker.log.ephemeral._held
     again = await broker.create_topic("t", config=EPHEMERAL)
     assert again.streams[0] != stream

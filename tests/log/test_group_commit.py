@@ -9,7 +9,8 @@ import pytest
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.broker.broker import Appended, Broker
+from mainstem.broker.append import Appended
+from mainstem.broker.broker import Broker
 from mainstem.errors import InvalidInput, NotFound, TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets

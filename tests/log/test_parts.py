@@ -85,13 +85,13 @@ async def test_a_sequential_reader_finds_the_next_chunks_in_memory(
 ) -> None:
     monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 2_000)
     broker, _ = await parts(machine)
-    at = (await broker.log.read(0, 0, 1)).next_offset
+    at = (await broker.log.streams.of(0).read(0, 0, 1)).next_offset
     waited = 0
     while at < 400:
-        found = broker.log.read_cached(0, at, 10_000)
+        found = broker.log.streams.of(0).read_cached(0, at, 10_000)
         if found is None:
             waited += 1
-            found = await broker.log.read(0, at, 10_000)
+            found = await broker.log.streams.of(0).read(0, at, 10_000)
         at = found.next_offset
         while under_way := list(broker.log._parts._ahead.values()):  # while the client decodes its batches
             await asyncio.wait(under_way)
@@ -102,7 +102,7 @@ async def test_a_file_that_is_replaced_and_deleted_under_a_reader_is_looked_up_a
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, work = await parts(machine)
-    await broker.log.delete(0, ((5, 6),), 0)
+    await broker.log.streams.of(0).delete(0, ((5, 6),), 0)
     asked, go_on = asyncio.Event(), asyncio.Event()
     get_ranges = broker.objects.get_ranges
 
@@ -140,7 +140,7 @@ async def test_a_topic_deleted_under_a_reader_is_not_found(
 
     monkeypatch.setattr(broker.objects, "get_ranges", too_late)
     with pytest.raises(NotFound):
-        await broker.log.read(0, 0, 1_000)
+        await broker.log.streams.of(0).read(0, 0, 1_000)
 
 
 async def test_an_unreachable_store_is_not_a_loss(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from mainstem import limits
-from mainstem.broker.broker import Appended, Broker
+from mainstem.broker.append import Appended
+from mainstem.broker.broker import Broker
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 from mainstem.ledger.config import Durability, TopicConfig
 from tests.support.commitlogs import GatedCommitLog

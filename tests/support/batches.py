@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from mainstem import limits
+from mainstem.broker.append import AppendRequest, Placed, promise
+from mainstem.broker.broker import Broker
+from mainstem.ledger.topics import Topic
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts, check_slice
@@ -40,3 +44,22 @@ def records_of(slices: Iterable[memoryview], offset: int = 0) -> list[tuple[int,
     return [
         (record.offset, record.value or b"") for slice in slices for record in decode_records(slice, offset)
     ]
+
+
+def placed_in_line(
+    broker: Broker, topic: Topic, batch: bytearray, partition: int = 0, joins: str | None = None
+) -> asyncio.Future[Placed]:
+    """Append a batch. What is appended after this call comes after it in the log, awaited or not."""
+    placed = promise()
+    broker.appends.batches(topic, partition, batch, placed, joins, resumes=False)
+    return placed
+
+
+async def append_unchecked(
+    broker: Broker, topic: Topic, slice: bytearray, facts: SliceFacts, size: int
+) -> None:
+    """Append batches past every check of the broker."""
+    placed = promise()
+    request = AppendRequest(topic.streams[0], slice, facts, size)
+    broker.log.streams.of(request.stream).append(request, placed)
+    await placed

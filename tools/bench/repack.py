@@ -168,9 +168,9 @@ async def _read(broker: Broker, store: CountedStore | None, partitions: range) -
     began = time.perf_counter()
     for partition in partitions:
         stream = broker.topic("bench").streams[partition]
-        offset, end = broker.log.bounds(stream)
+        offset, end = broker.log.streams.of(stream).bounds(stream)
         while offset < end:
-            chunk = await broker.log.read(stream, offset, READ_BYTES)
+            chunk = await broker.log.streams.of(stream).read(stream, offset, READ_BYTES)
             size += sum(map(len, chunk.batches))
             offset = chunk.next_offset
     spent = time.perf_counter() - began

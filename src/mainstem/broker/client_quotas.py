@@ -8,9 +8,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mainstem import limits
-from mainstem.ledger.client_quotas import AlterClientQuota, ClientQuota, QuotaEntity
+from mainstem.ledger.client_quotas import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    QUOTA_KEYS,
+    REQUEST_PERCENTAGE,
+    AlterClientQuota,
+    ClientQuota,
+    QuotaEntity,
+)
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
+
+__all__ = [
+    "CONSUMER_BYTE_RATE",
+    "PRODUCER_BYTE_RATE",
+    "QUOTA_KEYS",
+    "REQUEST_PERCENTAGE",
+    "AlterClientQuota",
+    "ClientQuota",
+    "ClientQuotaService",
+    "Meter",
+    "QuotaEntity",
+]
 
 _DEFAULT = ""
 _Key = tuple[str, str | None, str | None]  # of the limit, and the user and client id that share it

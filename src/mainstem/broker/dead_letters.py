@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from mainstem import limits
+from mainstem.broker.append import AppendRequest, promise, sized
 from mainstem.broker.jobs import JobReader
+from mainstem.broker.topics import TopicService
 from mainstem.errors import MainstemError, Rejected
-from mainstem.ledger.appends import RECORD
 from mainstem.ledger.leases import ranges_of
 from mainstem.ledger.queues import Bury, NoteCopies
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.building import build_batch
-from mainstem.records.decoding import Headers, StoredRecord, record_sizes_and_times
+from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.header import SliceFacts
 
 _log = logging.getLogger("mainstem.queues")
@@ -30,15 +30,13 @@ _log = logging.getLogger("mainstem.queues")
 META = "meta"
 _ORIGINAL_META = "_topics_original_meta"  # where a meta that is no object goes
 
-CreateTopic = Callable[[str], Awaitable[Topic]]
-
 
 class DeadLetters:
-    def __init__(self, log: Log, clock: Clock, reader: JobReader, create_topic: CreateTopic) -> None:
+    def __init__(self, log: Log, clock: Clock, reader: JobReader, topics: TopicService) -> None:
         self._log = log
         self._clock = clock
         self._reader = reader
-        self._create_topic = create_topic
+        self._topics = topics
         self._moving: dict[int, asyncio.Lock] = {}  # by stream, so that no job is copied twice
 
     async def move(self, topic: Topic, stream: int) -> None:
@@ -55,14 +53,14 @@ class DeadLetters:
     async def _move_all(self, topic: Topic, stream: int) -> None:
         target = topic.config.dead_letter
         while target is not None:
-            queues, number = self._log.queue_of(stream)
+            queues, number = self._log.streams.of(stream).queue(stream)
             leases = queues.leases(number)
             exhausted = leases.exhausted()[: limits.DEAD_LETTERS_MOVED_MAX] if leases else []
             if leases is None or not exhausted:
                 return
             copied = tuple(offset for offset, _ in exhausted if leases.copy_of(offset))
             if copied:  # before a crash, or just now
-                await self._log.change_queue(Bury(stream, copied))
+                await self._log.streams.of(stream).change_queue(Bury(stream, copied))
             else:
                 try:
                     await self._copy(topic, stream, target, exhausted)
@@ -77,7 +75,7 @@ class DeadLetters:
         records = await self._reader.read(stream, offsets)
         missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
         if missing:
-            await self._log.delete(stream, tuple(ranges_of(missing)), 0)
+            await self._log.streams.of(stream).delete(stream, tuple(ranges_of(missing)), 0)
         jobs = [
             (record, deliveries)
             for record, (_, deliveries) in zip(records, exhausted, strict=True)
@@ -89,7 +87,7 @@ class DeadLetters:
     async def _append(
         self, topic: Topic, stream: int, target: str, jobs: Sequence[tuple[StoredRecord, int]]
     ) -> None:
-        info = await self._create_topic(target)
+        info = await self._topics.find_or_create(target)
         now_ms = self._clock.now_ms()
         batch = build_batch(
             [record.value for record, _ in jobs],
@@ -100,18 +98,17 @@ class DeadLetters:
         facts = SliceFacts(len(jobs), 1, now_ms, -1, -1, -1, False, False)
         offsets = tuple(record.offset for record, _ in jobs)
         destination = info.streams[0]
-        sizes, times = record_sizes_and_times(batch)
-        rows = np.empty(len(sizes), RECORD)
-        rows["size"], rows["time"] = sizes, times
-        tracked = rows.tobytes() if info.config.tracked else b""
-        size = int(sizes.sum())
+        rows, size = sized(batch)
+        request = AppendRequest(destination, batch, facts, size, rows if info.config.tracked else b"")
         if "ephemeral" in (info.config.durability, topic.config.durability):
             # Not in one commit, and it need not be: a crash takes what is in memory only.
-            await self._log.append(destination, batch, facts, size, tracked)
-            await self._log.change_queue(Bury(stream, offsets, noted=False))
+            placed = promise()
+            self._log.streams.of(destination).append(request, placed)
+            await placed
+            await self._log.streams.of(stream).change_queue(Bury(stream, offsets, noted=False))
         else:
             noting = NoteCopies(stream, offsets, destination, once=True)
-            await self._log.append_then(destination, batch, facts, size, tracked, noting)
+            await self._log.append_then(request, noting)
 
 
 def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:

@@ -8,22 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.floors import floors_of
-from mainstem.broker.partition_summaries import stream_of
+from mainstem.broker.floors import expire, floors_of
+from mainstem.broker.streams import stream_of
 from mainstem.broker.tag_matching import Match
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import Integers, index_slices
 from mainstem.records.reserved_headers import find_reserved_headers
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -36,9 +34,9 @@ class _MatchingRecords:
 
 
 class DeleteService:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._log = broker.log
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
 
     async def delete(
         self, topic: Topic, *, before_seq: int | None = None, match: Match | None = None, partition: int = 0
@@ -49,8 +47,8 @@ class DeleteService:
         stream = stream_of(topic, partition)
         try:
             if topic.config.ttl_ms:
-                await self._broker.expire(topic, stream)
-            floors = floors_of(self._log, stream, topic.config, self._broker.clock.now_ms())
+                await expire(self._log, topic, stream, self._clock.now_ms())
+            floors = floors_of(self._log, stream, topic.config, self._clock.now_ms())
             end = floors.end if before_seq is None else max(0, min(before_seq - 1, floors.end))
             if end <= floors.start:
                 return 0
@@ -61,13 +59,13 @@ class DeleteService:
             raise TopicNotFound(topic.name) from None
 
     async def _trim(self, stream: int, start: int, end: int) -> int:
-        streams, number = self._log.state_of(stream)
+        streams, number = self._log.streams.of(stream).state(stream)
         size = 0
-        if streams.tracked(number) is None and end < self._log.bounds(stream)[1]:
+        if streams.tracked(number) is None and end < self._log.streams.of(stream).bounds(stream)[1]:
             # Without rows for each record the ledger would take the average for their bytes.
             found = await self._scan(stream, start, end, None)
             size = int(sum(sizes.sum() for sizes in found.sizes))
-        return await self._log.trim(stream, end, "delete", size)
+        return await self._log.streams.of(stream).trim(stream, end, "delete", size)
 
     async def _punch(self, stream: int, found: _MatchingRecords) -> int:
         if not found.offsets:
@@ -76,7 +74,9 @@ class DeleteService:
         deleted = 0
         for first in range(0, len(offsets), limits.DELETE_RECORDS_PER_COMMAND):
             part = slice(first, first + limits.DELETE_RECORDS_PER_COMMAND)
-            deleted += await self._log.delete(stream, as_ranges(offsets[part]), int(sizes[part].sum()))
+            deleted += await self._log.streams.of(stream).delete(
+                stream, as_ranges(offsets[part]), int(sizes[part].sum())
+            )
         return deleted
 
     async def _scan(self, stream: int, start: int, end: int, match: Match | None) -> _MatchingRecords:
@@ -85,7 +85,7 @@ class DeleteService:
         at = start
         while at < end:
             try:
-                chunk = await self._log.read(stream, at, limits.READ_BYTES_DEFAULT)
+                chunk = await self._log.streams.of(stream).read(stream, at, limits.READ_BYTES_DEFAULT)
             except RecordsLost as loss:
                 at = loss.end
                 continue

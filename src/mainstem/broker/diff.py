@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.broker.floors import Floors, expire_untracked, floors_of
-from mainstem.broker.partition_summaries import stream_of
+from mainstem.broker.streams import stream_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM
@@ -153,7 +153,7 @@ class Diffs:
 
     def _bytes_to_read(self, stream: int, records: int, room: int) -> int:
         """About as many as so many records take: what is read too much is looked through for nothing."""
-        streams, number = self._log.state_of(stream)
+        streams, number = self._log.streams.of(stream).state(stream)
         held = int(streams.records[number])
         average = int(streams.bytes[number]) // held if held else 0
         overhead = records * _STORED_OVERHEAD_BYTES
@@ -169,9 +169,9 @@ class Diffs:
             asked = left * page.stored_each + _READ_BYTES_MIN
         else:
             asked = self._bytes_to_read(stream, left, wanted.max_bytes - page.bytes)
-        chunk = self._log.read_cached(stream, at, asked)
+        chunk = self._log.streams.of(stream).read_cached(stream, at, asked)
         if chunk is None:
-            chunk = await self._log.read(stream, at, asked)
+            chunk = await self._log.streams.of(stream).read(stream, at, asked)
         batches: Sequence[memoryview] = chunk.batches
         if len(batches) > _MANY_SLICES:
             batches = [memoryview(b"".join(batches))]

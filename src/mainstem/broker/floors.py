@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import DELETED, SOURCE_TRIM
 from mainstem.ledger.streams import Streams
+from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 
 
@@ -34,9 +35,10 @@ class Floors(NamedTuple):
 
 def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors:
     """Raises NotFound if the stream's topic was deleted."""
-    streams, number = log.state_of(stream)
+    store = log.streams.of(stream)
+    streams, number = store.state(stream)
     passed = streams.passed
-    start, end = log.bounds(stream)[0], log.stable_end(stream)
+    start, end = store.bounds(stream)[0], store.stable_end(stream)
     deleted, evicted, expired = (
         int(streams.delete_floor[number]),
         int(streams.evict_floor[number]),
@@ -82,16 +84,27 @@ def expired_to(streams: Streams, stream: int, before_ms: int) -> int:
     return max(start, columns.expired_prefix(before_ms) or 0)
 
 
+async def expire(log: Log, topic: Topic, stream: int, now_ms: int) -> None:
+    """Apply the topic's ttl to one stream now."""
+    await expire_untracked(log, stream, topic.config, now_ms)
+    store = log.streams.of(stream)
+    streams, number = store.state(stream)
+    floor = expired_to(streams, number, now_ms - topic.config.ttl_ms)
+    if floor > streams.start(number):
+        await store.trim(stream, floor, "ttl")
+
+
 async def expire_untracked(log: Log, stream: int, config: TopicConfig, now_ms: int) -> None:
     """Records from before the topic had a ttl are known by their slices only: trim those that are too old."""
-    streams, number = log.state_of(stream)
+    store = log.streams.of(stream)
+    streams, number = store.state(stream)
     columns = streams.tracked(number)
     if columns is None or streams.start(number) >= columns.since:
         return
-    floor = min(await log.offset_at(stream, now_ms - config.ttl_ms), columns.since)
+    floor = min(await store.offset_at(stream, now_ms - config.ttl_ms), columns.since)
     floor = _behind_records(streams, number, floor)
     if floor > streams.start(number):
-        await log.trim(stream, floor, "ttl")
+        await store.trim(stream, floor, "ttl")
 
 
 def _behind_records(streams: Streams, stream: int, floor: int) -> int:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from mainstem import limits
@@ -65,6 +65,14 @@ class ListedGroup(NamedTuple):
     kind: str
 
 
+class GroupPeers(Protocol):
+    """The brokers that share the groups of a log."""
+
+    def coordinates(self, kind: str, name: str) -> bool:
+        """Whether this broker coordinates a group."""
+        ...
+
+
 class Groups:
     """Membership lives here; committed offsets are the ledger's, and so is who is in a group.
 
@@ -77,7 +85,7 @@ class Groups:
         clock: Clock,
         options: GroupOptions | None = None,
         random: Random | None = None,
-        coordinates: Callable[[str], bool] | None = None,
+        peers: GroupPeers | None = None,
     ) -> None:
         self.offsets = CommittedOffsets(log)
         self.timers = Timers(clock)
@@ -85,8 +93,8 @@ class Groups:
         self._clock = clock
         self._options = options or GroupOptions()
         self._random = random or SystemRandom()
-        self._coordinates = coordinates or (lambda _: True)  # whether a group is looked after here
-        self._known = GroupRegistry(log, self.timers, self._options, self._coordinates)
+        self._peers = peers  # None: this broker coordinates every group
+        self._known = GroupRegistry(log, self.timers, self._options, self.coordinates)
         self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
         self._expiry = self.timers.timer(self._start_expiring)
         self._expiring: asyncio.Task[None] | None = None
@@ -346,7 +354,7 @@ class Groups:
         for number, name in enumerate(self.offsets.names()):
             if not number % _SWEPT_AT_ONCE:
                 await asyncio.sleep(0)  # others have their turn
-            if not self._coordinates(name):
+            if not self.coordinates(name):
                 continue
             if self._occupied_ms.get(name, 0) <= before_ms and not name.startswith(OWN_PREFIX):
                 expired += await self.offsets.expire(name, before_ms)
@@ -384,17 +392,17 @@ class Groups:
 
     def coordinates(self, group: str) -> bool:
         """Whether this broker looks after the group."""
-        return self._coordinates(group)
+        return self._peers is None or self._peers.coordinates("group", group)
 
     def list(self, *, everywhere: bool = False) -> list[ListedGroup]:
         """Every group that has members or a position and is looked after here; `everywhere`: or by another broker."""
         listed = {}
         for name in self.offsets.groups():
-            here = self._coordinates(name)
+            here = self.coordinates(name)
             if here or everywhere:
                 listed[name] = ListedGroup(name, "", EMPTY if here else _UNKNOWN, ClassicGroup.kind)
         for name in self._log.ledger.shares.groups():
-            here = self._coordinates(name)
+            here = self.coordinates(name)
             if here or everywhere:
                 state = EMPTY if here else _UNKNOWN
                 listed[name] = ListedGroup(name, ShareGroup.protocol_type, state, ShareGroup.kind)
@@ -438,7 +446,7 @@ class Groups:
 
     def check_coordinator(self, group: str) -> None:
         """Raises NotCoordinator if another broker looks after the group."""
-        if not self._coordinates(group):
+        if not self.coordinates(group):
             raise NotCoordinator(group)
 
     def _classic(self, name: str, member_id: str) -> ClassicGroup:

@@ -81,7 +81,7 @@ class JobReader:
 
     async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
-        chunk = await self._log.stored(stream, offset, max_bytes)
+        chunk = await self._log.streams.of(stream).stored(stream, offset, max_bytes)
         index = _index_of(chunk)
         # The first batch may begin before the offset, and its records serve as well.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset

@@ -46,9 +46,9 @@ def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
         left -= len(cursors) + len(shares)
         if left < 0:
             return
-        behind = sum(share.left(*log.bounds(stream)) for stream, share in shares.items())
+        behind = sum(share.left(*log.streams.of(stream).bounds(stream)) for stream, share in shares.items())
         for stream, cursor in cursors.items():
-            start, end = log.bounds(stream)
+            start, end = log.streams.of(stream).bounds(stream)
             behind += max(0, end - max(cursor.offset, start))
         yield name, behind
 

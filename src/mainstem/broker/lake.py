@@ -17,10 +17,10 @@ from mainstem.api.lake import (
     TopicProgress,
 )
 from mainstem.broker.lake_garbage import LakeGarbage
-from mainstem.broker.partition_summaries import stream_of
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.planning import LakePlanner
 from mainstem.broker.record_locations import RecordLocator
+from mainstem.broker.streams import stream_of
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import PartsSwapped, SwapParts, task_of
 from mainstem.ledger.parts import prefix_of
@@ -140,7 +140,7 @@ class Lake:
         for topic in ledger.topics:
             if not self._planning.wanted(topic):
                 continue
-            ends = [(stream, self._log.stable_end(stream)) for stream in topic.streams]
+            ends = [(stream, self._log.streams.of(stream).stable_end(stream)) for stream in topic.streams]
             frontier = ledger.generations.frontier
             table = ledger.tables.of_topic(topic.topic_id)
             found.append(
@@ -168,7 +168,10 @@ class Lake:
 
     def _partition(self, partition: int, stream: int) -> PartitionProgress:
         generations = self._log.ledger.generations
-        start, end = self._log.bounds(stream)[0], self._log.stable_end(stream)
+        start, end = (
+            self._log.streams.of(stream).bounds(stream)[0],
+            self._log.streams.of(stream).stable_end(stream),
+        )
         parts = generations.parts(stream)
         reached = generations.frontier(stream)
         return PartitionProgress(

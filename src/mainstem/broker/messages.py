@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mainstem import limits
 from mainstem.broker.floors import Floors, expire_untracked, floors_of
-from mainstem.broker.partition_summaries import stream_of
+from mainstem.broker.streams import stream_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.records.decoding import StoredRecord, decode_records
@@ -120,7 +120,7 @@ class Messages:
         ):
             at = page.from_offset
             try:
-                chunk = await self._log.read(stream, at, limits.MESSAGES_CHUNK_BYTES)
+                chunk = await self._log.streams.of(stream).read(stream, at, limits.MESSAGES_CHUNK_BYTES)
             except RecordsLost as loss:
                 page.lost.append((at, min(loss.end, end), loss.reason))
                 page.from_offset = min(loss.end, end)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstem import events, limits
-from mainstem.broker.object_relocation import move_objects
 from mainstem.errors import InvalidConfig
+from mainstem.log.backup_contents import OBJECTS
 from mainstem.log.checkpoints import ChildCheckpointer, SharedChildCheckpointer
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.tiering import (
@@ -27,12 +29,39 @@ from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.files import Lock, OsFiles, make_directories
 from mainstem.ports.host import boot_id
 from mainstem.ports.objectstore.cache import CachedObjectStore
+from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.ports.objectstore.refusals import RefusalsAsOutages
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import BrokerOptions
+
+
+_MOVED = ".objects-moved"
+_log = events.named("tiers")
+
+
+async def move_objects(directory: Path, store: ObjectStore) -> None:
+    """Move the objects of a directory into the object store it was given. The caller holds the directory.
+
+    The folder stays until the store holds all of it durably, so an interrupted move starts over. Raises StoreRefused,
+    StoreUnreachable."""
+    local, moved = directory / OBJECTS, directory / _MOVED
+    await asyncio.to_thread(shutil.rmtree, moved, True)  # left by a move that was interrupted at its end
+    folder = LocalObjectStore(local)
+    found = [one async for one in folder.list()]
+    if not found:
+        return
+    total = sum(one.size_bytes for one in found)
+    _log.info("moving objects of the directory into the store", files=len(found), bytes=total)
+    for one in found:
+        await store.put(one.key, await folder.get(one.key))
+    await asyncio.to_thread(local.rename, moved)
+    await asyncio.to_thread(OsFiles().fsync_dir, directory)
+    await asyncio.to_thread(shutil.rmtree, moved, True)
+    _log.info("moved objects of the directory into the store", files=len(found), bytes=total)
+
 
 _MEMORY = "broker.json"  # the number that a shared log gave to the broker of this directory
 _LOCK = "BROKER-LOCK"

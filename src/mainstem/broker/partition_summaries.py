@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.broker.floors import expire_untracked, expired_records, floors_of
-from mainstem.errors import PartitionNotFound
+from mainstem.broker.streams import stream_of
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
@@ -38,7 +38,7 @@ class PartitionSummaries:
         """Raises PartitionNotFound, or NotFound if the topic was deleted meanwhile."""
         stream = stream_of(topic, partition)
         floors = floors_of(self._log, stream, topic.config, self._clock.now_ms())
-        streams, number = self._log.state_of(stream)
+        streams, number = self._log.streams.of(stream).state(stream)
         count, size = int(streams.records[number]), int(streams.bytes[number])
         if floors.expires_before_ms is not None:
             expired, expired_bytes = expired_records(streams, number, floors.expires_before_ms)
@@ -46,10 +46,3 @@ class PartitionSummaries:
         latest = int(streams.max_timestamp[number])
         # Records written but not visible yet count already: they are there once their sync is.
         return PartitionSummary(floors.end, floors.start + 1, count, size, latest if latest >= 0 else None)
-
-
-def stream_of(topic: Topic, partition: int) -> int:
-    """Raises PartitionNotFound."""
-    if not 0 <= partition < len(topic.streams):
-        raise PartitionNotFound(topic.name, partition, len(topic.streams))
-    return topic.streams[partition]

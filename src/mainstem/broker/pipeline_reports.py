@@ -74,8 +74,8 @@ class PipelineReports:
             return 0
         stream = topic.streams[position.partition]
         try:
-            start = self._log.bounds(stream)[0]
-            return max(0, self._log.stable_end(stream) - max(position.offset, start))
+            start = self._log.streams.of(stream).bounds(stream)[0]
+            return max(0, self._log.streams.of(stream).stable_end(stream) - max(position.offset, start))
         except MainstemError:  # deleted a moment ago
             return 0
 

@@ -195,7 +195,7 @@ class LakePlanner:
     async def _materialise(
         self, topic: Topic, stream: int, request: PlanRequest, ranges: int
     ) -> _LeasedWork | None:
-        at, end = self._generations.frontier(stream), self._log.stable_end(stream)
+        at, end = self._generations.frontier(stream), self._log.streams.of(stream).stable_end(stream)
         if not self.wanted(topic) or end - at < max(1, request.least_records):
             self._waiting.pop(stream, None)
             return None

@@ -122,7 +122,7 @@ class QueueSignals:
 
     def next_change_ms(self, stream: int) -> int | None:
         try:
-            queues, number = self._log.queue_of(stream)
+            queues, number = self._log.streams.of(stream).queue(stream)
         except NotFound:
             return None
         leases = queues.leases(number)

@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem import limits
-from mainstem.broker.dead_letters import CreateTopic, DeadLetters
+from mainstem.broker.dead_letters import DeadLetters
 from mainstem.broker.floors import expired_to
 from mainstem.broker.jobs import JobReader
 from mainstem.broker.queue_signals import QueueSignal, QueueSignals
+from mainstem.broker.streams import stream_of
+from mainstem.broker.topics import TopicService
 from mainstem.errors import (
     Closed,
     InvalidInput,
     MainstemError,
     NotAQueue,
     NotFound,
-    PartitionNotFound,
     TooLarge,
     TopicNotFound,
 )
@@ -89,15 +90,13 @@ class _Claimer(NamedTuple):
 class QueueService:
     """Every method raises TopicNotFound, PartitionNotFound or NotAQueue for a name that is no queue's."""
 
-    def __init__(
-        self, log: Log, clock: Clock, random: Random, broker_id: int, create_topic: CreateTopic
-    ) -> None:
+    def __init__(self, log: Log, clock: Clock, random: Random, topics: TopicService) -> None:
         self._log = log
         self._clock = clock
         self._random = random
-        self._broker_id = broker_id
+        self._broker_id = log.broker
         self._reader = JobReader(log)
-        self._dead_letters = DeadLetters(log, clock, self._reader, create_topic)
+        self._dead_letters = DeadLetters(log, clock, self._reader, topics)
         self._wake_signals = QueueSignals(log, clock, self._expire)
         self._gathering: dict[int, list[_Claimer]] = {}  # by stream: claims that will be served together
         self._servings: dict[asyncio.Task[None], list[_Claimer]] = {}
@@ -147,7 +146,7 @@ class QueueService:
         token = int.from_bytes(self._random.token(_TOKEN_BYTES), "little") | 1
         if not topic.config.claim_jitter_ms:
             command = Claim(stream, ((node, limit, lease_ms, token),), self._broker_id)
-            claimed: JobsClaimed = await self._log.change_queue(command)
+            claimed: JobsClaimed = await self._log.streams.of(stream).change_queue(command)
             return claimed.grants[0], claimed
         claimer = _Claimer(node, limit, lease_ms, token, asyncio.get_running_loop().create_future())
         gathered = self._gathering.get(stream)
@@ -169,12 +168,16 @@ class QueueService:
             if not waiting:
                 return
             claimers = tuple((c.node, c.limit, c.lease_ms, c.token) for c in waiting)
-            claimed: JobsClaimed = await self._log.change_queue(Claim(stream, claimers, self._broker_id))
+            claimed: JobsClaimed = await self._log.streams.of(stream).change_queue(
+                Claim(stream, claimers, self._broker_id)
+            )
             for claimer, granted in zip(waiting, claimed.grants, strict=True):
                 if not claimer.granted.done():
                     claimer.granted.set_result((granted, claimed))
                 else:  # it left while the jobs were leased to it
-                    await self._log.change_queue(Nack(stream, claimer.node, tuple(granted.offsets)))
+                    await self._log.streams.of(stream).change_queue(
+                        Nack(stream, claimer.node, tuple(granted.offsets))
+                    )
         except MainstemError as error:
             _refuse(gathered, error)
 
@@ -190,15 +193,15 @@ class QueueService:
         if len(jobs) < len(records):
             # Offsets that turn out to hold no record are no jobs: nobody shall get them again.
             missing = set(granted.offsets).difference(job.offset for job in jobs)
-            await self._log.delete(stream, tuple(ranges_of(missing)), 0)
+            await self._log.streams.of(stream).delete(stream, tuple(ranges_of(missing)), 0)
         return jobs
 
     async def _expire_records(self, topic: Topic, stream: int) -> None:
         if topic.config.ttl_ms:
-            streams, number = self._log.state_of(stream)
+            streams, number = self._log.streams.of(stream).state(stream)
             floor = expired_to(streams, number, self._clock.now_ms() - topic.config.ttl_ms)
             if floor > streams.start(number):
-                await self._log.trim(stream, floor, "ttl")
+                await self._log.streams.of(stream).trim(stream, floor, "ttl")
 
     # Settling
 
@@ -241,7 +244,7 @@ class QueueService:
 
     async def _settle(self, name: str, stream: int, command: Ack | Nack | Extend) -> JobsChanged:
         try:
-            changed: JobsChanged = await self._log.change_queue(command)
+            changed: JobsChanged = await self._log.streams.of(stream).change_queue(command)
         except NotFound:
             raise TopicNotFound(name) from None
         wake_signal = self._wake_signals.get(stream)
@@ -265,7 +268,7 @@ class QueueService:
     async def state(self, name: str, partition: int = 0) -> QueueCounts:
         """How many jobs can be claimed now, how many are leased, and how many were dead-lettered ever."""
         _, stream = self._queue(name, partition)
-        queues, number = self._log.queue_of(stream)
+        queues, number = self._log.streams.of(stream).queue(stream)
         leases = queues.leases(number)
         due_ms = leases.next_change_ms if leases else None
         if due_ms is not None and due_ms <= self._clock.now_ms() and self._log.refusal is None:
@@ -273,26 +276,28 @@ class QueueService:
         return QueueCounts(queues.ready(number), queues.in_flight(number), queues.dead_lettered(number))
 
     async def _expire(self, stream: int) -> None:
-        await self._log.change_queue(ExpireLeases(stream))
+        await self._log.streams.of(stream).change_queue(ExpireLeases(stream))
 
     def ready(self, name: str, partition: int = 0) -> int:
         """Jobs to be had, by what is known without asking the clock."""
         return self._ready(self._queue(name, partition)[1])
 
     def _ready(self, stream: int) -> int:
-        queues, number = self._log.queue_of(stream)
+        queues, number = self._log.streams.of(stream).queue(stream)
         return queues.ready(number)
 
     def holds(self, name: str, offset: int, token: int, partition: int = 0) -> bool:
         """Whether a lease is still what it was when it was given."""
-        queues, number = self._log.queue_of(self._queue(name, partition)[1])
+        _, stream = self._queue(name, partition)
+        queues, number = self._log.streams.of(stream).queue(stream)
         leases = queues.leases(number)
         grant = leases.holder(offset) if leases else None
         return grant is not None and grant.token == token
 
     def held(self, name: str, partition: int = 0) -> list[LeasedJob]:
         """Jobs that are leased, then those that are delayed: the first of each."""
-        queues, number = self._log.queue_of(self._queue(name, partition)[1])
+        _, stream = self._queue(name, partition)
+        queues, number = self._log.streams.of(stream).queue(stream)
         leases = queues.leases(number)
         if leases is None:
             return []
@@ -323,9 +328,7 @@ class QueueService:
             raise TopicNotFound(name)
         if topic.config.type != "queue":
             raise NotAQueue(name)
-        if not 0 <= partition < len(topic.streams):
-            raise PartitionNotFound(name, partition, len(topic.streams))
-        return topic, topic.streams[partition]
+        return topic, stream_of(topic, partition)
 
 
 def _refuse(claimers: list[_Claimer], error: MainstemError) -> None:

@@ -1,77 +1,73 @@
-"""Recompression: batches that a topic stores in another codec than they came in.
+"""Recompression: batches that a topic stores in another codec than the client used.
 
-Small ones are packed where they are, the others on a thread. Meanwhile whatever comes after them for the same
-stream waits, so that everything is appended in the order it came.
+Small ones are compressed on the loop, the others on a thread. Later appends to the same stream wait meanwhile, so that
+the log keeps the order in which they came.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from mainstem import limits
 from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.waiters import Waiter
+from mainstem.log.append import AppendRequest, Waiter
+from mainstem.log.streams import LogStreams
 from mainstem.records.compression import CODECS, Codec, codec_id
 from mainstem.records.header import Slice, walk
 from mainstem.records.rewrite import in_codec
 
-Append = Callable[[Slice], None]
-
 
 @dataclass(slots=True)
 class _AppendQueue:
-    """Those who wait to append to one stream, in order of arrival."""
+    """Appends that wait for one stream, in order of arrival."""
 
     head: asyncio.Lock = field(default_factory=asyncio.Lock)
     length: int = 0
 
 
 class Recompression:
-    def __init__(self) -> None:
-        self._lines: dict[int, _AppendQueue] = {}
+    def __init__(self, streams: LogStreams) -> None:
+        self._streams = streams
+        self.lines: dict[
+            int, _AppendQueue
+        ] = {}  # by stream whose batches are being compressed: later ones have to wait
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def busy(self, stream: int) -> bool:
-        """Whether batches of the stream are being packed, so that later ones have to wait."""
-        return stream in self._lines
+    def append(self, request: AppendRequest, config: TopicConfig, waiter: Waiter) -> None:
+        """Append the batches as the topic stores them, after all that were appended before.
 
-    def place(self, waiter: Waiter, stream: int, config: TopicConfig, batches: Slice, append: Append) -> None:
-        """Append the batches as the topic stores them, after all that were placed before. `append` tells the waiter.
-
-        Raises InvalidBatch, TooLarge, or tells the waiter."""
-        if not self.busy(stream) and not _heavy(batches, config):
-            append(_packed(batches, config))
+        Raises InvalidBatch, TooLarge, unless the waiter learns of it."""
+        stream = request.stream
+        if stream not in self.lines and not _heavy(request.batches, config):
+            self._append(request, _packed(request.batches, config), waiter)
             return
-        line = self._lines.setdefault(stream, _AppendQueue())
+        line = self.lines.setdefault(stream, _AppendQueue())
         line.length += 1
-        task = asyncio.get_running_loop().create_task(
-            self._append_in_order(waiter, stream, line, config, batches, append)
-        )
+        task = asyncio.get_running_loop().create_task(self._append_in_order(request, config, waiter, line))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _append_in_order(
-        self,
-        waiter: Waiter,
-        stream: int,
-        line: _AppendQueue,
-        config: TopicConfig,
-        batches: Slice,
-        append: Append,
+        self, request: AppendRequest, config: TopicConfig, waiter: Waiter, line: _AppendQueue
     ) -> None:
         try:
             async with line.head:
-                append(await asyncio.to_thread(_packed, batches, config))
-        except Exception as error:  # noqa: BLE001  # whatever it is, whoever waits is told
+                packed = await asyncio.to_thread(_packed, request.batches, config)
+                self._append(request, packed, waiter)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the waiter must learn of it
             if not waiter.done():
                 waiter.set_exception(error)
         finally:
             line.length -= 1
             if not line.length:
-                del self._lines[stream]
+                del self.lines[request.stream]
+
+    def _append(self, request: AppendRequest, packed: Slice, waiter: Waiter) -> None:
+        self._streams.of(request.stream).append(msgspec.structs.replace(request, batches=packed), waiter)
 
 
 def _codec(config: TopicConfig) -> Codec | None:

@@ -55,10 +55,10 @@ class RecordLocator:
         """Of committed records in [start, end), or of as many of them as one answer may name.
 
         Raises OffsetOutOfRange, or NotFound if the topic is deleted."""
-        first, visible_end = self._log.bounds(stream)
+        first, visible_end = self._log.streams.of(stream).bounds(stream)
         if not first <= start <= visible_end:
             raise OffsetOutOfRange(start, first, visible_end)
-        end = max(start, min(end, self._log.stable_end(stream)))
+        end = max(start, min(end, self._log.streams.of(stream).stable_end(stream)))
         if self._ledger.streams.ephemeral(stream):
             return Sources(start, end, unreachable=((start, end),) if start < end else ())
         frontier = min(max(self._ledger.generations.frontier(stream), start), end)

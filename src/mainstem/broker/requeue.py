@@ -11,7 +11,7 @@ import msgspec
 from mainstem import limits
 from mainstem.broker.dead_letters import META
 from mainstem.broker.jobs import JobReader
-from mainstem.broker.partition_summaries import stream_of
+from mainstem.broker.streams import stream_of
 from mainstem.broker.writes import NewRecords
 from mainstem.errors import InvalidInput, NotAQueue, TooLarge
 from mainstem.ledger.leases import ranges_of
@@ -56,7 +56,7 @@ async def requeue(
         if target is None or not allowed(target):
             continue
         moved[record.offset] = target, await _append(broker, topic, target, record, headers)
-        await broker.log.delete(stream, tuple(ranges_of([record.offset])), _size(record))
+        await broker.log.streams.of(stream).delete(stream, tuple(ranges_of([record.offset])), _size(record))
     return Requeued(moved, sorted(set(offsets) - moved.keys()))
 
 

@@ -47,7 +47,7 @@ class Retention:
         moved = False
         if config.ttl_ms:
             await expire_untracked(self._log, stream, config, now)
-            expired = expired_to(*self._log.state_of(stream), now - config.ttl_ms)
+            expired = expired_to(*self._log.streams.of(stream).state(stream), now - config.ttl_ms)
             moved |= await self._trim(stream, expired, "ttl")
         if config.durability == "ephemeral":
             return moved
@@ -64,7 +64,7 @@ class Retention:
         return moved
 
     async def _trim(self, stream: int, floor: int, reason: TrimReason) -> bool:
-        if floor <= self._log.bounds(stream)[0]:
+        if floor <= self._log.streams.of(stream).bounds(stream)[0]:
             return False
-        await self._log.trim(stream, floor, reason)
+        await self._log.streams.of(stream).trim(stream, floor, reason)
         return True

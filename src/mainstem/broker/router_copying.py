@@ -8,13 +8,13 @@ back to make these copies again.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from mainstem import limits
+from mainstem.broker.append import AppendRequest, promise, record_rows
 from mainstem.broker.dead_letters import META, meta_object
+from mainstem.broker.floors import expire
 from mainstem.broker.record_copies import (
     CopyOptions,
     DestinationFull,
@@ -24,24 +24,22 @@ from mainstem.broker.record_copies import (
 )
 from mainstem.broker.tag_matching import Match
 from mainstem.errors import OffsetOutOfRange, RecordsLost, Rejected, TopicFull
-from mainstem.ledger.appends import RECORD
 from mainstem.ledger.router import Router, RouterPartition
 from mainstem.ledger.router_partitions import lost_below_start, lost_records
 from mainstem.ledger.routers import NoteForwarded, PassOver
 from mainstem.ledger.topics import Topic
 from mainstem.log.delivery import LEADER_EPOCH
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
 from mainstem.records.decoding import Headers, StoredRecord
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
 
 _STAMP = "_topics_router"
 
 
 class RouterCopier:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._log = broker.log
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
 
     async def advance(self, leg: RouterPartition) -> None:
         """Copy all there is by now, or as much as the destination takes.
@@ -49,7 +47,7 @@ class RouterCopier:
         Nobody else of this broker may move the leg. Another broker may: the ledger takes every copy once."""
         legs = self._log.ledger.routers.legs
         while legs.get(leg.number) is leg and not legs.aliased(leg):
-            cursor, end = leg.cursor, self._log.stable_end(leg.source)
+            cursor, end = leg.cursor, self._log.streams.of(leg.source).stable_end(leg.source)
             if cursor >= end:
                 return
             try:
@@ -71,7 +69,9 @@ class RouterCopier:
             await self._pass(leg, stop, 0)
             return True
         try:
-            chunk = await self._log.read(leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX)
+            chunk = await self._log.streams.of(leg.source).read(
+                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX
+            )
         except (RecordsLost, OffsetOutOfRange):
             return self._skipped(leg, cursor, end) is not None  # the next step says what it was
         stop = min(stop, chunk.next_offset)
@@ -82,7 +82,7 @@ class RouterCopier:
 
     def _skipped(self, leg: RouterPartition, cursor: int, end: int) -> tuple[int, int] | None:
         """If no record stands at the cursor: where to go on, and how many were lost on the way."""
-        streams, number = self._log.state_of(leg.source)
+        streams, number = self._log.streams.of(leg.source).state(leg.source)
         start = min(end, streams.start(number))
         if cursor < start:
             return start, lost_below_start(streams, number, cursor, start)
@@ -94,7 +94,7 @@ class RouterCopier:
 
     async def _pass(self, leg: RouterPartition, end: int, lost: int) -> None:
         if lost and self._log.ledger.streams.ephemeral(leg.dest):
-            await self._log.skip_ephemeral(leg.dest, lost)
+            await self._log.ephemeral.skip(leg.dest, lost)
         await self._log.propose(PassOver(leg.number, leg.cursor, end, lost))
 
     async def _copy(
@@ -106,7 +106,7 @@ class RouterCopier:
             return False
         room = await self._room(dest, leg.dest)
         recipe = _recipe(leg.router, source, leg.source)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         try:
             if sum(map(len, batches)) <= limits.ROUTER_COPIED_INLINE_BYTES:
                 copies = make_copies(batches, start, stop, recipe, room, now_ms)
@@ -128,8 +128,8 @@ class RouterCopier:
         records, size = limits.ROUTER_COPIED_RECORDS_MAX, limits.OFFSET_MAX
         if config.discard == "reject" and (config.cap_records or config.cap_bytes):
             if config.ttl_ms:
-                await self._broker.expire(dest, stream)
-            streams, number = self._log.state_of(stream)
+                await expire(self._log, dest, stream, self._clock.now_ms())
+            streams, number = self._log.streams.of(stream).state(stream)
             if config.cap_records:
                 records = min(records, max(0, config.cap_records - int(streams.records[number])))
             if config.cap_bytes:
@@ -137,21 +137,19 @@ class RouterCopier:
         return DestinationRoom(records, size)
 
     async def _append(self, leg: RouterPartition, dest: Topic, copies: RecordCopies) -> bool:
-        rows = b""
-        if dest.config.tracked:
-            table = np.empty(len(copies.sizes), RECORD)
-            table["size"], table["time"] = copies.sizes, copies.times
-            rows = table.tobytes()
-        size = int(copies.sizes.sum())
+        rows = record_rows(copies.sizes, copies.times) if dest.config.tracked else b""
+        request = AppendRequest(leg.dest, copies.slice, copies.facts, int(copies.sizes.sum()), rows)
         start, count = leg.cursor, copies.facts.count
         try:
             if dest.config.durability == "ephemeral":
                 # Not in one commit, and it need not be: a crash takes what is in memory only.
-                base, _ = await self._log.append(leg.dest, copies.slice, copies.facts, size, rows)
+                placed = promise()
+                self._log.streams.of(leg.dest).append(request, placed)
+                base, _ = await placed
                 await self._log.propose(PassOver(leg.number, start, copies.end, 0, count, base))
             else:
                 noting = NoteForwarded(leg.number, start, copies.end, count, once=True)
-                await self._log.append_then(leg.dest, copies.slice, copies.facts, size, rows, noting)
+                await self._log.append_then(request, noting)
         except TopicFull:
             return False
         return True

@@ -10,13 +10,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mainstem import events, limits
+from mainstem.broker.cluster import Cluster
+from mainstem.broker.floors import expire
 from mainstem.broker.names import valid_name, valid_router_name
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.router_copying import RouterCopier
+from mainstem.broker.streams import StreamService
 from mainstem.broker.tag_matching import Match
+from mainstem.broker.topics import TopicService
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -29,9 +32,8 @@ from mainstem.errors import (
 from mainstem.ledger.router import Guarantee, Router
 from mainstem.ledger.routers import DeleteRouter, Forward, PutRouter, RouterDeleted, RouterPut
 from mainstem.ledger.topics import Topic
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
 
 _log = events.named("routers")
 
@@ -94,10 +96,23 @@ class _StreamForwarder:
 class RouterService:
     """The `Routing` of a broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._log = broker.log
-        self._copying = RouterCopier(broker)
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        streams: StreamService,
+        topics: TopicService,
+        cluster: Cluster,
+        *,
+        routers_max: int,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._streams = streams
+        self._topics = topics
+        self._cluster = cluster
+        self._routers_max = routers_max  # 0: unlimited
+        self._copying = RouterCopier(log, clock)
         self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forwards at a time
         self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +132,7 @@ class RouterService:
         await self._rounds.stop()
         for feeder in (self._feeders or {}).values():
             feeder.stop()
-            self._broker.streams.unwatch((feeder.stream,), feeder)
+            self._streams.unwatch((feeder.stream,), feeder)
         self._feeders = None
         if self._log.refusal is None:
             for stream in list(self._sources()):
@@ -135,7 +150,7 @@ class RouterService:
         Raises InvalidName, InvalidInput, TopicNotFound, TopicIncompatible, Throttled, RouterCycle."""
         _check_names(name, settings)
         async with self._changing:
-            topics, routers = self._broker.streams, self._log.ledger.routers
+            topics, routers = self._streams, self._log.ledger.routers
             source, dest = topics.get(settings.source), topics.get(settings.dest)
             if dest is None and not settings.create_dest:
                 raise TopicNotFound(settings.dest)
@@ -143,7 +158,7 @@ class RouterService:
             refusal = routers.refusal(name, *ids, allow_cycle=True)
             if refusal is not None:
                 raise refusal
-            bound = self._broker.options.routers_max
+            bound = self._routers_max
             if bound and routers.get(name) is None and len(routers) >= bound:
                 raise Throttled(
                     "max_routers", bound, f"there are {bound} routers, the most this server makes"
@@ -170,7 +185,9 @@ class RouterService:
             None if match is None else (match.text, match.prefix),
             settings.allow_cycle,
             settings.guarantee,
-            tuple(self._log.bounds(stream)[1] for stream in source.streams) if ephemeral else (),
+            tuple(self._log.streams.of(stream).bounds(stream)[1] for stream in source.streams)
+            if ephemeral
+            else (),
         )
         async with self._paused(source):
             made: RouterPut = await self._log.propose(command)
@@ -178,8 +195,7 @@ class RouterService:
 
     async def _topic(self, name: str) -> Topic:
         """The topic, made if there is none yet."""
-        await self._broker.get_or_create_topic(name)
-        return self._broker.streams.topic(name)
+        return await self._topics.find_or_create(name)
 
     async def get(self, name: str) -> RouterInfo:
         """Raises RouterNotFound. Forwards first, so that the total counts all that was written before."""
@@ -202,8 +218,8 @@ class RouterService:
     def _info(self, router: Router) -> RouterInfo:
         return RouterInfo(
             router.name,
-            self._broker.streams.topic_of_id(router.source).name,
-            self._broker.streams.topic_of_id(router.dest).name,
+            self._streams.topic_of_id(router.source).name,
+            self._streams.topic_of_id(router.dest).name,
             router.preserve_node,
             router.preserve_tag,
             None if router.match is None else Match(*router.match),
@@ -215,7 +231,7 @@ class RouterService:
     async def delete(self, name: str) -> bool:
         """Returns whether there was one."""
         router = self._log.ledger.routers.get(name)
-        source = None if router is None else self._broker.streams.get_by_id(router.source)
+        source = None if router is None else self._streams.get_by_id(router.source)
         if source is None:
             return False
         async with self._paused(source):
@@ -238,7 +254,7 @@ class RouterService:
 
         By now means acked through any broker. Who tends a source copies soon, but a reader need not wait for it."""
         found = self._destination_topic(topic)
-        if found is not None and self._broker.cluster.shared:
+        if found is not None and self._cluster.shared:
             await self._log.barrier()
             found = self._destination_topic(topic)
         if found is None:
@@ -253,14 +269,14 @@ class RouterService:
     def _destination_topic(self, topic: str) -> Topic | None:
         """The topic, if there is a router to it."""
         legs = self._log.ledger.routers.legs
-        found = self._broker.streams.get(topic) if len(self._log.ledger.routers) else None
+        found = self._streams.get(topic) if len(self._log.ledger.routers) else None
         if found is None or not any(legs.to_stream(stream) for stream in found.streams):
             return None
         return found
 
     async def forget(self, topic: str) -> list[str]:
         """The names of the routers that go with the topic, sorted. The ledger removes them as it removes it."""
-        found = self._broker.streams.get(topic)
+        found = self._streams.get(topic)
         if found is None:
             return []
         return sorted(router.name for router in self._log.ledger.routers.of_topic(found.topic_id))
@@ -305,18 +321,18 @@ class RouterService:
         sources = self._sources()
         for stream in sources - self._feeders.keys():
             feeder = self._feeders[stream] = _StreamForwarder(stream, self._start)
-            self._broker.streams.watch((stream,), feeder)
+            self._streams.watch((stream,), feeder)
         for stream in self._feeders.keys() - sources:
             feeder = self._feeders.pop(stream)
             feeder.stop()
-            self._broker.streams.unwatch((stream,), feeder)
+            self._streams.unwatch((stream,), feeder)
             self._locks.pop(stream, None)
         for stream, feeder in self._feeders.items():
             feeder.legs = len(routers.legs.from_stream(stream))
 
     def _turn(self, stream: int) -> bool:
         """Whether it is this broker that copies from the stream unasked, of those that share the log."""
-        return self._broker.cluster.runs_here(f"copies of {stream}")
+        return self._cluster.runs_here(f"copies of {stream}")
 
     def _start(self, stream: int) -> None:
         if not self._turn(stream):
@@ -342,7 +358,7 @@ class RouterService:
         if lowest is None:
             return False
         try:
-            return lowest < self._log.stable_end(stream)
+            return lowest < self._log.streams.of(stream).stable_end(stream)
         except NotFound:
             return False
 
@@ -367,10 +383,10 @@ class RouterService:
         if source is None:
             return
         if source.config.ttl_ms:
-            await self._broker.expire(source, stream)  # a copy must not outlive its time
-        end = self._log.stable_end(stream)
+            await expire(self._log, source, stream, self._clock.now_ms())  # a copy must not outlive its time
+        end = self._log.streams.of(stream).stable_end(stream)
         if ledger.routers.legs.forwards(stream):
-            await self._log.propose(Forward(stream, end, self._broker.clock.now_ms()))
+            await self._log.propose(Forward(stream, end, self._clock.now_ms()))
         for leg in ledger.routers.legs.loose(stream):
             await self._copying.advance(leg)
 

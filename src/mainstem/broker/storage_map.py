@@ -73,7 +73,10 @@ def _ranges(
         topic = broker.log.ledger.topics.of_stream(stream)
         if topic is None or not allowed(topic.name) or (streams is not None and stream not in streams):
             continue
-        start, frontier = broker.log.start(stream), broker.log.ledger.generations.frontier(stream)
+        start, frontier = (
+            broker.log.streams.of(stream).start(stream),
+            broker.log.ledger.generations.frontier(stream),
+        )
         live = end > max(start, frontier)
         ranges.append(StoredRange(topic.name, topic.streams.index(stream), base, end, size, live))
     return ranges

@@ -12,10 +12,20 @@ from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.chunks import ReadChunk
+from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.log import Log
 from mainstem.log.views import View
 from mainstem.log.visibility import VisibilityWatcher
 from mainstem.records.decoding import decode_records
+
+__all__ = ["LEADER_EPOCH", "ReadChunk", "StreamService", "View", "VisibilityWatcher", "stream_of"]
+
+
+def stream_of(topic: Topic, partition: int) -> int:
+    """The stream of a partition. Raises PartitionNotFound."""
+    if not 0 <= partition < len(topic.streams):
+        raise PartitionNotFound(topic.name, partition, len(topic.streams))
+    return topic.streams[partition]
 
 
 class StreamService:
@@ -48,10 +58,7 @@ class StreamService:
 
     def of(self, name: str, partition: int) -> int:
         """The stream of a partition. Raises TopicNotFound, PartitionNotFound."""
-        topic = self.topic(name)
-        if not 0 <= partition < len(topic.streams):
-            raise PartitionNotFound(topic.name, partition, len(topic.streams))
-        return topic.streams[partition]
+        return stream_of(self.topic(name), partition)
 
     def topics(self) -> list[Topic]:
         """Every topic, by name."""
@@ -64,15 +71,15 @@ class StreamService:
 
     def start(self, stream: int) -> int:
         """The first offset still there."""
-        return self._log.start(stream)
+        return self._log.streams.of(stream).start(stream)
 
     def bounds(self, stream: int) -> tuple[int, int]:
         """The first offset still there and the visible end. Raises NotFound once the topic is deleted."""
-        return self._log.bounds(stream)
+        return self._log.streams.of(stream).bounds(stream)
 
     def stable_end(self, stream: int, end: int) -> int:
         """Up to where a reader may go who wants nothing of an open transaction; `end` is the visible end."""
-        return min(end, self._log.stable_end(stream))
+        return min(end, self._log.streams.of(stream).stable_end(stream))
 
     def aborted(self, stream: int, first: int, end: int) -> list[tuple[int, int]]:
         """Aborted transactions that have records in [first, end): (producer, first offset) of each."""
@@ -80,19 +87,35 @@ class StreamService:
         return [(one.producer, one.first) for one in found]
 
     def read_cached(self, stream: int, offset: int, max_bytes: int) -> ReadChunk | None:
-        """Batches from `offset` on as far as memory has them, with the markers of transactions and whatever
-        becomes of them; None if `read` must be asked.
+        """What `read` returns, if memory has it; None if it takes a file. Raises as `read` does."""
+        return self._log.streams.of(stream).read_cached(
+            stream, offset, min(max_bytes, limits.READ_BYTES_MAX), View.STORED
+        )
 
-        Raises OffsetOutOfRange, RecordsLost, NotFound."""
-        return self._log.read_cached(stream, offset, min(max_bytes, limits.READ_BYTES_MAX), View.STORED)
+    async def read(
+        self,
+        stream: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        max_wait_ms: int = 0,
+        view: View = View.STORED,
+    ) -> ReadChunk:
+        """Batches from `offset` on: at least one if there is any. At the end it waits up to `max_wait_ms` for one.
 
-    async def read(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
-        """Batches from `offset` on: at least one if there is any. Raises as `read_cached` does."""
-        return await self._log.read(stream, offset, min(max_bytes, limits.READ_BYTES_MAX), view=View.STORED)
+        `View.STORED` includes the markers of transactions, and the records of open and aborted ones. Raises
+        OffsetOutOfRange, RecordsLost, NotFound."""
+        return await self._log.streams.of(stream).read(
+            stream,
+            offset,
+            min(max_bytes, limits.READ_BYTES_MAX),
+            min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000,
+            view,
+        )
 
     async def at_time(self, stream: int, time_ms: int) -> tuple[int, int] | None:
         """Offset and time of the first record of `time_ms` or later."""
-        offset = await self._log.offset_at(stream, time_ms)
+        offset = await self._log.streams.of(stream).offset_at(stream, time_ms)
         while offset < self.bounds(stream)[1]:
             try:
                 chunk = await self.read(stream, offset, max_bytes=1)
@@ -108,7 +131,7 @@ class StreamService:
 
     async def of_latest_time(self, stream: int) -> tuple[int, int] | None:
         """Offset and time of the first record that has the latest time of all."""
-        time_ms = await self._log.latest_time(stream)
+        time_ms = await self._log.streams.of(stream).latest_time(stream)
         return None if time_ms is None else await self.at_time(stream, time_ms)
 
     def watch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:

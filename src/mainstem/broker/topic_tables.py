@@ -304,8 +304,8 @@ class TopicTables:
 
     def _partition(self, table: Table, partition: int, stream: int) -> TablePartition:
         log = self._broker.log
-        end, shown = log.stable_end(stream), table.stream(stream).to
-        lag = max(0, end - max(shown, log.bounds(stream)[0]))
+        end, shown = log.streams.of(stream).stable_end(stream), table.stream(stream).to
+        lag = max(0, end - max(shown, log.streams.of(stream).bounds(stream)[0]))
         return TablePartition(partition, end, log.ledger.generations.frontier(stream), shown, lag)
 
     async def _errors(self, table: Table | None) -> int:

@@ -6,24 +6,31 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.floors import expire
 from mainstem.broker.names import valid_name
 from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic, bad_name
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock, Random
 
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
+__all__ = ["Topic", "TopicConfig", "TopicService"]
 
 
 class TopicService:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._log = broker.log
+    def __init__(
+        self, log: Log, clock: Clock, random: Random, default_config: TopicConfig, *, topics_max: int
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._random = random
+        self._default_config = default_config
+        self._topics_max = topics_max  # 0: the ledger's own bound
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
 
@@ -52,9 +59,9 @@ class TopicService:
             if name in self._creating:  # applied, but not durable yet
                 await asyncio.shield(self._creating[name])
             return existing
-        config = config or self._broker.options.default_config
+        config = config or self._default_config
         self._check_class(config)
-        command = CreateTopic(name, self._broker.random.token(16), partitions, config)
+        command = CreateTopic(name, self._random.token(16), partitions, config)
         if dry_run:
             self._check_command(command)
             return Topic(command.topic_id, command.namespace, name, (-1,) * partitions, config, created_ms=0)
@@ -77,16 +84,16 @@ class TopicService:
                 f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
                 "and . _ : -, the first a letter or digit"
             )
-        bound = self._broker.options.topics_max
+        bound = self._topics_max
         if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
             raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
 
-    async def get_or_create(self, name: str) -> Topic:
-        """The topic that copies go to or come from, made if there is none yet."""
+    async def find_or_create(self, name: str) -> Topic:
+        """The topic that copies go to or come from, created if there is none yet."""
         with contextlib.suppress(TopicNotFound):
             return self.get(name)
-        config = msgspec.structs.replace(self._broker.options.default_config, durability="disk")
+        config = msgspec.structs.replace(self._default_config, durability="disk")
         try:
             return await self.make(name, config)
         except TopicExists:  # another request was first
@@ -96,20 +103,18 @@ class TopicService:
         topic = self.get(name)
         await self._log.propose(DeleteTopic(topic.topic_id))
         for stream in topic.streams:
-            self._log.forget_ephemeral(stream)
-        self._broker.activity.forget(topic.topic_id)
-        self._broker.queues.forget(topic.streams)
+            self._log.ephemeral.forget(stream)
         return topic
 
     # Changes
 
     async def alter(self, name: str, config: TopicConfig) -> Topic:
         self._check_class(config)
-        topic = self._broker.streams.topic(name)
+        topic = self.get(name)
         if topic.config.ttl_ms:
             # Readers were told that these are gone: no later rule may bring them back.
             for stream in topic.streams:
-                await self._broker.expire(topic, stream)
+                await expire(self._log, topic, stream, self._clock.now_ms())
         return cast(Topic, await self._log.propose(AlterTopic(topic.topic_id, config)))
 
     async def change(
@@ -132,7 +137,7 @@ class TopicService:
         return cast(Topic, await self._log.propose(command))
 
     def _check_class(self, config: TopicConfig) -> None:
-        if config.durability == "ephemeral" and self._broker.cluster.shared:
+        if config.durability == "ephemeral" and self._log.shared:
             raise InvalidConfig(
                 "brokers share this log, and what one alone remembers the others lack: not ephemeral"
             )

@@ -28,6 +28,8 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.header import SliceFacts
 
+__all__ = ["ProducerInfo", "ProducerStamp", "TransactionInfo", "TransactionPhase", "TransactionService"]
+
 _log = logging.getLogger("mainstem.transactions")
 
 

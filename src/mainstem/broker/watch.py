@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mainstem import events, limits
-from mainstem.broker.diff import DiffPage, DiffQuery
+from mainstem.broker.activity import Activity
+from mainstem.broker.diff import DiffPage, DiffQuery, Diffs
 from mainstem.broker.eager_tasks import run_eagerly
-from mainstem.broker.partition_summaries import stream_of
+from mainstem.broker.routers import RouterService
+from mainstem.broker.streams import StreamService, stream_of
 from mainstem.errors import Closed, NotFound
 from mainstem.ledger.topics import Topic
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
 
 _log = events.named("watch")
 
@@ -188,8 +187,13 @@ class _PageDelivery:
 
 
 class WatchService:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, streams: StreamService, diffs: Diffs, routers: RouterService, activity: Activity
+    ) -> None:
+        self._streams = streams
+        self.diffs = diffs
+        self._routers = routers
+        self._activity = activity
         self._feeds: dict[int, _WatchedStream] = {}  # by stream
         self._scheduled: deque[_WatchedStream] = deque()
         self._due: deque[_PositionGroup] = deque()  # waiting for their turn to read
@@ -211,7 +215,7 @@ class WatchService:
         feed = self._feeds.get(stream)
         if feed is None:
             feed = self._feeds[stream] = _WatchedStream(self, topic, partition, stream)
-            self._broker.streams.watch((stream,), feed)
+            self._streams.watch((stream,), feed)
         place = WatchPosition(watcher, topic.name, feed, from_seq, watch_options)
         feed.places.add(place)
         self._join(place)
@@ -245,7 +249,7 @@ class WatchService:
         await asyncio.gather(*self._reads, return_exceptions=True)
 
     def _drop(self, feed: _WatchedStream) -> None:
-        self._broker.streams.unwatch((feed.stream,), feed)
+        self._streams.unwatch((feed.stream,), feed)
         self._feeds.pop(feed.stream, None)
 
     # Groups
@@ -278,7 +282,7 @@ class WatchService:
     def _end(self, feed: _WatchedStream) -> int:
         """The visible end; a stream that is gone has none, which no cursor equals."""
         try:
-            return self._broker.streams.bounds(feed.stream)[1]
+            return self._streams.bounds(feed.stream)[1]
         except NotFound:
             return -1
 
@@ -360,28 +364,28 @@ class WatchService:
 
     async def _read(self, group: _PositionGroup) -> None:
         feed = group.feed
-        topic = self._broker.streams.get_by_id(feed.topic_id)
+        topic = self._streams.get_by_id(feed.topic_id)
         if topic is None:
             self._retire(group)
             self.schedule(feed)
             return
         try:
             if any(place.first for place in group.places):
-                await self._broker.routing.drain(topic.name)
+                await self._routers.drain(topic.name)
             wanted = DiffQuery(
                 group.cursor,
                 group.watch_options.limit,
                 group.watch_options.max_bytes,
                 group.watch_options.nodes,
             )
-            page = await self._broker.diffs.read(topic, wanted, feed.partition)
+            page = await self.diffs.read(topic, wanted, feed.partition)
         except NotFound:
             self._retire(group)
             self.schedule(feed)  # which finds that it is gone
         except Exception as error:  # noqa: BLE001 - handed on to every member
             self._fail(group, error)
         else:
-            self._broker.activity.read(topic.topic_id)
+            self._activity.read(topic.topic_id)
             partition = feed.partition if len(topic.streams) > 1 else None
             watch_page = WatchPage(feed.name, partition, group.cursor, page)
             self._page_deliveries.append(

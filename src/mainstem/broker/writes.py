@@ -1,25 +1,26 @@
-"""Writes that may make their topic: all records of one as one batch, at one time, or nothing."""
+"""Writes that may create their topic: all records of one as one batch, at one time, or nothing."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from mainstem import limits
-from mainstem.broker.partition_summaries import stream_of
-from mainstem.errors import NotFound, Throttled, TooLarge, TopicExists, TopicNotFound
-from mainstem.ledger.appends import RECORD
+from mainstem.broker.append import AppendRequest, Appends, check_size, promise, record_rows, sized
+from mainstem.broker.floors import expire
+from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.topics import TopicService
+from mainstem.errors import InvalidBatch, NotFound, Throttled, TooLarge, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields
 from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
 from mainstem.records.building import build_batch, build_lone, build_plain
-from mainstem.records.header import SliceFacts
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
+from mainstem.records.header import SliceFacts, check_slice
+from mainstem.records.rewrite import with_append_time
 
 Header = tuple[str, bytes | None]
 
@@ -38,7 +39,7 @@ class WriteOutcome(NamedTuple):
     base: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     timestamp_ms: int
-    created: bool  # this write made the topic
+    created: bool  # this write created the topic
     duplicate: bool  # an earlier write with the same idempotency key; base and count are of that one
     fsync: bool  # the answer waited for an fsync
 
@@ -49,83 +50,127 @@ class WriteOutcome(NamedTuple):
 
 
 class WriteService:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._log = broker.log
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        streams: StreamService,
+        topics: TopicService,
+        appends: Appends,
+        *,
+        total_bytes_max: int,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._streams = streams
+        self._topics = topics
+        self._appends = appends
+        self._total_bytes_max = total_bytes_max  # 0: unlimited
 
     async def write(
         self,
         name: str,
-        records: NewRecords,
+        records: NewRecords | bytearray,
         *,
         partition: int = 0,
         idempotency_key: bytes | None = None,
         create: bool | None = None,
         config: Callable[[], TopicConfig],
     ) -> WriteOutcome:
-        """Append. An absent topic is made as `config` says, unless `create` or its auto_create forbids.
+        """Append records, or one RecordBatch v2. An absent topic is created with `config`, unless `create` or its
+        auto_create forbids.
 
-        Raises TopicNotFound, TooLarge, TopicFull, Throttled."""
+        Raises TopicNotFound, InvalidBatch, TooLarge, TopicFull, Throttled."""
         created = False
-        topic = self._broker.streams.get(name)
+        topic = self._streams.get(name)
         if topic is None:
-            topic, created = await self._made(name, config(), create)
+            topic, created = await self._create(name, config(), create)
         return await self._append(topic, records, partition, idempotency_key, created)
 
-    async def _made(self, name: str, config: TopicConfig, create: bool | None) -> tuple[Topic, bool]:
+    async def _create(self, name: str, config: TopicConfig, create: bool | None) -> tuple[Topic, bool]:
         if not (config.auto_create if create is None else create):
             raise TopicNotFound(name)
         try:
-            await self._broker.make_topic(name, config)
+            await self._topics.make(name, config)
         except TopicExists:
-            return self._broker.streams.topic(name), False  # another write was first
-        return self._broker.streams.topic(name), True
+            return self._streams.topic(name), False  # another write was first
+        return self._streams.topic(name), True
 
     async def _append(
         self,
         topic: Topic,
-        records: NewRecords,
+        records: NewRecords | bytearray,
         partition: int,
         idempotency_key: bytes | None,
         created: bool,
     ) -> WriteOutcome:
         stream = stream_of(topic, partition)
-        config = topic.config
-        size = sum(records.sizes)
-        if self._broker.options.total_bytes_max:
-            self._check_total(size)
-        if config.discard == "reject" and (config.cap_records or config.cap_bytes):
-            await self._check_cap(topic, stream, len(records.values), size)
-        now = self._broker.clock.now_ms()
-        batch = _batch(records, now)
-        if len(batch) > limits.BATCH_BYTES_MAX:
-            raise TooLarge(f"the batch has {len(batch)} bytes, over the limit of {limits.BATCH_BYTES_MAX}")
-        facts = SliceFacts(len(records.values), 1, now, -1, -1, -1, False, False)
-        if idempotency_key is not None and config.idempotency_window_ms:
+        if isinstance(records, NewRecords):
+            request = await self._of_values(topic, stream, records)
+        else:
+            request = await self._of_batch(topic, stream, records)
+        facts = request.facts
+        if idempotency_key is not None and topic.config.idempotency_window_ms:
             producer, sequence, epoch = slice_fields(idempotency_key)
             facts = facts._replace(
                 producer=producer, base_sequence=sequence, producer_epoch=epoch, keyed=True
             )
-        rows = _rows(records.sizes, now) if config.tracked else b""
+            request = AppendRequest(stream, request.batches, facts, request.size, request.records)
+        placed = promise()
         try:
-            base, duplicate = await self._broker.place_sized(topic, stream, batch, facts, size, rows)
+            self._appends.append(topic, request, placed)
+            base, duplicate = await placed
         except NotFound:
             raise TopicNotFound(topic.name) from None
         count = facts.count
         if duplicate:
             # The retry may hold another number of records than the write it repeats.
-            count = self._log.keyed_count(stream, facts, base) or count
-        return WriteOutcome(base, count, now, created, duplicate, config.durability == "fsync")
+            count = self._log.streams.of(stream).keyed_count(stream, facts, base) or count
+        return WriteOutcome(
+            base, count, facts.max_timestamp, created, duplicate, topic.config.durability == "fsync"
+        )
+
+    async def _of_values(self, topic: Topic, stream: int, records: NewRecords) -> AppendRequest:
+        config = topic.config
+        size = sum(records.sizes)
+        if self._total_bytes_max:
+            self._check_total(size)
+        if config.discard == "reject" and (config.cap_records or config.cap_bytes):
+            await self._check_cap(topic, stream, len(records.values), size)
+        now = self._clock.now_ms()
+        batch = _batch(records, now)
+        if len(batch) > limits.BATCH_BYTES_MAX:
+            raise TooLarge(f"the batch has {len(batch)} bytes, over the limit of {limits.BATCH_BYTES_MAX}")
+        facts = SliceFacts(len(records.values), 1, now, -1, -1, -1, False, False)
+        rows = record_rows(records.sizes, now) if config.tracked else b""
+        return AppendRequest(stream, batch, facts, size, rows)
+
+    async def _of_batch(self, topic: Topic, stream: int, batch: bytearray) -> AppendRequest:
+        config = topic.config
+        check_size(batch, config)
+        facts = check_slice(memoryview(batch), batch_bytes_max=config.max_message_bytes)
+        if facts.batches != 1 or facts.control or facts.transactional or facts.producer != -1:
+            raise InvalidBatch("send one batch of plain records: its producer's fields are -1")
+        if config.timestamp_type == "LogAppendTime":
+            now = self._clock.now_ms()
+            batch = bytearray(with_append_time(memoryview(batch), now))
+            facts = facts._replace(max_timestamp=now)
+        # Decoded even if no rows are needed: anybody may have sent it, and what is stored must be readable.
+        if len(batch) > limits.RENDERED_ON_LOOP_BYTES_MAX:
+            rows, size = await asyncio.to_thread(sized, batch)
+        else:
+            rows, size = sized(batch)
+        return AppendRequest(stream, batch, facts, size, rows if config.tracked else b"")
 
     def _check_total(self, size: int) -> None:
-        bound = self._broker.options.total_bytes_max
+        bound = self._total_bytes_max
         if self._log.ledger.streams.total_bytes() + size > bound:
             raise Throttled(
                 "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
             )
 
     async def _check_cap(self, topic: Topic, stream: int, count: int, size: int) -> None:
-        """Raises TooLarge for what can never fit a topic that rejects; makes room of what is expired."""
+        """Raises TooLarge for what can never fit a topic that rejects; removes expired records to make room."""
         config = topic.config
         if (config.cap_records and count > config.cap_records) or (
             config.cap_bytes and size > config.cap_bytes
@@ -135,7 +180,7 @@ class WriteService:
                 f"{config.cap_records or 'any'} records and {config.cap_bytes or 'any'} bytes"
             )
         if config.ttl_ms:
-            await self._broker.expire(topic, stream)
+            await expire(self._log, topic, stream, self._clock.now_ms())
 
 
 def _batch(records: NewRecords, now: int) -> bytearray:
@@ -146,11 +191,3 @@ def _batch(records: NewRecords, now: int) -> bytearray:
         if len(values) > limits.INTERPRETED_RECORDS_MAX:
             return build_plain(values, now)
     return build_batch(values, keys=records.keys, headers=records.headers, timestamps_ms=now)
-
-
-def _rows(sizes: Sequence[int], time_ms: int) -> bytes:
-    """A size and a time for each record, packed as the ledger takes them."""
-    rows = np.empty(len(sizes), RECORD)
-    rows["size"] = sizes
-    rows["time"] = time_ms
-    return rows.tobytes()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 
 from mainstem import limits
-from mainstem.broker.broker import Broker, Record
+from mainstem.broker.broker import Broker
 from mainstem.broker.cursors import SHARED_CURSOR
+from mainstem.broker.read import Record
 from mainstem.client.loop import LoopThread
 from mainstem.client.reader import read_on
 from mainstem.errors import OffsetOutOfRange, RecordsLost

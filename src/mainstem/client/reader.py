@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mainstem import limits
-from mainstem.broker.broker import Broker, Record
+from mainstem.broker.broker import Broker
+from mainstem.broker.read import Record
 
 
 async def read_on(

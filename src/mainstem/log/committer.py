@@ -35,6 +35,7 @@ from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import RaiseCeilings
+from mainstem.log.append import AppendRequest, Placed, Waiter
 from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.delivery import Delivery
 from mainstem.log.extents import SealedExtents
@@ -44,11 +45,10 @@ from mainstem.log.index import ExtentIndex
 from mainstem.log.syncs import Syncs
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
-from mainstem.records.header import Slice, SliceFacts, slice_crc
+from mainstem.records.header import slice_crc
 
 
 class Committer:
@@ -155,34 +155,22 @@ class Committer:
 
     # Proposing
 
-    def append(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes, waiter: Waiter
-    ) -> None:
-        """Append checked batches to a stream. Takes ownership of the buffer and stamps it with its offsets.
+    def append(self, request: AppendRequest, waiter: Waiter) -> None:
+        """Append batches to a stream of the log.
 
-        `records` are packed RECORD rows, for streams whose records the ledger tracks one by one. Raises why nothing
-        is written any more, if so: then the waiter is not told."""
+        Raises the reason if the log takes no writes any more: then the waiter learns nothing."""
         if self._pending_bytes >= limits.PENDING_BYTES_MAX or self._room:
             turn: asyncio.Future[None] = self._loop.create_future()
-            turn.add_done_callback(partial(self._append_in_turn, stream, slice, facts, size, records, waiter))
+            turn.add_done_callback(partial(self._append_in_turn, request, waiter))
             self._room.append(turn)
         else:
-            self._add_slice(stream, slice, facts, size, records, waiter)
+            self._add_slice(request, waiter)
             self._proposed(self._filling)
 
-    def _append_in_turn(
-        self,
-        stream: int,
-        slice: Slice,
-        facts: SliceFacts,
-        size: int,
-        records: bytes,
-        waiter: Waiter,
-        turn: asyncio.Future[None],
-    ) -> None:
+    def _append_in_turn(self, request: AppendRequest, waiter: Waiter, turn: asyncio.Future[None]) -> None:
         try:
             if not waiter.done():
-                self._add_slice(stream, slice, facts, size, records, waiter)
+                self._add_slice(request, waiter)
                 self._proposed(self._filling)
         except MainstemError as error:
             waiter.set_exception(error)
@@ -192,22 +180,14 @@ class Committer:
                 self._room.remove(turn)
             self._admit()
 
-    async def append_then(
-        self,
-        stream: int,
-        slice: Slice,
-        facts: SliceFacts,
-        size: int,
-        records: bytes,
-        command: Command,
-    ) -> Any:
+    async def append_then(self, request: AppendRequest, command: Command) -> Any:
         """Append and commit a command right after it, in one entry. Returns the command's result."""
         while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
             await self._wait_for_room()
         # A run of its own: what the command says of it must not concern what others append.
         appended: asyncio.Future[Placed] = self._loop.create_future()
         appended.add_done_callback(_seen)
-        self._add_slice(stream, slice, facts, size, records, appended, apart=True)
+        self._add_slice(request, appended, apart=True)
         outcome = await self._enqueue(command)
         if isinstance(outcome, MainstemError):
             raise outcome
@@ -223,20 +203,11 @@ class Committer:
                 self._room.remove(turn)
             self._admit()
 
-    def _add_slice(
-        self,
-        stream: int,
-        slice: Slice,
-        facts: SliceFacts,
-        size: int,
-        records: bytes,
-        waiter: Waiter,
-        *,
-        apart: bool = False,
-    ) -> None:
+    def _add_slice(self, request: AppendRequest, waiter: Waiter, *, apart: bool = False) -> None:
         """The caller says when the group is complete, by `_proposed`."""
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
+        slice, facts, records = request.batches, request.facts, request.records
         flags = SLICE_TRACKED if records else 0
         if facts.transactional:
             flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
@@ -246,7 +217,7 @@ class Committer:
             flags |= SLICE_RESUMES
         length = len(slice)
         row = SLICE_PACK.pack(
-            stream,
+            request.stream,
             facts.count,
             length,
             slice_crc(slice, facts.batches),
@@ -255,7 +226,7 @@ class Committer:
             facts.base_sequence,
             facts.producer_epoch,
             flags,
-            size,
+            request.size,
             facts.batches,
         )
         if not self._filling.takes(length):

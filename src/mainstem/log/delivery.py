@@ -28,6 +28,7 @@ from mainstem.ledger.sinks import SinkBatchAborted, SinkBatchCommitted, SinksFor
 from mainstem.ledger.streams import RaiseCeilings, Trim
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 from mainstem.ledger.transactions import ProducerInitialised, TransactionEnded, TransactionsExpired
+from mainstem.log.append import Placed, Waiter
 from mainstem.log.extents import extents_of
 from mainstem.log.group import CommitGroup, PendingAppends, PendingCommand
 from mainstem.log.index import ExtentIndex
@@ -40,7 +41,6 @@ from mainstem.log.syncs import (
 )
 from mainstem.log.tail import TailCache
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.header import stamp, stamp_lone
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
@@ -15,6 +15,7 @@ from mainstem.log.background import Background
 from mainstem.log.checkpoints import Checkpointer, InlineCheckpointer
 from mainstem.log.dead_spans import all_dead
 from mainstem.log.extents import SealedExtents
+from mainstem.log.host import LogHost
 from mainstem.log.index import ExtentIndex
 from mainstem.log.recovery import RecoveredLog
 from mainstem.log.repack.repacker import Repacker
@@ -23,30 +24,23 @@ from mainstem.ports.commitlog.port import CommitLog
 
 
 class FinishedObjects:
-    """`written_bytes` are those of the commits so far, `sync` makes them durable, and `maintains` tells whether it
-    is this broker that may delete."""
-
     def __init__(
         self,
+        host: LogHost,
         port: CommitLog,
         recovered: RecoveredLog,
         checkpoints: Checkpointer,
         background: Background,
         *,
         checkpoint_every_bytes: int,
-        written_bytes: Callable[[], int],
-        sync: Callable[[], Awaitable[None]],
-        maintains: Callable[[], bool],
     ) -> None:
+        self._host = host
         self._port = port
         self._ledger: Ledger = recovered.ledger
         self._index: ExtentIndex = recovered.index
         self._checkpoints = checkpoints
         self._background = background
         self._every_bytes = checkpoint_every_bytes
-        self._written_bytes = written_bytes
-        self._sync = sync
-        self._maintains = maintains
         self.repacker: Repacker | None = None
         self.tiering: Tiering | None = None  # of a local log whose older objects go to an object store
         # Positions of the newest checkpoints, any of which may be started from.
@@ -66,12 +60,12 @@ class FinishedObjects:
 
     def add(self, extents: SealedExtents) -> None:
         """An object takes no more commits. Runs while the ledger stands at the boundary between two objects."""
-        written = self._written_bytes() - self._checkpoint_due_at
+        written = self._host.written_bytes - self._checkpoint_due_at
         # One at a time: a checkpoint waits for its object's seal, and must not take in a later object's end.
         due = not self._checkpoint_pending and written >= self._every_bytes
         if due:
             self._checkpoint_pending = True
-            self._checkpoint_due_at = self._written_bytes()
+            self._checkpoint_due_at = self._host.written_bytes
             self._checkpoints.reached(self._ledger)
         self.seal(extents, then_checkpoint=due)
 
@@ -125,7 +119,7 @@ class FinishedObjects:
 
     async def collect(self) -> int:
         """Delete objects that nothing needs: every record trimmed, and not needed for replay."""
-        if not self._maintains():
+        if not self._host.maintains():
             return 0
         replayable_from = self.replayable_from
         self._ledger.aliases.prune(self._ledger.generations.frontier)
@@ -148,7 +142,7 @@ class FinishedObjects:
                 repacked = self.repacker.may_go(repacked)
                 if self.tiering is not None:
                     repacked = await self.tiering.leave(repacked)
-                await self._sync()  # that files stand for them must be so after a crash as well
+                await self._host.sync()  # that files stand for them must be so after a crash as well
                 for number in repacked:
                     await self._port.drop(number)
             return len(dead) + len(repacked)

@@ -12,7 +12,7 @@ from mainstem import limits
 from mainstem.ledger.appends import RECORD, SLICE, AppendRun
 from mainstem.ledger.entry import canonical_command, encode_command
 from mainstem.ledger.section import Command
-from mainstem.log.waiters import Waiter
+from mainstem.log.append import Waiter
 from mainstem.records.header import Slice
 
 

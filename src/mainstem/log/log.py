@@ -14,24 +14,20 @@ from mainstem.errors import (
     InvalidInput,
     MainstemError,
     NoSpace,
-    NotFound,
     invariant,
 )
 from mainstem.ledger.brokers import Boot, Booted, Halt, Heartbeat
-from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.queues import Queues
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.ledger.section import Command
-from mainstem.ledger.streams import DeleteRecords, MarkLost, RecordsRemoved, Streams, Trim, TrimReason
+from mainstem.ledger.streams import MarkLost
+from mainstem.log.append import AppendRequest
 from mainstem.log.background import Background
 from mainstem.log.checkpointer import store_state
 from mainstem.log.checkpoints import Checkpointer, InlineCheckpointer
-from mainstem.log.chunks import ReadChunk
 from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.committer import Committer
 from mainstem.log.ephemeral import EphemeralStreams
-from mainstem.log.ephemeral_queues import EphemeralQueues, QueueCommand
 from mainstem.log.extent_bytes import ExtentBytes
 from mainstem.log.extent_locations import ExtentLocations, Located, locate, locate_extents
 from mainstem.log.extents import SealedExtents
@@ -46,21 +42,19 @@ from mainstem.log.reader import RecordReader
 from mainstem.log.recovery import RecoveredLog, recover
 from mainstem.log.repack.files import RepackedFiles
 from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.repack.repacker import Repacker, RepackerIdentity
+from mainstem.log.repack.repacker import Repacker
 from mainstem.log.sharing import Sharing
 from mainstem.log.store_copies import StoreCopies
 from mainstem.log.stored_objects import StoredObjects, stored_objects
+from mainstem.log.streams import DurableStreams, LogStreams
 from mainstem.log.tail import TailCache
 from mainstem.log.tiering import HotRetention, Tiering
-from mainstem.log.views import View
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter, notify, promise
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.records.header import Slice, SliceFacts
 
 _log = logging.getLogger("mainstem.log")
 
@@ -103,14 +97,12 @@ class Log:
         self.store_copies = StoreCopies()  # of `objects`, which nothing may be deleted from meanwhile
         self._background = Background()
         self._finished = FinishedObjects(
+            self,
             port,
             recovered,
             checkpoints,
             self._background,
             checkpoint_every_bytes=options.checkpoint_every_bytes,
-            written_bytes=lambda: self._committer.written_bytes,
-            sync=self.sync,
-            maintains=lambda: self.maintains(),
         )
         self._index = recovered.index
         self.ledger: Ledger = recovered.ledger
@@ -145,8 +137,9 @@ class Log:
             self.visibility,
         )
         self._searching = OffsetSearch(self.ledger, self._index, lookups, self._reader)
-        self._ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
-        self._ephemeral_queues = EphemeralQueues(self.ledger, self._ephemeral, clock)
+        self.ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
+        durable = DurableStreams(self.ledger, self._committer, self._reader, self._searching)
+        self.streams = LogStreams(self.ledger, self.visibility, durable, self.ephemeral)
 
     @classmethod
     async def open(
@@ -211,21 +204,7 @@ class Log:
         )
 
     def _repack(self, objects: ObjectStore, clock: Clock) -> Repacker:
-        return Repacker(
-            self._port,
-            self.ledger,
-            self._index,
-            objects,
-            clock,
-            self._options.repack,
-            self.propose,
-            life=lambda: RepackerIdentity(self.broker, self.epoch),
-            maintains=lambda: self.maintains(),
-            hold_back=self._committer.hold_back,
-            collect=self.collect,
-            copies=self.store_copies,
-            written_bytes=lambda: self._committer.written_bytes,
-        )
+        return Repacker(self, self._port, self.ledger, self._index, objects, clock, self._options.repack)
 
     @property
     def repacker(self) -> Repacker | None:
@@ -253,20 +232,26 @@ class Log:
         """Of this broker; 0 before it has one."""
         return self._committer.epoch
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to the log since it was opened."""
+        return self._committer.written_bytes
+
+    @property
+    def replayable_from(self) -> int:
+        """Where the oldest checkpoint stands that a replay may have to start from."""
+        return self._finished.replayable_from
+
+    def hold_back(self, seconds: float) -> None:
+        """Delay every group of commits by this long: repacking does not keep up."""
+        self._committer.hold_back(seconds)
+
     def tier(self, store: ObjectStore, clock: Clock, random: Random, retention: HotRetention) -> None:
         """Have older objects go to an object store from now on."""
         port = self._port
         invariant(isinstance(port, TieredCommitLog), "only a tiered log has somewhere to put them")
         tiering = self._finished.tiering = Tiering(
-            cast(TieredCommitLog, port),
-            store,
-            self.ledger,
-            self.propose,
-            lambda: self._finished.replayable_from,
-            clock,
-            random,
-            retention,
-            self.store_copies,
+            self, cast(TieredCommitLog, port), store, self.ledger, clock, random, retention
         )
         if self.repacker is not None:
             self.repacker.behind = tiering.repackable
@@ -290,12 +275,11 @@ class Log:
     def upkeep(self) -> LogMaintenance:
         """What keeps a shared log in order, a round at a time."""
         return LogMaintenance(
+            self,
             cast(SharedCommitLog, self._port),
             self._index,
-            lambda: self.maintains(),
+            self._finished,
             self._save_at,
-            self._finished.collect_behind,
-            lambda: self._finished.held_up > 0,
             checkpoint_every_bytes=self._options.checkpoint_every_bytes,
         )
 
@@ -331,94 +315,13 @@ class Log:
 
     # Writing
 
-    def append(
-        self, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
-    ) -> Awaitable[Placed]:
-        """Append checked batches. Returns their base offset once durable to the stream's class.
-
-        Takes ownership of the buffer. `size` is what caps count; `records` are packed RECORD rows, which
-        streams that track records one by one need."""
-        if self._keeps_in_memory(stream):
-            return self._ephemeral.append(stream, slice, facts, size, records)
-        placed = promise()
-        self._committer.append(stream, slice, facts, size, records, placed)
-        return placed
-
-    def append_for(
-        self, waiter: Waiter, stream: int, slice: Slice, facts: SliceFacts, size: int, records: bytes = b""
-    ) -> None:
-        """As `append`, but it is the waiter who is told."""
-        if self._keeps_in_memory(stream):
-            notify(waiter, self._ephemeral.append(stream, slice, facts, size, records))
-        else:
-            self._committer.append(stream, slice, facts, size, records, waiter)
-
-    def _keeps_in_memory(self, stream: int) -> bool:
-        return self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream)
-
-    def keyed_count(self, stream: int, facts: SliceFacts, base: int) -> int | None:
-        """How many records the write had that a retry with the same idempotency key repeats."""
-        key = key_number(facts.producer, facts.base_sequence, facts.producer_epoch)
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.keys.count_of(self._ephemeral.number(stream), key, base)
-        return self.ledger.idempotency.count_of(stream, key, base)
-
-    def state_of(self, stream: int) -> tuple[Streams, int]:
-        """Where a stream's floors, holes and counts are kept, and under which number. Raises NotFound."""
-        if not self.ledger.streams.exists(stream):
-            raise NotFound("the topic was deleted")
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.state, self._ephemeral.number(stream)
-        return self.ledger.streams, stream
-
-    async def trim(self, stream: int, offset: int, reason: TrimReason, size: int = 0) -> int:
-        """Give up the records below `offset`, of `size` bytes if that is known. Returns how many were there."""
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.trim(stream, offset, reason)
-        command = Trim(stream, offset, reason, size, keeps_losses=reason == "delete")
-        removed: RecordsRemoved = await self.propose(command)
-        return removed.records
-
-    async def delete(self, stream: int, ranges: tuple[tuple[int, int], ...], size: int) -> int:
-        """Delete the records in half-open ranges, of `size` bytes. Returns how many were there."""
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.delete(stream, ranges, size)[0]
-        removed: RecordsRemoved = await self.propose(DeleteRecords(stream, ranges, size))
-        return removed.records
-
     async def propose(self, command: Command) -> Any:
         """Commit one command; returns its result once durable, raises what the ledger refused it with."""
         return await self._committer.propose(command)
 
-    async def skip_ephemeral(self, stream: int, count: int) -> None:
-        """Let the next offsets of an ephemeral stream stand for records that were lost on their way to it."""
-        await self._ephemeral.skip(stream, count)
-
-    async def change_queue(self, command: QueueCommand) -> Any:
-        """As `propose`, also for queues whose jobs are in memory only."""
-        if self.ledger.streams.exists(command.stream) and self.ledger.streams.ephemeral(command.stream):
-            return self._ephemeral_queues.apply(command)
-        return await self._committer.propose(command)
-
-    def queue_of(self, stream: int) -> tuple[Queues, int]:
-        """Where the leases of a queue are kept, and under which number. Raises NotFound."""
-        if not self.ledger.streams.exists(stream):
-            raise NotFound("the topic was deleted")
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral_queues.queues, self._ephemeral_queues.number(stream)
-        return self.ledger.queues, stream
-
-    async def append_then(
-        self,
-        stream: int,
-        slice: Slice,
-        facts: SliceFacts,
-        size: int,
-        records: bytes,
-        command: Command,
-    ) -> Any:
+    async def append_then(self, request: AppendRequest, command: Command) -> Any:
         """Append and commit a command that builds on it, both or neither. Returns the command's result."""
-        return await self._committer.append_then(stream, slice, facts, size, records, command)
+        return await self._committer.append_then(request, command)
 
     @property
     def identity(self) -> bytes:
@@ -458,65 +361,6 @@ class Log:
 
     # Reading
 
-    def start(self, stream: int) -> int:
-        """The first offset still there, of a stream that may be gone."""
-        if self.visibility.relaxed[stream] and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.bounds(stream)[0]
-        return self.ledger.streams.start(stream)
-
-    def bounds(self, stream: int) -> tuple[int, int]:
-        """The first offset still there and the visible end."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.bounds(stream)
-        return self._reader.bounds.of(stream)
-
-    def stable_end(self, stream: int) -> int:
-        """Where what open transactions wrote begins; the visible end if there are none."""
-        if self.ledger.streams.transactions.touched(stream):
-            return self._reader.bounds.stable_end(stream)
-        return self.bounds(stream)[1]
-
-    async def read(
-        self,
-        stream: int,
-        offset: int,
-        max_bytes: int,
-        max_wait_s: float = 0.0,
-        view: View = View.COMMITTED,
-    ) -> ReadChunk:
-        """Whole batches from `offset` on. Raises OffsetOutOfRange, RecordsLost, NotFound."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return await self._ephemeral.chunk(stream, offset, max_bytes, max_wait_s)
-        return await self._reader.read(stream, offset, max_bytes, max_wait_s, view)
-
-    async def stored(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
-        """As `read`, but batches come as they were written, deleted records included."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.chunk_now(stream, offset, max_bytes)
-        return await self._reader.stored(stream, offset, max_bytes)
-
-    def read_cached(
-        self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
-    ) -> ReadChunk | None:
-        """What `read` gives at once, if memory has it; None if `read` must be asked. Raises as it does."""
-        if self.ledger.streams.exists(stream) and self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.chunk_now(stream, offset, max_bytes)
-        return self._reader.read_cached(stream, offset, max_bytes, view)
-
-    async def offset_at(self, stream: int, time_ms: int) -> int:
-        """The first offset whose record time is `time_ms` or later; the end if there is none."""
-        self.bounds(stream)  # raises if it is gone
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.offset_at(stream, time_ms)
-        return await self._searching.offset_at(stream, time_ms)
-
-    async def latest_time(self, stream: int) -> int | None:
-        """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
-        self.bounds(stream)  # raises if it is gone
-        if self.ledger.streams.ephemeral(stream):
-            return self._ephemeral.latest_time(stream)
-        return await self._searching.latest_time(stream)
-
     def stored_objects(self, *, spans: bool = False) -> StoredObjects:
         """Which files there are, and with `spans` what is in each."""
         return stored_objects(self._port, self._index if spans else None, self._tail.held_bytes)
@@ -528,10 +372,6 @@ class Log:
         except FileNotFoundError:
             return None
         return cast(SealedExtents, found)
-
-    def held_bytes(self, stream: int) -> int:
-        """Bytes an ephemeral stream holds in memory."""
-        return self._ephemeral.held_bytes(stream)
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
         """The offset below which time and size retention want the stream gone."""
@@ -564,10 +404,6 @@ class Log:
             except FileNotFoundError:
                 if self._index.changes == changes:
                     raise
-
-    def forget_ephemeral(self, stream: int) -> None:
-        self._ephemeral_queues.forget(stream)
-        self._ephemeral.forget(stream)
 
     # Behind the head
 

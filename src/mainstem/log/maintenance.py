@@ -7,10 +7,12 @@ time, even in the middle: sealing an object twice stores the same bytes, and a c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from mainstem import events, limits
 from mainstem.errors import Closed, MainstemError
+from mainstem.log.finished_objects import FinishedObjects
+from mainstem.log.host import LogHost
 from mainstem.log.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject, Overtaken, SharedCommitLog
 
@@ -18,25 +20,23 @@ _log = events.named("maintenance")
 
 
 class LogMaintenance:
-    """Runs on every broker; `maintains` tells whether this broker may change anything now."""
+    """Runs on every broker, but only the one that maintains the log changes anything."""
 
     def __init__(
         self,
+        host: LogHost,
         port: SharedCommitLog,
         index: ExtentIndex,
-        maintains: Callable[[], bool],
+        finished: FinishedObjects,
         save_at: Callable[[int], Awaitable[None]] | None,
-        collect: Callable[[Sequence[int]], Awaitable[int]],
-        held_up: Callable[[], bool],
         *,
         checkpoint_every_bytes: int,
     ) -> None:
+        self._host = host
         self._port = port
         self._index = index
-        self._maintains = maintains
-        self._save_at = save_at
-        self._collect = collect  # deletes what no replay from these checkpoints needs
-        self._held_up = held_up  # whether objects could be deleted if there were a newer checkpoint
+        self._finished = finished
+        self._save_at = save_at  # stores a checkpoint of the state at a position
         self._every_bytes = checkpoint_every_bytes
         self._rounds = 0
         self._hurried_at = asyncio.get_running_loop().time()
@@ -60,7 +60,7 @@ class LogMaintenance:
     async def round(self) -> None:
         await self._port.refresh()
         self._learn()
-        if not self._maintains():
+        if not self._host.maintains():
             return
         await self._seal()
         self._rounds += 1
@@ -75,13 +75,13 @@ class LogMaintenance:
             self._hurried_at = asyncio.get_running_loop().time()
         elif hurried:
             await self._port.roll()  # a checkpoint needs an object boundary
-        await self._collect(kept)
+        await self._finished.collect_behind(kept)
 
     def _checkpoint_is_due_early(self) -> bool:
         """Whether to make a checkpoint although little was written. A quiet log would otherwise keep paying for objects
         that retention has released."""
         waited_s = asyncio.get_running_loop().time() - self._hurried_at
-        return self._held_up() and waited_s >= limits.CHECKPOINT_HURRIED_S
+        return self._finished.held_up > 0 and waited_s >= limits.CHECKPOINT_HURRIED_S
 
     def _learn(self) -> None:
         """Learn which objects other brokers sealed and deleted."""

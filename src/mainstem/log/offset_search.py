@@ -33,7 +33,7 @@ class OffsetSearch:
 
     async def offset_at(self, stream: int, time_ms: int) -> int:
         """The first offset whose record time is `time_ms` or later; the end if there is none."""
-        offset, end = self._reader.bounds.of(stream)
+        offset, end = self._reader.bounds(stream)
         while True:
             parts = self._ledger.generations.parts(stream, offset)
             place = part_search.first_at_time(parts, offset, time_ms)
@@ -64,7 +64,7 @@ class OffsetSearch:
 
     async def latest_time(self, stream: int) -> int | None:
         """The latest record time of the stream, to the precision of a slice; None if the stream is empty."""
-        start, end = self._reader.bounds.of(stream)
+        start, end = self._reader.bounds(stream)
         latest = part_search.latest_time(self._ledger.generations.parts(stream, start), start)
         start = self._ledger.generations.frontier(stream)
         latest = await self._retry_search(lambda: self._latest_of_objects(stream, start, end, latest))
@@ -114,7 +114,7 @@ class OffsetSearch:
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
         """The offset below which time and size retention delete records."""
-        start, end = self._reader.bounds.of(stream)
+        start, end = self._reader.bounds(stream)
         floor = start
         if keep_after_ms is not None:
             floor = max(floor, await self._first_kept(stream, start, end, keep_after_ms))

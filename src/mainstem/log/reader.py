@@ -6,11 +6,10 @@ import asyncio
 from dataclasses import replace
 
 from mainstem.api.lake import Part
-from mainstem.errors import OffsetOutOfRange, RecordsLost, Unavailable
+from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
-from mainstem.log.bounds import Bounds
 from mainstem.log.chunks import ReadChunk, extents_chunk, from_batch_with, part_chunk, without
 from mainstem.log.copies import CopyReader
 from mainstem.log.delivery import LEADER_EPOCH
@@ -47,11 +46,45 @@ class RecordReader:
         self._copies = CopyReader(ledger, index, lookups, extent_bytes)
         self._ahead = ReadAhead(self._find_repacked, extent_bytes.load)
         self._visibility = visibility
-        self.bounds = Bounds(ledger, visibility)
 
     def close(self) -> None:
         """Read no further ahead."""
         self._ahead.close()
+
+    def bounds(self, stream: int) -> tuple[int, int]:
+        """The first offset still there and the visible end. Raises NotFound."""
+        streams = self._ledger.streams
+        if not streams.exists(stream):
+            raise NotFound("the topic was deleted")
+        start = streams.start(stream)
+        # A trim is applied before it is synced, so the start can be past what is visible for a moment.
+        return start, max(start, self._visibility.ends[stream])
+
+    def stable_end(self, stream: int) -> int:
+        """The first offset that an open transaction wrote; the visible end if there is none.
+
+        A transaction whose end is applied but not synced still counts as open: a crash may undo its end."""
+        start, end = self.bounds(stream)
+        if not self._transactions.touched(stream):
+            return end
+        first = self._transactions.first_open(stream)
+        if first is not None and first < end:
+            end = first
+        return max(start, self._visibility.before_ending(stream, end))
+
+    def _readable_end(self, stream: int, offset: int, view: View) -> int:
+        """Up to where a read from `offset` may go. Raises OffsetOutOfRange, RecordsLost."""
+        start, end = self.bounds(stream)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        if view is View.COMMITTED and self._transactions.touched(stream):
+            end = max(offset, self.stable_end(stream))
+        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        if loss is None:
+            return end
+        if loss[0] <= offset:
+            raise RecordsLost(offset, loss[1], loss[2])
+        return min(end, loss[0])
 
     @property
     def _transactions(self) -> StreamTransactions:
@@ -84,7 +117,7 @@ class RecordReader:
     async def _read_now(self, stream: int, offset: int, max_bytes: int, view: View) -> ReadChunk:
         while True:
             changes = self._index.changes
-            end = self.bounds.readable_end(stream, offset, view)
+            end = self._readable_end(stream, offset, view)
             if offset == end:
                 return ReadChunk((), end)
             part = self._ledger.generations.part_at(stream, offset)
@@ -142,7 +175,7 @@ class RecordReader:
     async def _find_repacked(self, place: PlannedRead) -> list[Extent]:
         """The extents that a read will ask for, if it will find them in a repacked file."""
         stream, offset, max_bytes = place
-        end = self.bounds.readable_end(stream, offset, View.COMMITTED)
+        end = self._readable_end(stream, offset, View.COMMITTED)
         copied, end = self._copies.at(stream, offset, end)
         if offset >= end or copied or self._ledger.generations.part_at(stream, offset) is not None:
             return []
@@ -151,14 +184,14 @@ class RecordReader:
 
     def _moved(self, stream: int, offset: int) -> bool:
         """Whether the log's own bytes do not serve an offset any more."""
-        start, _ = self.bounds.of(stream)
+        start, _ = self.bounds(stream)
         return start > offset or self._ledger.generations.part_at(stream, offset) is not None
 
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
     ) -> ReadChunk | None:
         """What `read` would give without waiting, if it needs no file; None if it does."""
-        end = self.bounds.readable_end(stream, offset, view)
+        end = self._readable_end(stream, offset, view)
         if offset == end:
             return ReadChunk((), end)
         part = self._ledger.generations.part_at(stream, offset)
@@ -202,7 +235,7 @@ class RecordReader:
         """Batches from `offset` on as they were written, deleted records included.
 
         For a reader that knows which offsets are live. Raises OffsetOutOfRange, RecordsLost, NotFound."""
-        start, end = self.bounds.of(stream)
+        start, end = self.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
         copied, end = self._copies.at(stream, offset, end)
@@ -222,7 +255,7 @@ class RecordReader:
             except FileNotFoundError:
                 if self._index.changes != changes or self._ledger.generations.part_at(stream, offset):
                     return await self.stored(stream, offset, max_bytes)  # something else serves it by now
-                raise OffsetOutOfRange(offset, *self.bounds.of(stream)) from None
+                raise OffsetOutOfRange(offset, *self.bounds(stream)) from None
             except StoredBytesMissing as gone:
                 raise missing(gone, offset) from None
             except ChecksumMismatch as damage:

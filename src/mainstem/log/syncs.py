@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from mainstem.errors import MainstemError, ReadOnly
 from mainstem.ledger.streams import RaiseCeilings
 from mainstem.ledger.transactions import Marked
+from mainstem.log.append import Placed, Waiter
 from mainstem.log.commit_metrics import CommitMetrics
 from mainstem.log.visibility import Visibility
-from mainstem.log.waiters import Placed, Waiter
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog
 

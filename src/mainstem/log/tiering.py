@@ -15,7 +15,7 @@ An unreachable store delays steps 1, 2 and 5: the disk fills meanwhile, and noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -30,9 +30,8 @@ from mainstem.errors import (
 )
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
-from mainstem.ledger.section import Command
 from mainstem.ledger.tiers import TOKEN_BYTES, ForgetTier, PlanTier, SettleTier, Tier
-from mainstem.log.store_copies import StoreCopies
+from mainstem.log.host import LogHost
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.cold import TIERS
@@ -74,29 +73,25 @@ class TierCounts:
 
 
 class Tiering:
-    """Runs beside the log of one broker. `propose` commits; `replayable_from`: position of the oldest checkpoint."""
+    """Runs beside the log of one broker."""
 
     def __init__(
         self,
+        host: LogHost,
         port: TieredCommitLog,
         store: ObjectStore,
         ledger: Ledger,
-        propose: Callable[[Command], Awaitable[object]],
-        replayable_from: Callable[[], int],
         clock: Clock,
         random: Random,
         retention: HotRetention,
-        copies: StoreCopies,
     ) -> None:
+        self._host = host
         self._port = port
         self._store = store
         self._ledger = ledger
-        self._propose = propose
-        self._replayable_from = replayable_from
         self._clock = clock
         self._random = random
         self.retention = retention
-        self._copies = copies
         self.counts = TierCounts()
         self.failing = ""  # error of the last round, if it ended early
         self._wake = asyncio.Event()
@@ -169,9 +164,9 @@ class Tiering:
         tier = self._ledger.tiers.of(one.number)
         token = self._random.token(TOKEN_BYTES) if tier is None else tier.token
         try:
-            await self._propose(PlanTier(one.number, token, one.size_bytes))
+            await self._host.propose(PlanTier(one.number, token, one.size_bytes))
             await self._put(one, token)
-            await self._propose(SettleTier(one.number, token))
+            await self._host.propose(SettleTier(one.number, token))
         except (StalePlan, FileNotFoundError):
             return  # collected meanwhile
         self._seen.add(token)
@@ -210,7 +205,7 @@ class Tiering:
 
     async def _demote(self) -> None:
         sealed = [one for one in self._port.local_objects() if one.sealed]
-        covered = self._replayable_from()
+        covered = self._host.replayable_from
         away: StoreUnreachable | None = None
         for oldest in self.retention.cold(sealed):
             tier = self._ledger.tiers.stored(oldest.number)
@@ -253,7 +248,7 @@ class Tiering:
             tier = self._ledger.tiers.of(number)
             try:
                 if tier is not None:
-                    await self._propose(SettleTier(number, tier.token, leaving=True))
+                    await self._host.propose(SettleTier(number, tier.token, leaving=True))
             except Unavailable:
                 continue
             free.append(number)
@@ -267,12 +262,12 @@ class Tiering:
     async def _delete(self) -> None:
         before_ms = self._clock.now_ms() - limits.TIER_GRACE_MS
         for tier in self._ledger.tiers.leaving():
-            if self._copies:
+            if self._host.store_copies:
                 return
             if tier.since_ms <= before_ms:
                 for part in range(_parts(tier)):
                     await self._store.delete(self._port.cold.key(tier.object, tier.token, part))
-                await self._propose(ForgetTier(tier.object, tier.token))
+                await self._host.propose(ForgetTier(tier.object, tier.token))
                 self.counts.deleted += 1
 
     # Metrics

@@ -38,7 +38,7 @@ def _expiry_and_eviction_are_mixed_up(patch: Patch) -> None:
 
 def _a_delete_counts_as_a_loss(patch: Patch) -> None:
     async def trim(self: DeleteService, stream: int, start: int, end: int) -> int:
-        return await self._log.trim(stream, end, "cap", 0)
+        return await self._log.streams.of(stream).trim(stream, end, "cap", 0)
 
     patch.setattr(DeleteService, "_trim", trim)
 

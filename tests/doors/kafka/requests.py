@@ -65,6 +65,7 @@ def fetch(
     epoch: int = -1,
     session: tuple[int, int] = (0, -1),
     isolation: int = 0,
+    rack: str = "here",
 ) -> Any:
     """`places` are (partition, offset)."""
     classes = module(FETCH, version)
@@ -89,7 +90,7 @@ def fetch(
         session_epoch=i32(session[1]),
         topics=(wanted,),
         forgotten_topics_data=(),
-        rack_id="here",
+        rack_id=rack,
     )
 
 

@@ -6,6 +6,7 @@ import typing
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -147,7 +148,7 @@ async def test_deleting_a_rule_stops_a_producer_on_its_open_connection(
     await broker.log.propose(DeleteAccessRules((_rule("t", Operation.WRITE),)))
     assert set(_codes(await wire.ask(produce(version, "t", slice)))) == {ErrorCode.topic_authorization_failed}
     assert broker.streams.get("t") is not None
-    assert broker.log.bounds(broker.streams.get("t").streams[0]) == (0, 3)  # type: ignore[union-attr]
+    assert broker.streams.bounds(broker.stream("t")) == (0, 3)
 
 
 async def test_deleting_a_rule_stops_a_consumer_that_repeats_its_fetch(guarded: KafkaStage) -> None:
@@ -298,7 +299,7 @@ def test_decisions_match_the_rules_evaluated_one_by_one(
 ) -> None:
     held = AccessRules()
     held.put(PutAccessRules(tuple(rules)), Moment())
-    access = Access(lambda: held, frozenset({"User:root"}))
+    access = Access(SimpleNamespace(access_rules=held), frozenset({"User:root"}))
     expected = _decided(rules, principal, host, operation, name)
     assert access.allows(principal, host, operation, ResourceType.TOPIC, name) is expected
     assert access.allows("User:root", host, operation, ResourceType.TOPIC, name)

@@ -373,8 +373,7 @@ async def test_open_and_aborted_transactions(kafka: KafkaStage, wire: Wire) -> N
         base_sequence=0,
         transactional=True,
     )
-    placing, _ = broker.place(broker.streams.topic("t"), 0, written)
-    await placing
+    await broker.append("t", written)
     assert await careful.take() == []
     assert _offsets(await careless.take()) == [10, 11]
     await broker.transactions.end(stamp, commit=False)

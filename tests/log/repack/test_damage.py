@@ -30,8 +30,8 @@ async def _second_batch(files: RepackedFiles, number: int, start: int, length: i
 
 async def _values_from(broker: Broker, stream: int, offset: int) -> list[bytes | None]:
     found: list[bytes | None] = []
-    while offset < broker.log.bounds(stream)[1]:
-        chunk = await broker.log.read(stream, offset, 4000)
+    while offset < broker.log.streams.of(stream).bounds(stream)[1]:
+        chunk = await broker.log.streams.of(stream).read(stream, offset, 4000)
         records = [record for batch in chunk.batches for record in decode_records(batch)]
         found += [record.value for record in records if record.offset >= offset]
         offset = chunk.next_offset
@@ -95,7 +95,8 @@ async def test_a_recorded_loss_of_one_slice_keeps_the_slices_joined_with_it(mach
     # As a task of the lake does that read the log's own object and found damage there.
     await broker.log.propose(MarkLost(stream, gone, gone + 1))
     await broker.log.propose(DeleteRecords(stream, ((gone + 1, gone + 2),)))
-    assert broker.log.read_cached(stream, joined, 1000) is None  # memory must not report an empty range
+    # Memory must not say that there is nothing.
+    assert broker.log.streams.of(stream).read_cached(stream, joined, 1000) is None
     values, lost = await scan(broker, "quiet")
     assert lost == [(gone, gone + 1)]
     assert values == {offset: value for offset, value in written.items() if offset not in (gone, gone + 1)}
@@ -139,11 +140,11 @@ async def test_a_damaged_batch_among_joined_slices_is_lost_alone(machine: Machin
     commits = broker.last_position
     assert await scan(broker, "quiet") == (left, [(base + 1, base + 2)])
     assert await scan(broker, "quiet") == (left, [(base + 1, base + 2)])
-    assert broker.last_position == commits  # the loss is recorded once
-    chunk = await broker.log.stored(stream, base, 1)
+    assert broker.last_position == commits  # it is noted once
+    chunk = await broker.log.streams.of(stream).stored(stream, base, 1)
     assert chunk.next_offset == base + 1
     with pytest.raises(RecordsLost):
-        await broker.log.read(stream, base + 1, 1000)
+        await broker.log.streams.of(stream).read(stream, base + 1, 1000)
     assert await scan(await machine.restart(), "quiet") == (left, [(base + 1, base + 2)])
 
 
@@ -157,7 +158,7 @@ async def test_only_the_copy_of_a_damaged_record_is_lost(machine: Machine, met_b
         await broker.append_values("source", [b"%d" % number + b"." * 100])
     await broker.routing.drain("copy")
     stream, log = broker.streams.of("source", 0), broker.log
-    assert log.bounds(broker.streams.of("copy", 0)) == (0, 60)
+    assert broker.streams.bounds(broker.streams.of("copy", 0)) == (0, 60)
     written, _ = await scan(broker, "copy")
     if met_by == "repacker":
         number = log._index.sealed_numbers()[1]

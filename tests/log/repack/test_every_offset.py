@@ -91,7 +91,7 @@ class Writer:
     async def _remove(self) -> None:
         topic = self.dice.choice(("plain", "in_transactions"))
         stream = self.broker.streams.of(topic, 0)
-        start, end = self.broker.log.bounds(stream)
+        start, end = self.broker.log.streams.of(stream).bounds(stream)
         if end - start < 4:
             return
         first = self.dice.randrange(start, end - 1)
@@ -107,13 +107,15 @@ async def contents(broker: Broker, step: int = 1) -> Contents:
     found: Contents = {}
     for topic in broker.log.ledger.topics:
         for stream in topic.streams:
-            start, end = broker.log.bounds(stream)
+            start, end = broker.log.streams.of(stream).bounds(stream)
             for view in View:
                 for offset in range(start, end, step):
                     found[stream, view.name, offset] = await _at(broker, stream, offset, view)
-            found[stream, "latest", 0] = await broker.log.latest_time(stream)
+            found[stream, "latest", 0] = await broker.log.streams.of(stream).latest_time(stream)
             for time_ms in (0, broker.clock.now_ms() - 500, broker.clock.now_ms()):
-                found[stream, "time", time_ms] = await broker.log.offset_at(stream, time_ms)
+                found[stream, "time", time_ms] = await broker.log.streams.of(stream).offset_at(
+                    stream, time_ms
+                )
     return found
 
 
@@ -122,7 +124,7 @@ async def _at(broker: Broker, stream: int, offset: int, view: View) -> Any:
     at = offset
     try:
         while True:
-            chunk = await broker.log.read(stream, at, 1, view=view)
+            chunk = await broker.log.streams.of(stream).read(stream, at, 1, view=view)
             for batches in chunk.batches:
                 for header in walk(batches):
                     if header.next_offset > offset:

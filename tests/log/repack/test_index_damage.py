@@ -83,7 +83,7 @@ async def test_a_file_that_nobody_can_tell_the_contents_of_loses_its_own_records
         assert written.keys() - held <= values.keys()
         for offset in held:
             with pytest.raises(RecordsLost) as told:
-                await broker.log.stored(stream, offset, 1000)
+                await broker.log.streams.of(stream).stored(stream, offset, 1000)
             assert told.value.reason == UNREADABLE
     # The lake does not materialise without these records, and retention does not guess; other streams continue.
     await broker.create_topic("other", config=TopicConfig(retention_ms=1))

@@ -52,10 +52,10 @@ async def test_many_streams_do_not_block_the_event_loop(
     assert max(asked.values()) <= 2 * at_once  # a little more where a turn also finds objects to delete
     monkeypatch.undo()
     for stream in broker.topic("wide").streams[::37]:
-        assert broker.log.bounds(stream) == (0, 5)
+        assert broker.log.streams.of(stream).bounds(stream) == (0, 5)
         at = 0
         while at < 5:
-            at = (await broker.log.read(stream, at, 1000)).next_offset
+            at = (await broker.log.streams.of(stream).read(stream, at, 1000)).next_offset
 
 
 async def test_repacking_yields_to_heavy_writes_until_the_debt_is_too_large(
@@ -84,7 +84,7 @@ async def test_debt_slows_writes_down_until_it_is_paid(
     monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
     machine._repack = replace(SMALL, on=True, after_objects=2)
     broker = await machine.open()
-    repacker(broker)._maintains = lambda: False  # repacking does not keep up
+    broker.log.maintains = lambda: False  # repacking does not keep up
     await write_two(broker, 100)
     beyond = repacker(broker).debt_objects - 3
     assert beyond > 0

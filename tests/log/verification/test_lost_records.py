@@ -12,6 +12,7 @@ from mainstem.log.verification.problems import Severity
 from mainstem.log.verification.slices import slice_rows
 from mainstem.records.building import build_batch
 from mainstem.records.header import SliceFacts
+from tests.support.batches import append_unchecked
 from tests.support.stored import StoredLog, options
 
 from .checking import check, lost, only, opened, readable, said, wal_name
@@ -85,9 +86,9 @@ async def test_a_batch_that_was_stored_corrupt_is_distinguished_from_damage(tmp_
     topic = await broker.create_topic("t")
     batch = build_batch([b"value"], timestamps_ms=1)
     batch[-2] ^= 1
-    await broker.log.append(topic.streams[0], batch, SliceFacts(1, 1, 1, -1, -1, -1, False, False), 5)
+    await append_unchecked(broker, topic, batch, SliceFacts(1, 1, 1, -1, -1, -1, False, False), 5)
     fine = build_batch([b"value"], timestamps_ms=1)
-    await broker.log.append(topic.streams[0], fine, SliceFacts(2, 1, 1, -1, -1, -1, False, False), 5)
+    await append_unchecked(broker, topic, fine, SliceFacts(2, 1, 1, -1, -1, -1, False, False), 5)
     await broker.close()
     report = check(stored)
     first, second = report.problems

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem import limits
+from mainstem.broker.streams import stream_of
 from mainstem.errors import (
     InvalidInput,
     MainstemError,
@@ -16,6 +17,8 @@ from mainstem.errors import (
 )
 from mainstem.ledger.cursors import CommitOffsets, Cursor, DeleteOffsets, ExpireOffsets, OffsetsDeleted
 from mainstem.log.log import Log
+
+__all__ = ["OWN_PREFIX", "CommittedOffsets", "Cursor", "OffsetToCommit"]
 
 OWN_PREFIX = "mainstem:"  # of cursors that are no group's: nobody joins them, and they never expire
 
@@ -99,9 +102,7 @@ class CommittedOffsets:
         found = self._log.ledger.topics.get(topic)
         if found is None:
             raise TopicNotFound(topic)
-        if not 0 <= partition < len(found.streams):
-            raise PartitionNotFound(topic, partition, len(found.streams))
-        return found.streams[partition]
+        return stream_of(found, partition)
 
     def committable(self, offset: OffsetToCommit) -> int | MainstemError:
         """The stream an offset is of, or why it cannot be committed."""

@@ -33,6 +33,8 @@ from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
 from mainstem.records.header import walk
 
+__all__ = ["AcquireLimits", "Acquired", "Runs", "Settlement", "ShareService", "Verdict", "check_settings"]
+
 _log = events.named("shares")
 _OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed", "unread")  # by verdict
 _READ_BYTES = 4 * limits.MIB  # of one partition at once, whatever a member would take
@@ -248,7 +250,9 @@ class ShareService:
     async def _beginning(self, stream: int, settings: ShareSettings) -> int:
         start, end = self._streams.bounds(stream)
         if settings.begins_ms_ago is not None:
-            return await self._log.offset_at(stream, self._clock.now_ms() - settings.begins_ms_ago)
+            return await self._log.streams.of(stream).offset_at(
+                stream, self._clock.now_ms() - settings.begins_ms_ago
+            )
         return start if settings.begins_earliest else end
 
     def _share(self, group: str, stream: int) -> Share:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mainstem import limits
-from mainstem.broker.broker import Fetched
+from mainstem.broker.read import Fetched
 from mainstem.doors.http.errors import invalid
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import Response

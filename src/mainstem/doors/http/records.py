@@ -12,15 +12,13 @@ from msgspec import UNSET, UnsetType
 from mainstem import limits, tracing
 from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
 from mainstem.api.routes import Scope
-from mainstem.broker.batches import append_batch
 from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.errors import Refusal, invalid, throttled
 from mainstem.doors.http.matching import parse_match
 from mainstem.doors.http.requests import HttpRequest
 from mainstem.doors.http.responses import JSON, Response, reply
 from mainstem.doors.http.topics import DEFAULT_CONFIG, applied, check_dead_letter
-from mainstem.errors import TopicExists, TopicFull, TopicNotFound
-from mainstem.ledger.topics import Topic
+from mainstem.errors import TopicFull
 
 Raw = msgspec.Raw
 
@@ -209,29 +207,17 @@ def _check_meta(meta: bytes) -> None:
 
 async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
-    key = idempotency_key(None, request.header(b"idempotency-key"))
-    topic, created = await _topic(request)
-    written = await append_batch(
-        request.broker, topic, bytearray(request.body), partition=request.partition, idempotency_key=key
+    config = applied(DEFAULT_CONFIG, request.broker.options.default_config)
+    written = await request.broker.writes.write(
+        request.topic,
+        bytearray(request.body),
+        partition=request.partition,
+        idempotency_key=idempotency_key(None, request.header(b"idempotency-key")),
+        create=request.flag("create", config.auto_create),
+        config=lambda: config,
     )
-    written = written._replace(created=created)
-    return Response(201 if created else 200, acknowledgement(request, written, request.elapsed_ms()), (JSON,))
-
-
-async def _topic(request: HttpRequest) -> tuple[Topic, bool]:
-    """The topic, and whether this write created it."""
-    broker, name = request.broker, request.topic
-    topic = broker.streams.get(name)
-    if topic is not None:
-        return topic, False
-    config = applied(DEFAULT_CONFIG, broker.options.default_config)
-    if not request.flag("create", config.auto_create):
-        raise TopicNotFound(name)
-    try:
-        await broker.make_topic(name, config)
-    except TopicExists:
-        return broker.streams.topic(name), False  # another write was first
-    return broker.streams.topic(name), True
+    status = 201 if written.created else 200
+    return Response(status, acknowledgement(request, written, request.elapsed_ms()), (JSON,))
 
 
 # Deleting

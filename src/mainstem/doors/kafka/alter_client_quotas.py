@@ -6,12 +6,12 @@ from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_client_quotas.v1.request import EntryData as Alteration
 from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse, EntityData, EntryData
 
+from mainstem.broker.client_quotas import AlterClientQuota
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, side_by_side
 from mainstem.doors.kafka.quota_entities import read_entity
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.client_quotas import AlterClientQuota
 
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:

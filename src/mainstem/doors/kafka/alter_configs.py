@@ -8,6 +8,7 @@ from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfig
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
 
 from mainstem.broker import configs
+from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.config_changes import TWICE, change_resource, check_once, value_given
@@ -15,7 +16,6 @@ from mainstem.doors.kafka.config_entries import Resource
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.group_configs import replace_group
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.config import TopicConfig
 
 
 async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:

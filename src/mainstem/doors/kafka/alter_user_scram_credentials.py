@@ -14,12 +14,12 @@ from kio.schema.alter_user_scram_credentials.v0.response import (
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.security import KEY_BYTES, DeleteScramCredential, PutScramCredential
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.security.passwords import keys_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.credentials import KEY_BYTES, DeleteScramCredential, PutScramCredential
 
 _NO_LOGINS = ItemResult(
     ErrorCode.security_disabled, "no client has to authenticate, so credentials would not be used"
@@ -54,7 +54,7 @@ async def _outcome(call: Call, changes: list[_Change]) -> ItemResult:
     try:
         commands = [_command(call, change) for change in changes]
         for command in commands:
-            await call.context.broker.log.propose(command)
+            await call.context.broker.security.change_credential(command)
     except (ItemRefused, MainstemError) as error:
         return outcome_of(error)
     return DONE
@@ -68,7 +68,7 @@ def _command(call: Call, change: _Change) -> PutScramCredential | DeleteScramCre
     if not 0 < len(change.name) <= limits.NAME_CHARS_MAX:
         raise ItemRefused(ErrorCode.unacceptable_credential, "a user has a name, and it is not that long")
     if isinstance(change, ScramCredentialDeletion):
-        if call.context.broker.log.ledger.credentials.get(change.name, change.mechanism) is None:
+        if call.context.broker.security.credential(change.name, change.mechanism) is None:
             raise ItemRefused(ErrorCode.resource_not_found, "the user has no such credential")
         return DeleteScramCredential(change.name, change.mechanism)
     if not limits.SCRAM_ITERATIONS_MIN <= change.iterations <= limits.SCRAM_ITERATIONS_MAX:

@@ -8,10 +8,13 @@ a `FastApi`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
+
+from mainstem.errors import invariant
 
 if TYPE_CHECKING:
     from mainstem.broker.client_quotas import Meter
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from mainstem.doors.kafka.security.session import LoginSession
 
 Part = bytes | bytearray | memoryview
+
+_HEAD = struct.Struct(">ii")  # length of what follows, correlation id
+_TAGGED_HEAD = struct.Struct(">iib")
 
 
 @dataclass(slots=True)
@@ -48,6 +54,15 @@ class Call:
             return None
         return quotas.meter(quota, self.principal.removeprefix("User:"), self.client_id)
 
+    def throttle(self, quota: str, size: int, reply: Reply) -> int:
+        """Count bytes that the client moved. Returns the throttle_time_ms that its answer names."""
+        meter = self.meter(quota)
+        held_ms = 0 if meter is None else meter.take(size)
+        if held_ms:
+            self.context.metrics.throttled[quota] += 1
+            reply.mute(held_ms)
+        return held_ms
+
 
 class ConnectionState(Protocol):
     """What a handler keeps between requests of one connection in one version."""
@@ -57,50 +72,103 @@ class ConnectionState(Protocol):
         ...
 
 
-class Reply(Protocol):
-    """Where a fast handler puts its answer, at once or later. Answers leave in the order of the requests."""
+class Reply:
+    """One request under way, and its place in the line of answers: they leave in the order of the requests."""
+
+    held_ms = 0  # for how long a quota of time throttles the client (request_quota.py)
+
+    __slots__ = (
+        "alone",
+        "answered",
+        "connection",
+        "correlation",
+        "hurry",
+        "parts",
+        "route",
+        "size",
+        "started",
+        "tagged",
+    )
+
+    def __init__(
+        self, connection: KafkaConnection, route: ApiRoute, correlation: int, tagged: bool, size: int
+    ) -> None:
+        self.connection = connection
+        self.route = route
+        self.correlation = correlation
+        self.tagged = tagged  # the answer's header has tagged fields
+        self.size = size  # bytes received
+        self.started = connection.now()
+        self.alone = route.alone
+        self.answered = False
+        self.parts: Sequence[Part] | None = None
+        self.hurry: Callable[[], None] | None = None
 
     def send(self, parts: Sequence[Part], *, failed: bool = False) -> None:
-        """The body after the answer's header, as buffers that nobody changes any more.
+        """Answer with the body after the header, as buffers that nobody changes any more.
 
         `failed`: it counts as an error."""
-        ...
+        invariant(not self.answered, "a request is answered once")
+        self.parts = parts
+        self._finish(failed)
 
     def send_nothing(self, *, failed: bool = False) -> None:
         """The request is done and the protocol wants no answer."""
-        ...
+        invariant(not self.answered, "a request is answered once")
+        self._finish(failed)
+
+    def _finish(self, failed: bool) -> None:
+        self.answered = True
+        self.hurry = None
+        connection = self.connection
+        self.route.counters.finished(connection.now() - self.started, failed)
+        connection.answered(self)
 
     def hang_up(self, reason: str) -> None:
         """Close the connection."""
-        ...
+        self.connection.drop(reason)
 
     def fail(self, error: Exception) -> None:
-        """Something nobody foresaw: it is logged, and the connection closed."""
-        ...
+        """An unexpected error: log it, and close the connection."""
+        self.connection.fail(error)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Go on in a task of the connection; if it fails, the connection is closed."""
-        ...
+        """Continue in a task of the connection; if it fails, the connection is closed."""
+        self.connection.run(work)
 
     def step(self, work: Callable[[], None]) -> None:
-        """Go on at once, when something that was waited for has happened."""
-        ...
+        """Continue at once, after an event that the request waited for."""
+        work()
 
     def hold_others(self) -> None:
-        """Let no later request of the connection start before this one is answered."""
-        ...
+        """Start no later request of the connection before this one is answered."""
+        self.alone = True
+        self.connection.hold()
 
     def mute(self, ms: int) -> None:
-        """Read nothing more from the client for so long: it moved more than its quota allows."""
-        ...
+        """Read nothing more from the client for this long: it moved more than its quota allows."""
+        self.connection.mute(ms)
 
     def expect(self, alike: RequestMatcher) -> None:
         """Requests of the connection that follow may be like this one: ask it first."""
-        ...
+        self.connection.expect(alike, self.route)
 
     def on_hurry(self, callback: Callable[[], None]) -> None:
         """Called if the door closes, or the client is gone, before the answer is sent: wait no longer."""
-        ...
+        self.hurry = callback
+
+    def write(self, out: list[Part]) -> int:
+        """Add what leaves, which is nothing if the protocol wants no answer. Returns how many bytes."""
+        parts = self.parts
+        if parts is None:
+            return 0
+        length = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if self.tagged:
+            out.append(_TAGGED_HEAD.pack(length + 5, self.correlation, 0))
+        else:
+            out.append(_HEAD.pack(length + 4, self.correlation))
+        out += parts
+        return length
 
 
 class RequestMatcher(Protocol):

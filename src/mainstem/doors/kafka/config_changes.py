@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated
 from mainstem.doors.kafka.config_entries import Resource
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.errors import MainstemError
-from mainstem.ledger.config import TopicConfig
 
 
 async def change_resource(

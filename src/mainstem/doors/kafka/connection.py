@@ -10,28 +10,112 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.kafka.api import Call, Part, RequestMatcher
-from mainstem.doors.kafka.receive_buffer import fresh
-from mainstem.doors.kafka.request import KafkaRequest
+from mainstem.doors.kafka.api import Call, Part, Reply, RequestMatcher
+from mainstem.doors.kafka.metrics import KafkaMetrics
+from mainstem.doors.kafka.receive_buffer import ReceiveBuffer, fresh
 from mainstem.doors.kafka.security.certificates import principal_of
 from mainstem.doors.kafka.wire import INT32
+from mainstem.doors.open_connections import OpenConnections
 from mainstem.errors import MalformedRequest
 
 if TYPE_CHECKING:
-    from mainstem.doors.kafka.connections import KafkaConnections
     from mainstem.doors.kafka.dispatch import ApiRoute, Dispatch
     from mainstem.doors.kafka.security.guard import AuthenticationContext
 
 _log = events.named("kafka")
 _LENGTH_BYTES = 4
+_SWEEPS_PER_IDLE_TIME = 4
 _JOINED_BYTES_MAX = (
     16 * limits.KIB
 )  # smaller parts of an answer are copied together: cheaper than an iovec each
 
 ANONYMOUS = "User:ANONYMOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLimits:
+    """Bounds on what clients may make the door hold."""
+
+    connections: int = limits.KAFKA_CONNECTIONS_MAX
+    request_bytes: int = limits.KAFKA_REQUEST_BYTES_MAX
+    in_flight_requests: int = limits.KAFKA_REQUESTS_IN_FLIGHT_MAX  # of one connection
+    in_flight_bytes: int = limits.KAFKA_BYTES_IN_FLIGHT_MAX  # of one connection
+    in_flight_bytes_total: int = limits.KAFKA_BYTES_IN_FLIGHT_TOTAL_MAX
+    idle_s: float = limits.KAFKA_IDLE_S
+
+
+class KafkaConnections(OpenConnections["KafkaConnection"]):
+    """The connections of one door, the memory they share, and the bounds on what they hold."""
+
+    def __init__(self, bounds: KafkaLimits, metrics: KafkaMetrics) -> None:
+        super().__init__()
+        self._limit = bounds.connections
+        self._idle_s = bounds.idle_s
+        self.request_bytes_max = bounds.request_bytes
+        self.in_flight_requests_max = bounds.in_flight_requests
+        self.in_flight_bytes_max = bounds.in_flight_bytes
+        self._in_flight_total_max = bounds.in_flight_bytes_total
+        self._in_flight_total = 0
+        self._crowded_out: set[KafkaConnection] = set()
+        self.metrics = metrics
+        self.scratch = memoryview(bytearray(limits.KAFKA_RECEIVE_BUFFER_BYTES))
+        self.landing = ReceiveBuffer()
+        self._loop = asyncio.get_running_loop()
+        self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
+
+    def admit(self, connection: KafkaConnection) -> bool:
+        """False: too many are held already."""
+        if len(self._held) >= self._limit:
+            self.metrics.connections_refused += 1
+            if self.metrics.connections_refused.bit_count() == 1:  # the 1st, 2nd, 4th, 8th …
+                _log.warning(
+                    "too many connections", limit=self._limit, refused=self.metrics.connections_refused
+                )
+            return False
+        self.metrics.connections_accepted += 1
+        self._held.add(connection)
+        return True
+
+    def hold(self, size: int) -> None:
+        """A request was received."""
+        self._in_flight_total += size
+
+    def release(self, size: int) -> None:
+        """It is answered, or nobody waits for it any more."""
+        self._in_flight_total -= size
+        if self._crowded_out and self._in_flight_total < self._in_flight_total_max:
+            waiting, self._crowded_out = self._crowded_out, set()
+            for connection in waiting:
+                connection.update_reading()
+
+    def over_memory_limit(self, connection: KafkaConnection) -> bool:
+        """Whether all connections together hold too much. If so, this one is told when they do not."""
+        if self._in_flight_total < self._in_flight_total_max:
+            return False
+        self._crowded_out.add(connection)
+        return True
+
+    def forget(self, connection: KafkaConnection) -> None:
+        self._crowded_out.discard(connection)
+        super().forget(connection)
+
+    def _drop_idle(self) -> None:
+        self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
+        self.landing.let_go()
+        since = self._loop.time() - self._idle_s
+        for connection in list(self._held):
+            if connection.idle(since):
+                _log.debug("idle connection closed", client=connection.host)
+                connection.abort()
+
+    async def drain(self, within_s: float) -> int:
+        """Finish every connection; abort those left after `within_s`. Returns how many those were."""
+        self._sweep.cancel()
+        return await super().drain(within_s)
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -65,7 +149,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._filled = 0
         self._lands = False  # it does so in the landing
         self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
-        self._line: deque[KafkaRequest] = deque()
+        self._line: deque[Reply] = deque()
         self._waiting: deque[memoryview] = deque()
         self._held_bytes = 0
         self._alone = False  # a request is under way that nothing may overtake
@@ -268,7 +352,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  # as above
             self.fail(error)
 
-    def enqueue(self, request: KafkaRequest) -> None:
+    def enqueue(self, request: Reply) -> None:
         """A request starts: its answer will leave after those of the requests before it."""
         self._line.append(request)
         if request.route.alone:
@@ -292,7 +376,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # Answers out
 
-    def answered(self, request: KafkaRequest) -> None:
+    def answered(self, request: Reply) -> None:
         """Its answer is ready; it leaves with others that become ready in the same turn of the loop."""
         if request.alone:
             self._alone = False

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from mainstem import limits
 from mainstem.broker.broker import Broker
+from mainstem.broker.clock import Clock
 from mainstem.broker.groups import Groups
 from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions import TransactionService
-from mainstem.doors.kafka.metadata_cache import MetadataCache
 from mainstem.doors.kafka.metrics import KafkaMetrics
 from mainstem.doors.kafka.peers import Peers
 from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.options import KafkaSecurity
-from mainstem.ports.clock import Clock
+
+
+class MetadataCache:
+    """Answers of one state of the topics by version and request body, bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._state = 0
+        self._held = 0
+        self._answers: OrderedDict[tuple[int, bytes], bytes] = OrderedDict()
+
+    def get(self, state: int, version: int, body: bytes) -> bytes | None:
+        if state != self._state:
+            self._answers.clear()
+            self._held = 0
+            self._state = state
+        return self._answers.get((version, body))
+
+    def put(self, version: int, body: bytes, answer: bytes) -> None:
+        self._answers[version, body] = answer
+        self._held += len(body) + len(answer)
+        while self._held > limits.KAFKA_METADATA_BYTES_KEPT:
+            (_, oldest), dropped = self._answers.popitem(last=False)
+            self._held -= len(oldest) + len(dropped)
 
 
 @dataclass(slots=True)
@@ -28,6 +52,7 @@ class KafkaContext:
     advertised_port: int
     peers: Peers
     rack: str | None = None
+    shared: bool = False  # other brokers write to the same log
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)

@@ -6,13 +6,13 @@ from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
 from kio.schema.create_acls.v3.response import AclCreationResult, CreateAclsResponse
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.security import AccessRule, fault
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.security.access import CLUSTER_NAME, ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.access_rules import AccessRule, PutAccessRules, fault
 
 
 async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
@@ -39,7 +39,7 @@ async def _create(call: Call, request: CreateAclsRequest) -> list[ItemResult]:
             outcomes.append(outcome_of(error))
     if rules:
         try:
-            await call.context.broker.log.propose(PutAccessRules(tuple(rules)))
+            await call.context.broker.security.put_rules(rules)
         except MainstemError as error:
             failed = outcome_of(error)
             return [failed if outcome is DONE else outcome for outcome in outcomes]

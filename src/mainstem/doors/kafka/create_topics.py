@@ -21,6 +21,7 @@ from kio.static.primitive import i8, i16, i32
 
 from mainstem import limits
 from mainstem.broker import configs
+from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.assignments import check_assignments
 from mainstem.doors.kafka.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
@@ -28,7 +29,6 @@ from mainstem.doors.kafka.config_entries import SOURCES
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import InvalidConfig, MainstemError
-from mainstem.ledger.config import TopicConfig
 
 _BY_DEFAULT = -1
 

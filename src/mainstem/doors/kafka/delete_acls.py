@@ -11,12 +11,12 @@ from kio.schema.delete_acls.v3.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
+from mainstem.broker.security import AccessRule
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.access_rules import AccessRule, DeleteAccessRules
 
 
 async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
@@ -29,11 +29,10 @@ async def _delete(call: Call, asked: DeleteAclsFilter) -> DeleteAclsFilterResult
         return _result(NO_AUTHORIZER, ())
     try:
         wanted = RuleFilter.read(asked)
-        picked = tuple(rule for rule in call.context.broker.log.ledger.access_rules if wanted.picks(rule))
+        picked = tuple(rule for rule in call.context.broker.security.access_rules if wanted.picks(rule))
         if not picked:
             return _result(DONE, ())
-        removed = await call.context.broker.log.propose(DeleteAccessRules(picked))
-        return _result(DONE, removed.rules)
+        return _result(DONE, await call.context.broker.security.delete_rules(picked))
     except (ItemRefused, MainstemError) as error:
         return _result(outcome_of(error), ())
 

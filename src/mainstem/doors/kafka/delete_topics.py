@@ -12,13 +12,13 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.doors.kafka.versions import bridge
 from mainstem.errors import MainstemError, TopicNotFound
-from mainstem.ledger.topics import Topic
 
 _FIRST, _LAST = 1, 6
 

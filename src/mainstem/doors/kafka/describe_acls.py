@@ -8,11 +8,11 @@ from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.schema.describe_acls.v3.response import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from kio.static.primitive import i8
 
+from mainstem.broker.security import AccessRule
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.authorizer import NO_AUTHORIZER, RuleFilter
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.access_rules import AccessRule
 
 
 async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
@@ -22,7 +22,7 @@ async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsRespon
         wanted = RuleFilter.read(request)
     except ItemRefused as error:
         return _answer(outcome_of(error), [])
-    return _answer(DONE, [rule for rule in call.context.broker.log.ledger.access_rules if wanted.picks(rule)])
+    return _answer(DONE, [rule for rule in call.context.broker.security.access_rules if wanted.picks(rule)])
 
 
 def _answer(outcome: ItemResult, rules: list[AccessRule]) -> DescribeAclsResponse:

@@ -12,11 +12,11 @@ from kio.schema.describe_client_quotas.v1.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64
 
+from mainstem.broker.client_quotas import ClientQuota, QuotaEntity
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import ItemRefused, repeated
 from mainstem.doors.kafka.quota_entities import CLIENT, check_type, parts_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.client_quotas import ClientQuota, QuotaEntity
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 

@@ -35,6 +35,7 @@ from kio.static.primitive import i8
 from mainstem import limits
 from mainstem.broker import configs
 from mainstem.broker.configs import ConfigEntry
+from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka import messages
 from mainstem.doors.kafka.api import Call, FastApi, Reply
 from mainstem.doors.kafka.broker_configs import BrokerSetting, broker_settings
@@ -47,7 +48,6 @@ from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.versions import convert
 from mainstem.doors.kafka.wire import INT16, INT32, NO_TAGS, write_count, write_string
 from mainstem.errors import MainstemError, Unavailable
-from mainstem.ledger.config import TopicConfig
 
 _FLEXIBLE_FROM = 4
 _INT8 = struct.Struct(">b")
@@ -61,7 +61,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
 async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> None:
     # Administrators look at what they changed, through any broker. What is known is told though the store is away.
     with contextlib.suppress(Unavailable):
-        await call.context.broker.log.barrier()
+        await call.context.broker.barrier()
     flexible = call.version >= _FLEXIBLE_FROM
     form = _ConfigFormat(call.version, request.include_synonyms, request.include_documentation)
     resources = dict.fromkeys(

@@ -19,10 +19,10 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from mainstem import limits
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.topics import Topic
 
 _UNKNOWN = -1
 

@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.errors import group_code_of
@@ -26,7 +27,6 @@ from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
-from mainstem.ledger.topics import Topic
 
 _UNKNOWN = i64(-1)  # the group does not read it, or nobody can tell
 

@@ -21,13 +21,13 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from mainstem import limits
+from mainstem.broker.streams import LEADER_EPOCH
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.operations import operations_on
 from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.topics import Topic
-from mainstem.log.delivery import LEADER_EPOCH
 
 
 async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

@@ -20,7 +20,7 @@ async def handle(
     call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     stored: dict[str, list[CredentialInfo]] = {}
-    for credential in call.context.broker.log.ledger.credentials.all():
+    for credential in call.context.broker.security.credentials():
         info = CredentialInfo(mechanism=i8(credential.mechanism), iterations=i32(credential.iterations))
         stored.setdefault(credential.user, []).append(info)
     asked = [user.name for user in request.users or ()]  # none: all

@@ -15,26 +15,40 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from mainstem import limits
-from mainstem.broker.client_quotas import Meter
+from mainstem.broker.client_quotas import REQUEST_PERCENTAGE, Meter
+from mainstem.broker.groups import Groups
 from mainstem.doors.kafka import messages
-from mainstem.doors.kafka.api import Api, Call, FastApi, RequestOrder
+from mainstem.doors.kafka.api import Api, Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.api_versions import unknown_version_answer
 from mainstem.doors.kafka.context import KafkaContext
-from mainstem.doors.kafka.coordination import coordinated_elsewhere
 from mainstem.doors.kafka.metrics import ApiCounters, KafkaMetrics
-from mainstem.doors.kafka.request import KafkaRequest
-from mainstem.doors.kafka.request_quota import MeteredRequest, named_in, spend
+from mainstem.doors.kafka.request_quota import MeteredReply, named_in, spend
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest, Unavailable
-from mainstem.ledger.client_quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
+
+
+def _coordinated_elsewhere(groups: Groups, message: Any) -> bool:
+    """Whether another broker coordinates a group of the request. A broker that lags may not know yet that it does."""
+    return not all(map(groups.coordinates, _groups_in(message)))
+
+
+def _groups_in(message: Any) -> Iterator[str]:
+    """The groups, wherever a request names them in its newest version."""
+    if hasattr(message, "group_id"):
+        yield message.group_id
+    for field in ("group_ids", "groups_names", "groups"):
+        for named in getattr(message, field, ()):
+            yield getattr(named, "group_id", named)
+
 
 _HEAD = struct.Struct(">hhih")
 _KEY = struct.Struct(">h")
@@ -124,7 +138,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         tagged = flexible and not api.plain_answer_header
         if meter is None:
-            request = KafkaRequest(connection, route, correlation, tagged, len(frame))
+            request = Reply(connection, route, correlation, tagged, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, tagged, len(frame), meter)
         connection.enqueue(request)
@@ -146,7 +160,7 @@ class Dispatch:
             body_at = skip_tags(frame, body_at)
         message = messages.read(api, call.version, bytes(frame[body_at:]))
         if meter is None:
-            request = KafkaRequest(connection, route, correlation, flexible, len(frame))
+            request = Reply(connection, route, correlation, flexible, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, flexible, len(frame), meter)
         connection.enqueue(request)
@@ -161,8 +175,8 @@ class Dispatch:
         tagged: bool,
         size: int,
         meter: Meter,
-    ) -> KafkaRequest:
-        request = MeteredRequest(
+    ) -> Reply:
+        request = MeteredReply(
             connection, route, correlation, tagged, size, version=call.version, meter=meter, now=self._now
         )
         if request.held_ms:
@@ -179,15 +193,15 @@ class Dispatch:
             raise MalformedRequest(
                 f"API {api.key} is spoken in versions {api.first} to {api.last}, not {version}"
             )
-        request = KafkaRequest(connection, route, correlation, False, size)
+        request = Reply(connection, route, correlation, False, size)
         connection.enqueue(request)
         request.send([unknown_version_answer()], failed=True)
 
 
-async def _handle(api: Api, call: Call, message: object, request: KafkaRequest) -> None:
-    if api.fresh or (api.coordinated and coordinated_elsewhere(call.context.groups, message)):
+async def _handle(api: Api, call: Call, message: object, request: Reply) -> None:
+    if api.fresh or (api.coordinated and _coordinated_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
-            await call.context.broker.log.barrier()
+            await call.context.broker.barrier()
     if call.context.access is None:
         answer = await api.handle(call, message)
     else:

@@ -7,16 +7,15 @@ import base64
 import hashlib
 import ipaddress
 import socket
-from functools import partial
 from typing import Any
 
 from mainstem import events, limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.broker.clock import Clock, SystemClock
 from mainstem.broker.group.options import GroupOptions
 from mainstem.broker.groups import Groups
-from mainstem.doors.kafka.connection import KafkaConnection
-from mainstem.doors.kafka.connections import KafkaConnections, KafkaLimits
+from mainstem.doors.kafka.connection import KafkaConnection, KafkaConnections, KafkaLimits
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.dispatch import Dispatch
 from mainstem.doors.kafka.metrics import KafkaMetrics
@@ -25,7 +24,6 @@ from mainstem.doors.kafka.registry import apis
 from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.guard import AuthenticationContext
 from mainstem.doors.kafka.security.options import KafkaSecurity
-from mainstem.ports.clock import Clock, SystemClock
 
 _log = events.named("kafka")
 _BACKLOG = 1024
@@ -84,10 +82,7 @@ class KafkaDoor:
         broker = self._broker
         here = Peer(self._broker_id, advertised.host, advertised.port, broker.options.zone or None)
         peers = Peers(broker.cluster, here)
-        groups = Groups(
-            broker.log, self._clock, self._group_options, coordinates=partial(peers.coordinates, "group")
-        )
-        broker.cluster.on_change(groups.hand_over)
+        groups = broker.open_groups(peers, self._group_options, self._clock)
         return KafkaContext(
             broker=broker,
             groups=groups,
@@ -99,6 +94,7 @@ class KafkaDoor:
             advertised_port=advertised.port,
             peers=peers,
             rack=here.rack,
+            shared=broker.cluster.shared,
             metrics=self.metrics,
             auto_create=self._auto_create,
             default_partitions=self._default_partitions,
@@ -109,13 +105,13 @@ class KafkaDoor:
     def _access(self) -> Access | None:
         if not self._security.rules:
             return None
-        rules = self._broker.log.ledger.access_rules
+        rules = self._broker.security.access_rules
         if not self._security.super_users and not len(rules):
             _log.warning(
                 "nobody may do anything",
                 message="there are no access rules and no super users: give --kafka-super-users, or --kafka-acl off",
             )
-        return Access(lambda: self._broker.log.ledger.access_rules, self._security.super_users)
+        return Access(self._broker.security, self._security.super_users)
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
@@ -172,5 +168,5 @@ def _reachable(bound: Address) -> Address:
 
 def _cluster_id(broker: Broker) -> str:
     """The same for every start on the same log."""
-    digest = hashlib.sha256(b"kafka cluster of " + broker.log.identity).digest()[:_CLUSTER_ID_BYTES]
+    digest = hashlib.sha256(b"kafka cluster of " + broker.identity).digest()[:_CLUSTER_ID_BYTES]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")

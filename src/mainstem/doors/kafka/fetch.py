@@ -50,7 +50,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.api import Call, FastApi, Part, Reply, RequestOrder
 from mainstem.doors.kafka.fetch_poll import FetchPart, FetchPoll, FetchTopic
-from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, wrong_epoch
+from mainstem.doors.kafka.leader_epochs import LEADER_EPOCH, UNKNOWN_EPOCH, wrong_epoch
 from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.wire import (
     INT32,
@@ -97,7 +97,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     poll = _parse(call, body)
     if poll is None:
         reply.send([_session_refused(call.version)], failed=True)
-    elif call.context.broker.log.shared and poll.beyond():
+    elif call.context.shared and poll.beyond():
         reply.run(_fetch_behind_barrier(call, asked, reply))
     else:
         poll.start(asked, reply)
@@ -105,7 +105,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
 
 async def _fetch_behind_barrier(call: Call, asked: bytes, reply: Reply) -> None:
     """What is not known here may be known to another broker: catch up before saying that there is no such thing."""
-    await call.context.broker.log.barrier()
+    await call.context.broker.barrier()
     poll = _parse(call, memoryview(asked))
     invariant(poll is not None, "a request that was parsed once is parsed the same way again")
     poll.start(asked, reply)  # type: ignore[union-attr]  # just checked
@@ -181,7 +181,7 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         part = FetchPart(index, streams[index] if 0 <= index < len(streams) else -1, offset, most)
         if part.stream < 0:
             part.code = unknown if topic is None else ErrorCode.unknown_topic_or_partition
-        elif epoch != LEADER_EPOCH:
+        elif epoch not in (LEADER_EPOCH, UNKNOWN_EPOCH):
             part.code = wrong_epoch(epoch)
         parts.append(part)
     return skip_tags(body, at) if flexible else at

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from mainstem import limits
+from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
+from mainstem.broker.streams import ReadChunk
 from mainstem.doors.kafka.api import Call, Part, Reply
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.errors import code_of
-from mainstem.doors.kafka.throttle import throttle
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
-from mainstem.ledger.client_quotas import CONSUMER_BYTE_RATE
-from mainstem.log.chunks import ReadChunk
 from mainstem.records.header import walk
 
 
@@ -321,7 +320,7 @@ class FetchPoll:
             self._bound(part)
         failed = any(part.code for part in self._parts)
         if self._total:
-            self.throttle_ms = throttle(self._call, CONSUMER_BYTE_RATE, self._total, reply)
+            self.throttle_ms = self._call.throttle(CONSUMER_BYTE_RATE, self._total, reply)
         answer = self._write(self)
         if self._total or failed or not self._watched:
             self.forget()

@@ -17,6 +17,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
 
 from mainstem.broker import configs
 from mainstem.broker.configs import ConfigEdit, Operation
+from mainstem.broker.topics import TopicConfig
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.config_changes import TWICE, change_resource, check_once, value_given
@@ -24,7 +25,6 @@ from mainstem.doors.kafka.config_entries import Resource
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.group_configs import edit_group
 from mainstem.doors.kafka.throttle import NO_THROTTLE
-from mainstem.ledger.config import TopicConfig
 
 _OPERATIONS: tuple[Operation, ...] = ("set", "delete", "append", "subtract")  # the place is Kafka's number
 

@@ -42,7 +42,7 @@ def _unsupported_code(request: InitProducerIdRequest) -> ErrorCode:
 
 
 async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, int]:
-    await call.context.broker.log.barrier()
+    await call.context.broker.barrier()
     if request.transactional_id is None:
         # An idempotent producer that lost its way gets a fresh id, which knows no sequences.
         return await call.context.transactions.new_producer()

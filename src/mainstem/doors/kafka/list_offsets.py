@@ -29,7 +29,7 @@ _READ_COMMITTED = 1
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     committed_only = request.isolation_level == _READ_COMMITTED
     streams = call.context.broker.streams
-    await call.context.broker.log.barrier()  # a broker that lags must not make a client go back
+    await call.context.broker.barrier()  # a broker that lags must not make a client go back
     topics = []
     for topic in request.topics:
         found = [await _partition(streams, topic.name, part, committed_only) for part in topic.partitions]

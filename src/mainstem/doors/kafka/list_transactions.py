@@ -8,13 +8,12 @@ from kio.schema.list_transactions.v2.response import ListTransactionsResponse, T
 from kio.schema.types import ProducerId, TransactionalId
 
 from mainstem.broker.group.subscription import matching
-from mainstem.broker.transactions import TransactionInfo
+from mainstem.broker.transactions import TransactionInfo, TransactionPhase
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import code_of
 from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.doors.kafka.transaction_states import KNOWN_STATES, STATES
 from mainstem.errors import InvalidRegex
-from mainstem.ledger.transactions import TransactionPhase
 
 
 async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:

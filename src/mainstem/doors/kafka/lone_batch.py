@@ -10,15 +10,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from mainstem.doors.kafka.api import Call, Part
+from mainstem.broker.append import Placed
+from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from mainstem.broker.topics import Topic
+from mainstem.doors.kafka.api import Call, Part, Reply
 from mainstem.doors.kafka.errors import produce_code_of
-from mainstem.doors.kafka.receive_buffer import kept
-from mainstem.doors.kafka.request import KafkaRequest
-from mainstem.doors.kafka.wire import NO_TAGS, UVARINT_BYTES_MAX, span, write_string
+from mainstem.doors.kafka.wire import NO_TAGS, UVARINT_BYTES_MAX, kept, span, write_string
 from mainstem.errors import MainstemError
-from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
-from mainstem.ledger.topics import Topic
-from mainstem.log.waiters import Placed
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
@@ -40,8 +38,8 @@ class LoneBatches:
         "_answer",
         "_answer_length",
         "_api",
+        "_appends",
         "_beginning",
-        "_broker",
         "_call",
         "_end",
         "_flexible",
@@ -73,14 +71,15 @@ class LoneBatches:
         """`beginning` and `end`: what stands in the body before the partition's number, and after its records.
 
         `answer`: what stands before and after the partition in an answer without an error.
-        `joins`, `abortable`: as in `Broker.place_for` and `produce_code_of`."""
+        `joins`, `abortable`: as in `Appends.batches` and `produce_code_of`."""
         client_id = None if call.client_id is None else call.client_id.encode()
         named = b"" if client_id is None else client_id
         tags = NO_TAGS if flexible else b""
         self._call = call
-        self._broker = call.context.broker
-        self._topics = self._broker.streams
-        self._quotas = self._broker.client_quotas
+        broker = call.context.broker
+        self._appends = broker.appends
+        self._topics = broker.streams
+        self._quotas = broker.client_quotas
         self._access = call.context.access
         self._rules = 0 if self._access is None else self._access.state
         self._topic = topic
@@ -120,10 +119,10 @@ class LoneBatches:
         first, end = span(frame, self._records_at, self._flexible)
         if first < 0 or frame[end:] != self._end:
             return False
-        request = LoneRequest(connection, route, correlation, len(frame), self, index)
+        request = LoneReply(connection, route, correlation, len(frame), self, index)
         connection.enqueue(request)
         try:
-            facts = self._broker.place_for(request, topic, index, kept(frame, first, end), self._joins)
+            facts = self._appends.batches(topic, index, kept(frame, first, end), request, self._joins)
         except MainstemError as error:
             request.set_exception(error)
             return True
@@ -150,7 +149,7 @@ class LoneBatches:
         return _HEAD.pack(len(body) + 4, correlation) + body
 
 
-class LoneRequest(KafkaRequest):
+class LoneReply(Reply):
     """One of them, which waits itself until it is durable."""
 
     __slots__ = ("_alike", "_index", "append_time")

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Call, FastApi, Reply
 from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.context import KafkaContext
@@ -44,7 +45,6 @@ from mainstem.doors.kafka.peers import Peer
 from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
-from mainstem.ledger.topics import Topic
 
 _KEY = 3
 _FIRST, _LAST = 0, 13
@@ -129,7 +129,7 @@ def _may_lack(context: KafkaContext, wanted: _RequestedTopics) -> bool:
 async def _answer_behind_barrier(call: Call, wanted: _RequestedTopics, reply: Reply) -> None:
     unsure: dict[str, MainstemError] = {}
     try:
-        await call.context.broker.log.barrier()
+        await call.context.broker.barrier()
     except MainstemError as error:
         # What is known can be told; of what is not, nobody can say now that there is no such thing.
         streams = call.context.broker.streams
@@ -143,7 +143,7 @@ def _visible(call: Call, name: str) -> bool:
 
 async def _create_and_answer(call: Call, wanted: _RequestedTopics, missing: list[str], reply: Reply) -> None:
     context = call.context
-    await context.broker.log.barrier()  # another broker may have made them a moment ago
+    await context.broker.barrier()  # another broker may have made them a moment ago
     missing = [name for name in missing if context.broker.streams.get(name) is None]
     refused = await create_missing(context, missing)
     reply.send([_answer(call, wanted, refused)], failed=bool(refused))

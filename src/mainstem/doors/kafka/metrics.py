@@ -9,8 +9,8 @@ from itertools import accumulate
 from kio.schema.index import api_key_map
 
 from mainstem import events
+from mainstem.broker.client_quotas import QUOTA_KEYS
 from mainstem.errors import RecordsLost
-from mainstem.ledger.client_quotas import QUOTA_KEYS
 from mainstem.metrics import Labels, Metric, one
 
 _log = events.named("kafka")

@@ -26,6 +26,7 @@ from kio.schema.offset_fetch.v10 import response as by_id_answer
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
+from mainstem.broker.group.offsets import Cursor
 from mainstem.broker.groups import Groups
 from mainstem.doors.kafka.api import Api, Call
 from mainstem.doors.kafka.errors import group_code_of
@@ -34,7 +35,6 @@ from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.doors.kafka.topic_ids import id_of, name_of
 from mainstem.doors.kafka.versions import bridge, convert
 from mainstem.errors import MainstemError, NotFound, UnstableOffsets
-from mainstem.ledger.cursors import Cursor
 
 _KEY = 9
 _FIRST, _LAST = 1, 10
@@ -47,7 +47,7 @@ _FIRST_BY_ID = 10
 async def handle(
     call: Call, request: OffsetFetchRequest | by_id.OffsetFetchRequest
 ) -> OffsetFetchResponse | by_id_answer.OffsetFetchResponse:
-    await call.context.broker.log.barrier()  # a broker that lags must not make a client go back
+    await call.context.broker.barrier()  # a broker that lags must not make a client go back
     stable = request.require_stable
     if isinstance(request, by_id.OffsetFetchRequest):
         return by_id_answer.OffsetFetchResponse(

@@ -38,20 +38,22 @@ import struct
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.append import Placed
 from mainstem.broker.broker import Broker
+from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
 from mainstem.broker.streams import StreamService
+from mainstem.broker.topics import Topic
 from mainstem.doors.kafka.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.auto_create import create_missing, may_create
 from mainstem.doors.kafka.errors import produce_code_of
 from mainstem.doors.kafka.lone_batch import LoneBatches
-from mainstem.doors.kafka.receive_buffer import kept
 from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
-from mainstem.doors.kafka.throttle import throttle
 from mainstem.doors.kafka.wire import (
     INT32,
     NO_TAGS,
     count,
+    kept,
     skip_tags,
     span,
     string,
@@ -60,9 +62,6 @@ from mainstem.doors.kafka.wire import (
     write_string,
 )
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
-from mainstem.ledger.client_quotas import PRODUCER_BYTE_RATE
-from mainstem.ledger.topics import Topic
-from mainstem.log.waiters import Placed
 from mainstem.records.header import Slice
 
 _FLEXIBLE_FROM = 9
@@ -198,7 +197,7 @@ class _Produce:
         try:
             if records is None:
                 raise InvalidBatch("there are no records")
-            facts = self._broker.place_for(part, topic, part.index, records, self._joins)
+            facts = self._broker.appends.batches(topic, part.index, records, part, self._joins)
         except MainstemError as error:
             part.work = None
             part.fail(produce_code_of(error, abortable=self._abortable), str(error))
@@ -282,7 +281,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if access is not None:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    throttle_ms = throttle(call, PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
+    throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
     work = _Produce(call.context.broker, call.version, transactional_id, acks, topics, reply, throttle_ms)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
@@ -290,7 +289,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
-    elif missing and (call.context.auto_create or call.context.broker.log.shared):
+    elif missing and (call.context.auto_create or call.context.shared):
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
@@ -343,7 +342,7 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:
     missing = [topic for topic in topics if topic.topic is None and not topic.forbidden]
-    await call.context.broker.log.barrier()  # another broker may have made them a moment ago
+    await call.context.broker.barrier()  # another broker may have made them a moment ago
     for topic in missing:
         topic.find(call.context.broker.streams)
     if call.context.auto_create:

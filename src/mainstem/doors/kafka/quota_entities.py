@@ -7,8 +7,8 @@ from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.client_quotas import QuotaEntity
 from mainstem.doors.kafka.bulk import ItemRefused
-from mainstem.ledger.client_quotas import QuotaEntity
 
 USER, CLIENT = "user", "client-id"
 

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.records.header import Slice
 
 _Block = npt.NDArray[np.uint8]
 
@@ -91,13 +90,3 @@ class ReceiveBuffer:
 def fresh(size: int) -> memoryview:
     """Memory of its own, not touched yet: a client that announces much and sends little costs little."""
     return np.empty(size, np.uint8).data
-
-
-def kept(body: memoryview, first: int, end: int) -> Slice:
-    """Bytes of a request that outlive it: in place, if they were received into memory that is theirs.
-
-    Few bytes are copied all the same, or they could hold a whole block."""
-    part = body[first:end]
-    if isinstance(body.obj, np.ndarray) and end - first >= limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN:
-        return part
-    return bytearray(part)

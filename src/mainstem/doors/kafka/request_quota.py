@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kio.static.primitive import i32Timedelta
 
 from mainstem.broker.client_quotas import Meter
-from mainstem.doors.kafka.api import FastApi, Part
-from mainstem.doors.kafka.request import KafkaRequest
+from mainstem.doors.kafka.api import FastApi, Part, Reply
 from mainstem.doors.kafka.wire import INT32
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def spend(meter: Meter, seconds: float) -> None:
     meter.take(seconds * _PERCENT)
 
 
-class MeteredRequest(KafkaRequest):
+class MeteredReply(Reply):
     """A request whose client may take so much of the loop's time and no more."""
 
     __slots__ = ("_meter", "_now", "_throttle_at", "held_ms")

@@ -22,6 +22,7 @@ from kio.schema.share_fetch.v2.response import (
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
 from mainstem import limits
+from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
 from mainstem.broker.share.sessions import OPENS, ShareSession, TopicPartition
 from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.doors.kafka import messages
@@ -40,9 +41,8 @@ from mainstem.doors.kafka.share_sessions import (
     stream_of,
     topic_bytes,
 )
-from mainstem.doors.kafka.throttle import NO_THROTTLE, throttle
+from mainstem.doors.kafka.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError, UnknownMember
-from mainstem.ledger.client_quotas import CONSUMER_BYTE_RATE
 
 _MS = timedelta(milliseconds=1)
 _FIRST_WITH_RENEWAL = 2
@@ -73,7 +73,7 @@ async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession,
     except (ItemRefused, MainstemError) as error:
         answer, size = _refused(outcome_of(error)), 0
     if size:
-        held_ms = throttle(call, CONSUMER_BYTE_RATE, size, reply)
+        held_ms = call.throttle(CONSUMER_BYTE_RATE, size, reply)
         if held_ms:
             answer = replace(answer, throttle_time=i32Timedelta.parse(held_ms * _MS))
     reply.send([messages.write(API, call.version, answer)], failed=bool(answer.error_code))

@@ -10,14 +10,13 @@ from kio.schema.errors import ErrorCode
 
 from mainstem import limits
 from mainstem.broker.share.sessions import CLOSES, ShareSession
-from mainstem.broker.share.shares import Settlement
+from mainstem.broker.share.shares import Settlement, Verdict
 from mainstem.doors.kafka.api import Call
 from mainstem.doors.kafka.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.context import KafkaContext
 from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.errors import MainstemError
-from mainstem.ledger.shares import Verdict
 
 _KINDS = (Verdict.GAP, Verdict.ACCEPT, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW)
 
@@ -47,7 +46,7 @@ async def catch_up(call: Call, topic_ids: Iterable[bytes]) -> None:
     """A topic that is not known here may have been made through another broker a moment ago."""
     streams = call.context.broker.streams
     if any(streams.get_by_id(topic_id) is None for topic_id in topic_ids):
-        await call.context.broker.log.barrier()
+        await call.context.broker.barrier()
 
 
 def check_readable(call: Call, topic_id: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.ledger.transactions import TransactionPhase
+from mainstem.broker.transactions import TransactionPhase
 
 STATES = {
     TransactionPhase.EMPTY: "Empty",

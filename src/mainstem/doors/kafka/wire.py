@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
+from mainstem import limits
 from mainstem.errors import MalformedRequest
+from mainstem.records.header import Slice
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
@@ -127,3 +131,14 @@ def write_string(text: str | None, flexible: bool) -> bytes:
 
 def write_count(items: int, flexible: bool) -> bytes:
     return write_uvarint(items + 1) if flexible else INT32.pack(items)
+
+
+def kept(body: memoryview, first: int, end: int) -> Slice:
+    """Bytes of a request that outlive it: in place, if they were received into memory that is theirs
+    (receive_buffer.py).
+
+    Few bytes are copied all the same, or they could hold a whole block."""
+    part = body[first:end]
+    if isinstance(body.obj, np.ndarray) and end - first >= limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN:
+        return part
+    return bytearray(part)

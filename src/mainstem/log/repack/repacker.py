@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -24,9 +24,9 @@ from mainstem.ledger.repacked_objects import (
     RepackedFile,
     RepackRound,
 )
-from mainstem.ledger.section import Command
 from mainstem.ledger.streams import MarkLost
 from mainstem.log.extents import SealedExtents
+from mainstem.log.host import LogHost
 from mainstem.log.index import ExtentIndex
 from mainstem.log.repack.copying import CopiedFile, copied_files
 from mainstem.log.repack.files import RepackedFiles
@@ -43,16 +43,34 @@ from mainstem.log.repack.plan import (
     plan_rounds,
     waiting,
 )
-from mainstem.log.repack.replaced_objects import ReplacedObjects
-from mainstem.log.store_copies import StoreCopies
 from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, store_now_ms
 
-_log = events.named("repack")
 
-Propose = Callable[[Command], Awaitable[object]]
+class ReplacedObjects:
+    """Files that others replaced: since when, and which leases of the lake's jobs may still name them."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, grace_s: float) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._grace_s = grace_s
+        self._since: dict[Hashable, tuple[float, frozenset[int]]] = {}
+
+    def over(self, what: Hashable) -> bool:
+        """Whether no reader can still use it. The time runs from the first call."""
+        now = self._clock.monotonic()
+        leases = frozenset(lease.token for lease in self._ledger.tasks)
+        since, named_by = self._since.setdefault(what, (now, leases))
+        return now - since >= self._grace_s and named_by.isdisjoint(leases)
+
+    def keep(self, there: Collection[Hashable]) -> None:
+        """Forget all but these."""
+        self._since = {what: seen for what, seen in self._since.items() if what in there}
+
+
+_log = events.named("repack")
 
 
 @dataclass(slots=True)
@@ -76,33 +94,21 @@ class RepackerIdentity:
 class Repacker:
     def __init__(
         self,
+        host: LogHost,
         port: CommitLog,
         ledger: Ledger,
         index: ExtentIndex,
         store: ObjectStore,
         clock: Clock,
         options: RepackOptions,
-        propose: Propose,
-        life: Callable[[], RepackerIdentity],
-        maintains: Callable[[], bool],
-        hold_back: Callable[[float], None],
-        collect: Callable[[], Awaitable[int]],
-        copies: StoreCopies,
-        written_bytes: Callable[[], int],
     ) -> None:
+        self._host = host
         self._port = port
         self._ledger = ledger
         self._index = index
         self._store = store
         self._clock = clock
         self._options = options
-        self._propose = propose
-        self._life = life
-        self._maintains = maintains
-        self._hold_back = hold_back  # delay every commit group by this many seconds
-        self._collect = collect  # delete objects of the log that nothing needs
-        self._copies = copies
-        self._written_bytes = written_bytes  # to the log, in total
         self._files = RepackedFiles(ledger.repacked, store)
         self._replaced = ReplacedObjects(ledger, clock, options.grace_s)
         self._wake = asyncio.Event()
@@ -112,7 +118,10 @@ class Repacker:
         self._stored = 0  # files stored: makes each name unique
         self._orphans_at: float | None = None
         self._paced_from = 0.0
-        self._looked = clock.monotonic(), written_bytes()  # time of the last check, and bytes written by then
+        self._looked = (
+            clock.monotonic(),
+            host.written_bytes,
+        )  # time of the last check, and bytes written by then
         self._busy = False
         self.counts = RepackCounts()
         # Selects the objects that are old enough.
@@ -120,7 +129,7 @@ class Repacker:
 
     def wake(self) -> None:
         """Look for work."""
-        self._hold_back(self.held_back_s())
+        self._host.hold_back(self.held_back_s())
         self._wake.set()
 
     @property
@@ -138,12 +147,12 @@ class Repacker:
         """Run until cancelled or the log is closed."""
         while True:
             try:
-                if self._maintains():
+                if self._host.maintains():
                     while await self.step():
                         pass
                     await self.clean()
                     if any(held.number < self._ledger.repacked.frontier for held in self._port.objects()[:1]):
-                        await self._collect()
+                        await self._host.collect()
             except Closed:
                 return
             except (MainstemError, OSError) as error:
@@ -171,7 +180,7 @@ class Repacker:
                 if all(map(self._index.holds, plan.numbers)):
                     raise
                 # Nothing needs them any more, so they were dropped meanwhile: plan again.
-            self._hold_back(self.held_back_s())
+            self._host.hold_back(self.held_back_s())
             return True
 
     def metrics(self) -> list[Metric]:
@@ -241,7 +250,7 @@ class Repacker:
         await self._publish(plan, files)
 
     async def _keep(self, plan: RepackPlan, copied: CopiedFile) -> RepackedFile:
-        life = self._life()
+        life = RepackerIdentity(self._host.broker, self._host.epoch)
         self._stored += 1
         key = f"{REPACKED}{plan.first:012d}-{plan.end:012d}-{life.broker}-{life.epoch}-{self._stored}"
         size = copied.bytes
@@ -255,12 +264,12 @@ class Repacker:
         for stream, base, end in copied.damaged:
             if self._ledger.streams.exists(stream):
                 _log.error("records lost", stream=stream, start=base, end=end)
-                await self._propose(MarkLost(stream, base, end))
+                await self._host.propose(MarkLost(stream, base, end))
 
     async def _publish(self, plan: RepackPlan, files: Sequence[RepackedFile]) -> None:
         command = PublishRepack(plan.first, plan.end, plan.sources, tuple(files))
         try:
-            published = await self._propose(command)
+            published = await self._host.propose(command)
         except StalePlan as stale:
             _log.info("repack discarded", reason=str(stale))
             await self._drop(files)
@@ -313,7 +322,7 @@ class Repacker:
         """Whether the log had heavy writes since the last check; it checks at most every `REPACK_GIVES_WAY_S`."""
         now, (looked_at, before) = self._clock.monotonic(), self._looked
         if now - looked_at >= limits.REPACK_GIVES_WAY_S:
-            written = self._written_bytes()
+            written = self._host.written_bytes
             self._looked = now, written
             self._busy = written - before > (now - looked_at) * limits.REPACK_GIVES_WAY_BYTES_PER_S
         return self._busy
@@ -354,18 +363,18 @@ class Repacker:
 
     async def clean(self) -> int:
         """Delete files that no round names any more, and orphans that none ever did. Returns how many."""
-        if self._copies:
+        if self._host.store_copies:
             return 0
         due = [key for key in self._ledger.repacked.garbage() if self._replaced.over(key)]
         deleted = 0
-        while deleted < len(due) and not self._copies:
+        while deleted < len(due) and not self._host.store_copies:
             keys = []
             for key in due[deleted : deleted + limits.LAKE_DELETED_AT_ONCE]:
-                if self._copies:  # a copy began meanwhile
+                if self._host.store_copies:  # a copy began meanwhile
                     break
                 await self._store.delete(key)
                 keys.append(key)
-            await self._propose(ForgetRepacked(tuple(keys)))
+            await self._host.propose(ForgetRepacked(tuple(keys)))
             deleted += len(keys)
         self._replaced.keep(
             {*self._ledger.repacked.garbage(), *(held.number for held in self._port.objects())}
@@ -384,13 +393,13 @@ class Repacker:
         ]
         if not unknown:
             return 0
-        life = self._life()
+        life = RepackerIdentity(self._host.broker, self._host.epoch)
         # Ages are by the store's clock, which set the modification times: with a wrong clock of its own, a broker
         # would delete files that another broker is about to publish.
         now_ms = await store_now_ms(self._store, f"clock/repacked-{life.broker}-{life.epoch}")
         deleted = 0
         for found in unknown:
-            if self._copies:
+            if self._host.store_copies:
                 break
             known = self._ledger.repacked.knows(found.key)  # it may have been published since
             if not known and self._is_orphan(found, now_ms):
@@ -400,7 +409,7 @@ class Repacker:
 
     def _is_orphan(self, found: StoredObject, now_ms: int) -> bool:
         """A file of an earlier epoch of this broker cannot be published any more; age decides about others' files."""
-        life = self._life()
+        life = RepackerIdentity(self._host.broker, self._host.epoch)
         named = found.key.removeprefix(REPACKED).split("-")
         if len(named) == _PARTS_OF_A_NAME and named[2] == str(life.broker) and named[3].isdigit():
             return int(named[3]) < life.epoch

@@ -7,11 +7,12 @@ DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from typing import Protocol
 
 from mainstem import limits
-from mainstem.ledger.access_rules import AccessRule, AccessRules
+from mainstem.broker.security import AccessRule, AccessRules
 
 
 class ResourceType(IntEnum):
@@ -55,11 +56,18 @@ _ALLOWED_BY = {
 _Asked = tuple[str, str, Operation, ResourceType, str]
 
 
+class RuleSource(Protocol):
+    """Where the rules come from: the broker's `Security`."""
+
+    @property
+    def access_rules(self) -> AccessRules: ...
+
+
 class Access:
     """Decides by the current rules; caches decisions until a rule changes."""
 
-    def __init__(self, rules: Callable[[], AccessRules], super_users: frozenset[str]) -> None:
-        self._rules = rules
+    def __init__(self, source: RuleSource, super_users: frozenset[str]) -> None:
+        self._source = source
         self._super_users = super_users
         self._state = -1
         self._decided: dict[_Asked, bool] = {}
@@ -69,7 +77,7 @@ class Access:
     @property
     def state(self) -> int:
         """Changes whenever a rule is added or deleted."""
-        return self._rules().digest
+        return self._source.access_rules.digest
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         if principal in self._super_users:
@@ -88,7 +96,7 @@ class Access:
         """Whether the operation is allowed on any resource of this type."""
         if principal in self._super_users:
             return True
-        rules = list(_about(self._rules(), principal, host))
+        rules = list(_about(self._source.access_rules, principal, host))
         if any(
             rule.permission == DENY
             and rule.resource_type == kind
@@ -110,7 +118,7 @@ class Access:
         )
 
     def _renew(self) -> None:
-        rules = self._rules()
+        rules = self._source.access_rules
         if rules.digest == self._state:
             return
         literal: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)

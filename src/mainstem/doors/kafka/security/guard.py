@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.clock import Clock
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.session import LoginSession
 from mainstem.doors.kafka.security.users import Users
-from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.connection import KafkaConnection
@@ -18,7 +18,7 @@ class AuthenticationContext:
     def __init__(self, security: KafkaSecurity, broker: Broker, clock: Clock) -> None:
         self._reauthenticate_ms = security.reauthenticate_ms
         self._clock = clock
-        users = Users(security.users, lambda: broker.log.ledger.credentials)
+        users = Users(security.users, broker.security)
         self._exchanges = security.exchanges(users, clock)
 
     def session(self, connection: KafkaConnection) -> LoginSession | None:

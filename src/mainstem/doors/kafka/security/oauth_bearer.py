@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstem.broker.clock import Clock
 from mainstem.doors.kafka.security.exchange import ExchangeStep, text_of
 from mainstem.errors import Unauthorized
-from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.security.tokens import TokenVerifier

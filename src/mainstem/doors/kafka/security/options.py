@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mainstem.broker.clock import Clock
+from mainstem.broker.security import Credential
 from mainstem.config import Config
 from mainstem.doors.kafka.security.certificates import tls_context
 from mainstem.doors.kafka.security.exchange import Exchange
@@ -17,8 +19,6 @@ from mainstem.doors.kafka.security.plain import PlainExchange
 from mainstem.doors.kafka.security.scram import ScramExchange
 from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import InvalidConfig
-from mainstem.ledger.credentials import Credential
-from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.security.tokens import TokenVerifier

@@ -16,11 +16,11 @@ import hashlib
 import hmac
 import secrets
 
+from mainstem.broker.security import Credential
 from mainstem.doors.kafka.security.exchange import REFUSED, ExchangeStep, text_of
 from mainstem.doors.kafka.security.passwords import hash_name
 from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import Unauthorized
-from mainstem.ledger.credentials import Credential
 
 _NONCE_BYTES = 24
 _MALFORMED = "this is not a SCRAM message"

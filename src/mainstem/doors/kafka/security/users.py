@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from mainstem.broker.security import Credential, Security
 from mainstem.doors.kafka.security.passwords import MECHANISMS, dummy_credential
-from mainstem.ledger.credentials import Credential, Credentials
 
 
 class Users:
-    def __init__(self, configured: Iterable[Credential], stored: Callable[[], Credentials]) -> None:
+    def __init__(self, configured: Iterable[Credential], stored: Security) -> None:
         self._configured = {(credential.user, credential.mechanism): credential for credential in configured}
         self._stored = stored
         self._secret = secrets.token_bytes(32)
@@ -28,4 +28,4 @@ class Users:
         return dummy_credential(self._secret, user, MECHANISMS["SCRAM-SHA-256"])
 
     def _known(self, user: str, mechanism: int) -> Credential | None:
-        return self._configured.get((user, mechanism)) or self._stored().get(user, mechanism)
+        return self._configured.get((user, mechanism)) or self._stored.credential(user, mechanism)

@@ -1,14 +1,18 @@
-"""The clock of a broker that shares its log: its own, while that is in step with the store's, or else the log's."""
+"""Clocks: what doors tell time by, and the clock of a broker that shares its log."""
 
 from __future__ import annotations
 
 from mainstem.log.log import Log
-from mainstem.ports.clock import Clock
+from mainstem.ports.clock import Clock, SystemClock
+
+__all__ = ["Clock", "LogClock", "SystemClock"]
 
 
 class LogClock:
-    """What this broker goes by. One that is off would take records, leases and transactions for over that are not,
-    so it goes by the time of the newest commit instead, which the other brokers move on at least every second."""
+    """The broker's own clock while it agrees with the store's, otherwise the log's.
+
+    A clock that is off would end records, leases and transactions early. The time of the newest commit never does, and
+    the other brokers advance it at least every second."""
 
     def __init__(self, own: Clock, log: Log) -> None:
         self._own = own

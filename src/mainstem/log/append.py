@@ -1,4 +1,4 @@
-"""Who is told what became of an append."""
+"""What one append hands to a stream, and who learns what became of it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,30 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
+from mainstem.records.header import Slice, SliceFacts
+
 Placed = tuple[int, bool]  # base offset, and whether it is an idempotent retry's original one
 
 
-class Waiter(Protocol):
-    """A future is one. It is told once, and never from within the call that appends.
+class AppendRequest(msgspec.Struct, frozen=True):
+    """Checked batches for one stream. Whoever appends them owns the buffer, and stamps it with offsets."""
 
-    What it does about it may neither fail nor append: it is in the middle of a commit."""
+    stream: int
+    batches: Slice
+    facts: SliceFacts
+    size: int  # logical bytes, which caps count
+    records: bytes = b""  # packed RECORD rows, if the stream tracks its records one by one
+
+
+class Waiter(Protocol):
+    """Receives the outcome of an append, once, and never from within the call that appends. A future is one.
+
+    Its methods run in the middle of a commit: they must neither fail nor append."""
 
     def done(self) -> bool:
-        """It is not to be told any more."""
+        """Nobody wants the outcome any more."""
         ...
 
     def set_result(self, placed: Placed, /) -> None: ...
@@ -25,12 +39,12 @@ class Waiter(Protocol):
 
 
 def promise() -> asyncio.Future[Placed]:
-    """A waiter to be awaited."""
+    """A waiter to await."""
     return asyncio.get_running_loop().create_future()
 
 
 def notify(waiter: Waiter, placing: Awaitable[Placed]) -> None:
-    """Tell it once this is done."""
+    """Pass the outcome of a coroutine on."""
     asyncio.ensure_future(placing).add_done_callback(partial(_hand_on, waiter))
 
 

@@ -1,0 +1,166 @@
+"""Append: the one way into the log, for every door and for what the broker appends itself.
+
+| caller                       | has                            | calls             |
+|------------------------------|--------------------------------|-------------------|
+| Kafka Produce, the Spark sink | batches in a client's own bytes | `Appends.batches` |
+| text door, embedded client   | values                         | `Appends.values`  |
+| HTTP                         | values or one batch, perhaps of a topic to create | `Writes.write` (writes.py) |
+
+They all end in `Appends.append`. Routers and dead letters commit their copies together with a command, so they hand
+the same `AppendRequest` to `Log.append_then`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem.broker.recompression import Recompression
+from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.transactions import TransactionService
+from mainstem.errors import InvalidBatch, InvalidInput, TooLarge
+from mainstem.ledger.appends import RECORD
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.topics import Topic
+from mainstem.log.append import AppendRequest, Placed, Waiter, promise
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+from mainstem.records.building import build_batch, build_lone
+from mainstem.records.decoding import record_sizes_and_times
+from mainstem.records.header import Slice, SliceFacts, check_slice, walk
+from mainstem.records.rewrite import with_append_time
+
+__all__ = ["AppendRequest", "Appended", "Appends", "Placed", "Waiter", "promise", "record_rows", "sized"]
+
+
+class Appended(NamedTuple):  # one for every append, where a frozen dataclass costs a microsecond more
+    base_offset: int
+    records: int
+    timestamp_ms: int
+    duplicate: bool = False  # an idempotent retry; the offset is the original one
+
+
+class Appends:
+    def __init__(
+        self, log: Log, clock: Clock, streams: StreamService, transactions: TransactionService
+    ) -> None:
+        self._log_streams = log.streams
+        self._producers = log.ledger.producers
+        self._clock = clock
+        self._streams = streams
+        self._transactions = transactions
+        self._recompression = Recompression(log.streams)
+
+    def append(self, topic: Topic, request: AppendRequest, waiter: Waiter) -> None:
+        """Put checked batches in line: what is appended later comes later in the log.
+
+        Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
+        recompression = self._recompression
+        if topic.config.compression_type == "producer" and request.stream not in recompression.lines:
+            self._log_streams.of(request.stream).append(request, waiter)
+        else:
+            recompression.append(request, topic.config, waiter)
+
+    def batches(
+        self,
+        topic: Topic,
+        partition: int,
+        batches: Slice,
+        waiter: Waiter,
+        joins: str | None = None,
+        *,
+        resumes: bool = True,
+    ) -> SliceFacts:
+        """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
+
+        `joins`: the transactional id whose transaction the partition becomes part of. `resumes`: a producer that the
+        ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
+        created again. A producer that joins starts at the beginning: each of its transactions does."""
+        stream = stream_of(topic, partition)
+        config = topic.config
+        facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
+        if facts.control:
+            raise InvalidBatch("clients cannot append control batches")
+        if joins is not None:
+            facts = self._transactions.joining(joins, facts)
+        elif (
+            resumes and facts.base_sequence > 0 and self._producers.may_have_forgotten(facts.producer, stream)
+        ):
+            facts = facts._replace(resumes=True)
+        if config.timestamp_type == "LogAppendTime":
+            now = self._clock.now_ms()
+            batches = _with_append_time(memoryview(batches), now)
+            facts = facts._replace(max_timestamp=now)
+        records, size = sized(batches) if config.tracked else (b"", len(batches))
+        self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
+        return facts
+
+    async def values(
+        self,
+        topic: Topic,
+        partition: int,
+        values: Sequence[bytes | None],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
+    ) -> Appended:
+        """Append records given as Python values, all or nothing, as one batch."""
+        stream, config = stream_of(topic, partition), topic.config
+        if not values:
+            raise InvalidInput("nothing to append: give at least one record")
+        now = self._clock.now_ms()
+        value = values[0]
+        bare = keys is None and headers is None and timestamps_ms is None
+        if bare and len(values) == 1 and value is not None:
+            batch, latest, size = build_lone(value, now), now, len(value)
+        else:
+            if timestamps_ms is None or config.timestamp_type == "LogAppendTime":
+                timestamps_ms = now
+            batch = build_batch(values, keys=keys, headers=headers, timestamps_ms=timestamps_ms)
+            latest = timestamps_ms if isinstance(timestamps_ms, int) else max(timestamps_ms)
+            size = sum(map(len, filter(None, values)))
+        check_size(batch, config)
+        records = b""
+        if config.tracked:
+            records, size = sized(batch)
+        facts = SliceFacts(len(values), 1, latest, -1, -1, -1, False, False)
+        placed = promise()
+        self.append(topic, AppendRequest(stream, batch, facts, size, records), placed)
+        base, _ = await placed
+        return Appended(base, len(values), latest)
+
+
+def check_size(batch: Slice, config: TopicConfig) -> None:
+    """Raises TooLarge."""
+    if len(batch) > config.max_message_bytes:
+        raise TooLarge(
+            f"the batch has {len(batch)} bytes, over the topic's max.message.bytes of "
+            f"{config.max_message_bytes}: send fewer records at once, or raise that setting"
+        )
+
+
+def sized(batches: Slice) -> tuple[bytes, int]:
+    """The RECORD rows of batches, and their logical bytes. Raises InvalidBatch if they cannot be decoded."""
+    sizes, times = record_sizes_and_times(memoryview(batches))
+    return record_rows(sizes, times), int(sizes.sum())
+
+
+def record_rows(
+    sizes: Sequence[int] | npt.NDArray[np.integer], times_ms: int | npt.NDArray[np.integer]
+) -> bytes:
+    """A size and a time for each record, packed as the ledger takes them."""
+    rows = np.empty(len(sizes), RECORD)
+    rows["size"] = sizes
+    rows["time"] = times_ms
+    return rows.tobytes()
+
+
+def _with_append_time(slice: memoryview, time_ms: int) -> bytearray:
+    stamped = bytearray()
+    for header in walk(slice):
+        stamped += with_append_time(slice[header.position : header.end], time_ms)
+    return stamped

@@ -1,0 +1,127 @@
+"""Read: batches or records of a partition, by name. Doors that serve many partitions at once use `Streams.read`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from mainstem import limits
+from mainstem.broker.streams import StreamService
+from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
+from mainstem.ledger.cursors import Take
+from mainstem.log.log import Log
+from mainstem.log.views import View
+from mainstem.records.decoding import decode_records
+
+_BYTES_PER_RECORD = 256  # a guess: if it is too low, another read fetches the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Whole batches, stamped with offset and epoch. May begin before the offset asked for."""
+
+    batches: tuple[memoryview, ...]
+    next_offset: int  # where to continue
+    start: int
+    end: int
+
+
+class Reads:
+    def __init__(self, log: Log, streams: StreamService) -> None:
+        self._log = log
+        self._streams = streams
+
+    async def batches(
+        self,
+        name: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        max_bytes: int = limits.READ_BYTES_DEFAULT,
+        max_wait_ms: int = 0,
+    ) -> Fetched:
+        """Batches from `offset` on; at least one if there is any, whatever its size.
+
+        At the end it waits up to `max_wait_ms` for an append. Raises OffsetOutOfRange, RecordsLost."""
+        stream = self._streams.of(name, partition)
+        chunk = await self._streams.read(
+            stream, offset, max_bytes, max_wait_ms=max_wait_ms, view=View.COMMITTED
+        )
+        start, end = self._streams.bounds(stream)
+        return Fetched(chunk.batches, chunk.next_offset, start, end)
+
+    async def records(
+        self,
+        name: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        max_records: int = 256,
+        max_bytes: int = limits.READ_BYTES_DEFAULT,
+        max_wait_ms: int = 0,
+    ) -> list[Record]:
+        """Decoded records from `offset` on. Empty only at the end: deleted records are skipped."""
+        found: list[Record] = []
+        while True:
+            fetched = await self.batches(
+                name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+            )
+            for slice in fetched.batches:
+                wanted = islice(decode_records(slice, offset), max_records - len(found))
+                found += [Record(*record) for record in wanted]
+                if len(found) >= max_records:
+                    break
+            if found or fetched.next_offset == offset:
+                return found
+            offset = fetched.next_offset
+
+    async def take(self, name: str, group: str, *, partition: int, limit: int) -> list[Record]:
+        """The next records of a group's shared cursor, which moves past them. Empty at the end."""
+        stream = self._streams.of(name, partition)
+        if self._log.ledger.streams.ephemeral(stream):
+            raise InvalidInput(f"topic {name!r} is ephemeral: it keeps no cursor to take from")
+        while True:
+            taken = await self._log.propose(Take(group, stream, limit))
+            if not taken.ranges:
+                return []
+            records = await self._taken(name, partition, taken.ranges)
+            if records:
+                return records
+            # All that was taken has been deleted or lost meanwhile: take more.
+
+    async def _taken(self, name: str, partition: int, ranges: Sequence[tuple[int, int]]) -> list[Record]:
+        found: list[Record] = []
+        for first, last in ranges:
+            at = first
+            while at < last:
+                try:
+                    # Few records are wanted, so few batches are looked up: a read gives one at least.
+                    wanted = last - at
+                    max_bytes = min(wanted * _BYTES_PER_RECORD, limits.READ_BYTES_DEFAULT)
+                    records = await self.records(
+                        name, at, partition=partition, max_records=wanted, max_bytes=max_bytes
+                    )
+                except RecordsLost as loss:
+                    at = loss.end
+                    continue
+                except OffsetOutOfRange as moved:
+                    if moved.start <= at:
+                        raise
+                    at = moved.start  # trimmed since it was taken
+                    continue
+                records = [record for record in records if record.offset < last]
+                if not records:
+                    break
+                found += records
+                at = records[-1].offset + 1
+        return found
