@@ -15,7 +15,7 @@ _OCTETS = (b"content-type", b"application/octet-stream")
 
 
 async def get_batches(request: HttpRequest) -> Response:
-    """Whole RecordBatch v2 batches from an offset on; the first may begin before it."""
+    """Read whole RecordBatch v2 batches from an offset on. The first may begin before it."""
     await request.broker.routing.drain(request.topic)
     isolation = request.text("isolation") or "read_committed"
     if isolation not in ("read_committed", "read_uncommitted"):

@@ -30,12 +30,12 @@ _files: dict[str, bytes] = {}  # by name: what was found is all there is, so no 
 
 
 async def get_page(request: HttpRequest) -> Response:
-    """The console, for browsers."""
+    """Get the web console."""
     return _answer(request, _PAGE, _ASK_AGAIN)
 
 
 async def get_asset(request: HttpRequest) -> Response:
-    """A file of the console."""
+    """Get a file of the web console."""
     name = request.parameters["file"]
     return _answer(request, name, _KEEP)
 

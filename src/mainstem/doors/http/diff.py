@@ -18,7 +18,7 @@ _diff_body = msgspec.json.Decoder(DiffBody)
 
 
 async def post_diff(request: HttpRequest) -> Response:
-    """What came after `from_seq`, in order; waits up to `wait_ms` where there is nothing yet."""
+    """Read the records after `from_seq`, in order. Waits up to `wait_ms` for new ones."""
     body = request.json(_diff_body)
     broker = request.broker
     topic = broker.streams.topic(request.topic)

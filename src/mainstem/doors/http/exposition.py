@@ -16,7 +16,7 @@ _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def get_metrics(request: HttpRequest) -> Response:
-    """What the server holds and did, in Prometheus' text format or as JSON."""
+    """Get the metrics, in Prometheus text format or as JSON."""
     found = [*_storage_metrics(request), *_traffic(request), *_process(request)]
     for others in request.context.published:
         found += others()
@@ -35,21 +35,19 @@ def _names_resources(metric: Metric) -> bool:
 def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
     log = request.broker.log
     streams = log.ledger.streams
-    yield one("mainstem_topics", "gauge", "Topics there are.", len(log.ledger.topics))
-    yield one("mainstem_records", "gauge", "Records held.", int(streams.records[: streams.count].sum()))
+    yield one("mainstem_topics", "gauge", "Number of topics.", len(log.ledger.topics))
     yield one(
-        "mainstem_bytes", "gauge", "Bytes of the records held, as caps count them.", streams.total_bytes()
+        "mainstem_records", "gauge", "Records in all topics.", int(streams.records[: streams.count].sum())
     )
+    yield one("mainstem_bytes", "gauge", "Bytes of all records, as caps count them.", streams.total_bytes())
     yield one(
-        "mainstem_commits_total", "counter", "Commits applied since the log began.", log.ledger.position
+        "mainstem_commits_total", "counter", "Commits applied since the log was created.", log.ledger.position
     )
-    yield one(
-        "mainstem_idempotency_keys", "gauge", "Idempotency keys remembered.", len(log.ledger.idempotency)
-    )
+    yield one("mainstem_idempotency_keys", "gauge", "Stored idempotency keys.", len(log.ledger.idempotency))
     yield one(
         "mainstem_writable",
         "gauge",
-        "1 while writes are taken, 0 once they are refused.",
+        "1 while the server accepts writes, otherwise 0.",
         log.refusal is None,
     )
     if log.tiering is not None:
@@ -65,16 +63,21 @@ def _traffic(request: HttpRequest) -> Iterator[Metric]:
         ((("route", route), ("status", str(status))), float(count))
         for (route, status), count in sorted(traffic.requests.items())
     )
-    yield Metric("mainstem_http_requests_total", "counter", "Requests answered.", requests)
+    yield Metric("mainstem_http_requests_total", "counter", "Requests served.", requests)
     seconds = tuple(((("route", route),), spent) for route, spent in sorted(traffic.seconds.items()))
-    yield Metric("mainstem_http_request_seconds_total", "counter", "Time from request to answer.", seconds)
+    yield Metric("mainstem_http_request_seconds_total", "counter", "Time from request to response.", seconds)
     yield one(
-        "mainstem_http_received_bytes_total", "counter", "Bytes of bodies received.", traffic.received_bytes
+        "mainstem_http_received_bytes_total",
+        "counter",
+        "Bytes of request bodies received.",
+        traffic.received_bytes,
     )
-    yield one("mainstem_http_sent_bytes_total", "counter", "Bytes of bodies sent.", traffic.sent_bytes)
-    yield one("mainstem_http_body_bytes", "gauge", "Bytes of bodies being served.", context.body_bytes)
-    yield one("mainstem_http_streams", "gauge", "Event streams and web sockets open.", context.streams)
-    yield one("mainstem_watch_sessions", "gauge", "Watch sessions kept.", len(context.live.sessions))
+    yield one(
+        "mainstem_http_sent_bytes_total", "counter", "Bytes of response bodies sent.", traffic.sent_bytes
+    )
+    yield one("mainstem_http_body_bytes", "gauge", "Bytes of request bodies in progress.", context.body_bytes)
+    yield one("mainstem_http_streams", "gauge", "Open event streams and WebSockets.", context.streams)
+    yield one("mainstem_watch_sessions", "gauge", "Watch sessions.", len(context.live.sessions))
 
 
 def _process(request: HttpRequest) -> Iterator[Metric]:
@@ -85,13 +88,13 @@ def _process(request: HttpRequest) -> Iterator[Metric]:
     yield one(
         "mainstem_uptime_seconds",
         "gauge",
-        "Since the door opened.",
+        "Time since the door opened.",
         time.monotonic() - request.context.started,
     )
     yield one(
         "mainstem_cpu_seconds_total", "counter", "CPU time of the process.", used.ru_utime + used.ru_stime
     )
-    yield one("mainstem_peak_memory_bytes", "gauge", "Most memory held so far.", used.ru_maxrss * 1024)
+    yield one("mainstem_peak_memory_bytes", "gauge", "Peak memory of the process.", used.ru_maxrss * 1024)
 
 
 def as_text(metric: Metric) -> str:

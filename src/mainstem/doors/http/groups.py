@@ -37,7 +37,7 @@ _reset_body = msgspec.json.Decoder(ResetBody)
 
 
 async def list_groups(request: HttpRequest) -> Response:
-    """Every group that has members or offsets."""
+    """List groups with members or offsets."""
     listed = [
         _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
     ]
@@ -45,7 +45,7 @@ async def list_groups(request: HttpRequest) -> Response:
 
 
 async def get_group(request: HttpRequest) -> Response:
-    """A group's members, its offsets and its lag."""
+    """Get the members, offsets and lag of a group."""
     name = request.parameters["group"]
     groups = groups_of(request)
     groups.check_coordinator(name)
@@ -72,7 +72,7 @@ async def get_group(request: HttpRequest) -> Response:
 
 
 async def reset_group(request: HttpRequest) -> Response:
-    """Put a group without members elsewhere."""
+    """Reset the offsets of a group without members."""
     name, body = request.parameters["group"], request.json(_reset_body)
     request.require_name(body.topic)
     groups = groups_of(request)
@@ -99,7 +99,7 @@ async def reset_group(request: HttpRequest) -> Response:
 
 
 async def delete_group(request: HttpRequest) -> Response:
-    """Forget a group without members, and its offsets."""
+    """Delete a group without members, and its offsets."""
     name = request.parameters["group"]
     groups = groups_of(request)
     for topic in groups.topics_of(name):
@@ -195,7 +195,7 @@ async def _commit(groups: Groups, name: str, rows: list[OffsetToCommit]) -> None
 
 
 async def get_consumers(request: HttpRequest) -> Response:
-    """Groups that have read a topic, with their offset and lag in each partition."""
+    """List the groups that have read a topic, with offset and lag in each partition."""
     topic = request.broker.streams.topic(request.topic)
     groups = groups_of(request)
     states = {group.name: group.state for group in groups.list(everywhere=True)}

@@ -109,12 +109,12 @@ def answer(error: MainstemError | Refusal) -> Response:
 
 
 async def get_config(request: HttpRequest) -> Response:
-    """What a client of the catalog needs to know, and what this one can do."""
+    """Get the configuration and the endpoints of the catalog."""
     return reply(CatalogConfig({}, {}, _ENDPOINTS))
 
 
 async def list_namespaces(request: HttpRequest) -> Response:
-    """The namespaces of the catalog."""
+    """List the namespaces of the catalog."""
     parent = request.text("parent") or ""
     catalog = request.broker.catalog
     if parent:
@@ -129,27 +129,27 @@ async def list_namespaces(request: HttpRequest) -> Response:
 
 
 async def create_namespace(request: HttpRequest) -> Response:
-    """Make a namespace."""
+    """Create a namespace."""
     body = request.json(_namespace_body)
     await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
     return reply(NamespaceDescription(body.namespace, body.properties))
 
 
 async def get_namespace(request: HttpRequest) -> Response:
-    """A namespace's properties."""
+    """Get the properties of a namespace."""
     namespace = request.parameters["namespace"]
     properties = request.broker.catalog.properties(namespace)
     return reply(NamespaceDescription(namespace.split(LEVELS), properties))
 
 
 async def head_namespace(request: HttpRequest) -> Response:
-    """Whether there is such a namespace."""
+    """Check whether a namespace exists."""
     request.broker.catalog.properties(request.parameters["namespace"])
     return _done()
 
 
 async def drop_namespace(request: HttpRequest) -> Response:
-    """Forget a namespace that has no tables."""
+    """Delete a namespace without tables."""
     await request.broker.catalog.drop_namespace(request.parameters["namespace"])
     return _done()
 
@@ -164,7 +164,7 @@ async def post_properties(request: HttpRequest) -> Response:
 
 
 async def list_tables(request: HttpRequest) -> Response:
-    """The tables of a namespace."""
+    """List the tables of a namespace."""
     namespace = request.parameters["namespace"]
     levels = namespace.split(LEVELS)
     tables = request.broker.catalog.tables(namespace)
@@ -173,39 +173,39 @@ async def list_tables(request: HttpRequest) -> Response:
 
 
 async def create_table(request: HttpRequest) -> Response:
-    """Make a table, or stage its making."""
+    """Create a table, or stage its creation."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
 
 
 async def register_table(request: HttpRequest) -> Response:
-    """Take a table in whose metadata is there already."""
+    """Register a table with existing metadata."""
     body = request.json(_body)
     request.require_name(str(body.get("name", "")))
     return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
 
 
 async def get_table(request: HttpRequest) -> Response:
-    """A table's metadata and where it is."""
+    """Get the metadata of a table and its location."""
     return _loaded(await request.broker.catalog.load(_table_of_path(request)))
 
 
 async def head_table(request: HttpRequest) -> Response:
-    """Whether there is such a table."""
+    """Check whether a table exists."""
     request.broker.catalog.table(_table_of_path(request))
     return _done()
 
 
 async def drop_table(request: HttpRequest) -> Response:
-    """Forget a table; its files go if `purgeRequested` says so."""
+    """Drop a table. With `purgeRequested`, also delete its files."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
     await request.broker.catalog.drop(_table_of_path(request), purge=purge)
     return _done()
 
 
 async def rename_table(request: HttpRequest) -> Response:
-    """Give a table another name."""
+    """Rename a table."""
     body = request.json(_rename_body)
     source = (_joined(body.source.namespace), body.source.name)
     _check_rights(request, request.broker.catalog.table(source))
@@ -215,7 +215,7 @@ async def rename_table(request: HttpRequest) -> Response:
 
 
 async def commit_table(request: HttpRequest) -> Response:
-    """Change a table, if it still is what the change was made for."""
+    """Commit changes to a table, if its requirements still hold."""
     body = request.json(_commit_body)
     name = _table_of_path(request, may_be_new=True)
     loaded = await request.broker.catalog.commit(
@@ -227,7 +227,7 @@ async def commit_table(request: HttpRequest) -> Response:
 
 
 async def commit_transaction(request: HttpRequest) -> Response:
-    """Change several tables, all or none."""
+    """Commit changes to several tables, all or none."""
     catalog: Catalog = request.broker.catalog
     changes = []
     for change in request.json(_transaction_body).table_changes:

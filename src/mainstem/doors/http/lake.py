@@ -36,7 +36,7 @@ _commit = msgspec.json.Decoder(TableCommitRequest)
 
 
 async def post_plan(request: HttpRequest) -> Response:
-    """Take what is due, each stream's tasks under a lease. Tasks of one stream are published in this order."""
+    """Lease the tasks that are due. Publish the tasks of one stream in this order."""
     return reply(await request.broker.lake.plan(request.json(_plan)))
 
 
@@ -52,14 +52,14 @@ async def post_extend(request: HttpRequest) -> Response:
 
 
 async def post_release(request: HttpRequest) -> Response:
-    """Give the tasks of a stream back."""
+    """Return the tasks of a stream."""
     body = request.json(_release)
     await request.broker.lake.release(body.stream, body.token)
     return reply(LeaseReleased(True))
 
 
 async def post_collect(request: HttpRequest) -> Response:
-    """Delete what nothing needs any more, now."""
+    """Delete unneeded files now."""
     return reply(await request.broker.lake.collect())
 
 
@@ -70,7 +70,7 @@ async def post_report(request: HttpRequest) -> Response:
 
 
 async def get_status(request: HttpRequest) -> Response:
-    """How far every topic's records are made into parts, and who works on what."""
+    """Get the conversion progress of every topic, and the leases of drivers."""
     status = request.broker.lake.status()
     problems = request.context.lake_reports.problems()
     allowed = [
@@ -83,7 +83,7 @@ async def get_status(request: HttpRequest) -> Response:
 
 
 async def post_sources(request: HttpRequest) -> Response:
-    """Where the records of a range are, for readers that fetch them by themselves. No lease protects it."""
+    """Get the locations of the records of a range, for direct readers. No lease protects them."""
     body = request.json(_sources)
     request.require_name(body.topic)
     topic = request.broker.streams.topic(body.topic)
@@ -94,7 +94,7 @@ async def post_sources(request: HttpRequest) -> Response:
 
 
 async def put_table(request: HttpRequest) -> Response:
-    """Show a topic as a table, or stop doing so; declare its columns."""
+    """Enable or disable the table of a topic; declare its columns."""
     body = request.json(_table)
     return _timed(
         request,
@@ -105,7 +105,7 @@ async def put_table(request: HttpRequest) -> Response:
 
 
 async def get_table(request: HttpRequest) -> Response:
-    """Whether a topic is a table, and how far the table is."""
+    """Get the state of the table of a topic."""
     topic = request.broker.streams.topic(request.topic)
     status = await request.broker.topic_tables.status(topic)
     if status.enabled and not status.problem:
@@ -114,7 +114,7 @@ async def get_table(request: HttpRequest) -> Response:
 
 
 async def delete_table(request: HttpRequest) -> Response:
-    """Stop showing a topic as a table. Its records stay."""
+    """Disable the table of a topic. Its records stay."""
     tables = request.broker.topic_tables
     return _timed(request, await tables.put(request.topic, enabled=False, schema=None, delta=None))
 

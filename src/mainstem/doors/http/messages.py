@@ -16,7 +16,7 @@ _DIGITS_MAX = 18
 
 
 async def get_messages(request: HttpRequest) -> Response:
-    """Records `from` an offset on or `before` one (the newest unless given), that hold what is looked for."""
+    """Search records `from` an offset on or `before` one. The default is the newest records."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)

@@ -23,7 +23,7 @@ _positions = msgspec.json.Decoder(GroupPositionsBody)
 
 
 async def get_offsets(request: HttpRequest) -> Response:
-    """Start and end of a topic's partitions, and the offset `at` a place: earliest, latest or a time in ms.
+    """Get start and end offsets of partitions, and the offset `at` earliest, latest or a time in ms.
 
     A place in time is the first record of that time or later, null if there is none."""
     topic = request.broker.streams.topic(request.topic)
@@ -79,7 +79,7 @@ async def _position(
 
 
 async def post_group_offsets(request: HttpRequest) -> Response:
-    """Store how far a group has read, as a consumer that assigns itself its partitions would."""
+    """Commit offsets of a group, as a consumer without group assignment does."""
     group = request.parameters["group"]
     body = request.json(_positions)
     if not 1 <= len(group) <= limits.NAME_CHARS_MAX:

@@ -35,14 +35,14 @@ _endpoints: list[Endpoint] = []
 
 
 async def get_openapi(request: HttpRequest) -> Response:
-    """This description."""
+    """Get the OpenAPI description."""
     if "openapi" not in _described:
         _described["openapi"] = msgspec.json.format(msgspec.json.encode(document(_endpoints)))
     return Response(200, _described["openapi"], _JSON_TYPE)
 
 
 async def get_docs(request: HttpRequest) -> Response:
-    """This page."""
+    """Get the documentation page."""
     if "docs" not in _described:
         _described["docs"] = page(document(_endpoints)).encode()
     return Response(200, _described["docs"], _HTML)

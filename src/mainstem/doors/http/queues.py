@@ -65,7 +65,7 @@ async def post_claim(request: HttpRequest) -> Response:
 
 
 async def post_ack(request: HttpRequest) -> Response:
-    """Jobs are done: they are gone for good."""
+    """Acknowledge jobs, which deletes them."""
     body = request.json(_ack_body)
     offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.ack(request.topic, body.node, offsets, tokens, request.partition)
@@ -82,7 +82,7 @@ async def post_ack(request: HttpRequest) -> Response:
 
 
 async def post_nack(request: HttpRequest) -> Response:
-    """Give jobs back, to be handed out again at once or after a delay."""
+    """Return jobs to the queue, at once or after a delay."""
     body = request.json(_nack_body)
     offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.nack(
@@ -101,7 +101,7 @@ async def post_nack(request: HttpRequest) -> Response:
 
 
 async def post_extend(request: HttpRequest) -> Response:
-    """Keep jobs for longer."""
+    """Extend the leases of jobs."""
     body = request.json(_extend_body)
     offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.extend(
@@ -128,7 +128,7 @@ async def get_leases(request: HttpRequest) -> Response:
 
 
 async def post_requeue(request: HttpRequest) -> Response:
-    """Give dead letters back to the queue they came from."""
+    """Return dead letters to the queue they came from."""
     body = request.json(_requeue_body)
     broker = request.broker
     topic = broker.streams.topic(request.topic)

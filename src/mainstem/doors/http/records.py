@@ -32,7 +32,7 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 async def post_records(request: HttpRequest) -> Response:
-    """Append records, all or nothing. The topic is made if there is none."""
+    """Append records, all or nothing. Creates a missing topic."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")

@@ -26,7 +26,7 @@ _router_body = msgspec.json.Decoder(RouterBody)
 
 
 async def put_router(request: HttpRequest) -> Response:
-    """Copy what is written to one topic to another."""
+    """Create a router, which copies the records of one topic to another."""
     body = request.json(_router_body)
     request.require_name(body.source)
     request.require_name(body.dest)
@@ -60,7 +60,7 @@ def _settings(info: RouterInfo) -> dict[str, Any]:
 
 
 async def get_router(request: HttpRequest) -> Response:
-    """A router's settings, and how many records it copied."""
+    """Get the settings of a router, and the number of records it copied."""
     name = request.parameters["router"]
     _require_all(request, request.broker.routers.info(name))
     info = await request.broker.routers.get(name)
@@ -80,7 +80,7 @@ def _require_all(request: HttpRequest, info: RouterInfo) -> None:
 
 
 async def list_routers(request: HttpRequest) -> Response:
-    """Routers by name."""
+    """List routers by name."""
     prefix = request.text("prefix") or ""
     source, dest = request.text("source"), request.text("dest")
     after = after_cursor(request.text("cursor"))
@@ -107,7 +107,7 @@ async def list_routers(request: HttpRequest) -> Response:
 
 
 async def delete_router(request: HttpRequest) -> Response:
-    """Copy no more. What was copied stays."""
+    """Delete a router. Existing copies stay."""
     name = request.parameters["router"]
     deleted = False
     try:

@@ -41,14 +41,14 @@ _pipeline_report = msgspec.json.Decoder(PipelineReport)
 
 
 async def get_health(request: HttpRequest) -> Response:
-    """Whether the process answers, its version, and for how long it has been up."""
+    """Check liveness; get the version and the uptime."""
     healthy = reply(Health("ok", VERSION, _uptime_ms(request)))
     # The only response with a date: by it a client can tell how far its clock is off.
     return healthy._replace(headers=(*healthy.headers, (b"date", formatdate(usegmt=True).encode())))
 
 
 async def get_ready(request: HttpRequest) -> Response:
-    """Whether it takes requests: 503 while it is stopping or cannot write."""
+    """Check readiness: 503 while the server is stopping or cannot write."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
     refusal = request.broker.log.refusal
@@ -66,7 +66,7 @@ def _uptime_ms(request: HttpRequest) -> int:
 
 
 async def get_overview(request: HttpRequest) -> Response:
-    """What the server holds in which tier, its doors, and the brokers that serve the same log."""
+    """Get storage by tier, the doors, and the brokers of the same log."""
     context = request.context
     return reply(
         ServerOverview(
@@ -91,7 +91,7 @@ def _disk(request: HttpRequest) -> DiskSpace | None:
 
 
 async def get_topics(request: HttpRequest) -> Response:
-    """Topics whose names contain `search`, sorted, from the row `skip` on."""
+    """List topics whose names contain `search`, sorted, from the row `skip` on."""
     by = request.text("sort") or "name"
     if by not in _ORDERS:
         raise invalid(f"sort={by[:64]} is none of {', '.join(_ORDERS)}")
@@ -139,7 +139,7 @@ async def post_backup(request: HttpRequest) -> Response:
 
 
 async def get_cluster(request: HttpRequest) -> Response:
-    """The brokers that share the log, as this one sees them."""
+    """List the brokers that share the log, as this one sees them."""
     cluster, log = request.broker.cluster, request.broker.log
     brokers = [
         BrokerView(

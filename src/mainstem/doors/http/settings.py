@@ -20,12 +20,12 @@ _settings_body = msgspec.json.Decoder(SettingsBody)
 
 
 async def get_settings(request: HttpRequest) -> Response:
-    """A topic's partitions and settings."""
+    """Get the partitions and settings of a topic."""
     return reply(_settings(request))
 
 
 async def patch_settings(request: HttpRequest) -> Response:
-    """Change settings by name, grow a topic, or make one of several partitions."""
+    """Change settings by name, add partitions, or create a topic with several partitions."""
     body = request.json(_settings_body)
     if body.create:
         await _create(request, body)

@@ -25,7 +25,7 @@ _run = msgspec.json.Decoder(SinkRunBody)
 
 
 async def post_task(request: HttpRequest) -> Response:
-    """Begin one attempt at one task of a batch: the producer and epoch to write its record batches with."""
+    """Begin one attempt at a task of a batch. Returns the producer and epoch for its record batches."""
     body = request.json(_task)
     begun = await request.broker.sinks.begin(
         body.query, body.run, body.batch, body.attempt, timeout_ms=body.timeout_ms, lasting=body.lasting
@@ -34,7 +34,7 @@ async def post_task(request: HttpRequest) -> Response:
 
 
 async def post_commit(request: HttpRequest) -> Response:
-    """Commit a batch: what these attempts wrote counts, all at once, and nothing else of the run."""
+    """Commit a batch: exactly the records of these attempts, atomically."""
     body = request.json(_commit)
     attempts = [(one.attempt, one.producer, one.epoch) for one in body.attempts]
     first = await request.broker.sinks.commit(
@@ -44,21 +44,21 @@ async def post_commit(request: HttpRequest) -> Response:
 
 
 async def post_abort(request: HttpRequest) -> Response:
-    """Abort all that a run has open, and let no task of it begin any more."""
+    """Abort the open transactions of a run, and reject its new tasks."""
     body = request.json(_run)
     await request.broker.sinks.abort(body.query, body.run)
     return reply(SinkAborted(True))
 
 
 async def post_extend(request: HttpRequest) -> Response:
-    """Say that a run is still at work: the time its transactions may take begins anew."""
+    """Extend a run: restarts the timeout of its transactions."""
     body = request.json(_run)
     await request.broker.sinks.extend(body.query, body.run)
     return reply(SinkExtended(True))
 
 
 async def post_batches(request: HttpRequest) -> Response:
-    """Append record batches (RecordBatch v2) as they are; one that is transactional joins its transaction."""
+    """Append record batches (RecordBatch v2) unchanged. Transactional batches join their transaction."""
     bound = limits.HTTP_INGEST_BYTES_MAX
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")

@@ -68,7 +68,7 @@ def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
 
 
 async def put_topic(request: HttpRequest) -> Response:
-    """Make a topic, or replace its whole config."""
+    """Create a topic, or replace its whole config."""
     body = request.json(_config_body)
     check_dead_letter(request.topic, body)
     topic = request.broker.streams.get(request.topic)
@@ -109,7 +109,7 @@ def _check_compatible(topic: Topic, body: TopicConfigBody) -> None:
 
 
 async def get_topic(request: HttpRequest) -> Response:
-    """A topic's state and config."""
+    """Get the state and config of a topic."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
@@ -139,7 +139,7 @@ async def get_topic(request: HttpRequest) -> Response:
 
 
 async def list_topics(request: HttpRequest) -> Response:
-    """All topics by name, in pages."""
+    """List topics by name, in pages."""
     broker = request.broker
     prefix = request.text("prefix") or ""
     after = after_cursor(request.text("cursor"))

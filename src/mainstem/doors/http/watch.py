@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def post_watch(request: HttpRequest) -> Response:
-    """Begin to watch topics: makes a session whose events the stream gives."""
+    """Create a watch session for topics."""
     body = request.json(_watch_body)
     if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
         raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
@@ -88,7 +88,7 @@ def watch_options(limit: int, max_batch_bytes: int, node: str | list[str] | None
 
 
 async def get_watch(request: HttpRequest) -> WatchStream:
-    """The event stream of a session: records as they come, tombstones, the end of what was there."""
+    """Stream the events of a watch session: records, tombstones, caught-up."""
     sse.check_accept(request)
     live = request.context.live
     session = live.sessions.find(request.parameters["wid"])

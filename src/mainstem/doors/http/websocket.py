@@ -41,7 +41,7 @@ _GOING_AWAY = 1001
 
 
 async def get_plain(request: HttpRequest) -> Response:
-    """The same path without the handshake of a web socket."""
+    """Open a WebSocket; rejects a request without the handshake."""
     raise invalid("this path speaks WebSocket: connect to it with a WebSocket handshake")
 
 

@@ -23,7 +23,7 @@ _UNSET = -1
 
 
 async def get_work(request: HttpRequest) -> WorkStream:
-    """Jobs of a queue as an event stream, each leased to this worker for as long as it stays connected."""
+    """Stream jobs of a queue, each leased to this worker while it stays connected."""
     sse.check_accept(request)
     node = request.text("node")
     if not node:
