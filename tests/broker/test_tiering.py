@@ -128,7 +128,7 @@ def test_older_files_of_a_server_are_in_the_bucket_through_kills_backups_and_out
             assert _consumed(server, 60, "u") == list(range(60))
             _produce(server, count, 50)
             http = f"http://{server.address('http')}"
-            assert "files of the object store" in _mainstem("backup", str(copy), "--url", http)
+            assert "files from the object store" in _mainstem("backup", str(copy), "--url", http)
             assert server.terminate() == 0
 
         moving = ("migrate", "--data-dir", str(data), "--objects", s3.url("cold", "one"))

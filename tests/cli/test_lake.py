@@ -86,9 +86,9 @@ def test_a_server_whose_lake_has_no_java_says_so_and_goes_on(
     tmp_path: Path, without_java: dict[str, str]
 ) -> None:
     with ServerProcess(tmp_path / "data", "--lake", env=without_java) as server:
-        _wait(lambda: "off" in _lake_events(server), server.lines)
-        (off,) = [line for line in server.lines if line["event"] == "off"]
-        assert "Java 17" in str(off["message"])
+        _wait(lambda: "lake disabled" in _lake_events(server), server.lines)
+        (off,) = [line for line in server.lines if line["event"] == "lake disabled"]
+        assert "Java 17" in str(off["error"])
         assert server.running
         assert server.terminate() == 0
 
@@ -108,7 +108,7 @@ def test_a_driver_that_dies_is_started_again_and_ends_with_its_server(tmp_path: 
         first = _driver_of(server)
         first.kill()
         _wait(lambda: _lake_events(server).count("starting") == 2, server.lines)
-        assert _lake_events(server)[:3] == ["starting", "ended", "starting"]
+        assert _lake_events(server)[:3] == ["starting", "driver exited", "starting"]
         second = _driver_of(server)
         assert second.pid != first.pid
         server.kill()

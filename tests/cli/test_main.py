@@ -132,7 +132,7 @@ def test_wrong_usage_exits_with_two_and_says_what(shell: Shell, arguments: list[
         (["consume", "t", "--data-dir", "gone"], "error: no log at gone"),
         (["produce", "t", "x"], "error: no log at data"),
         (["config", "--config", "gone.toml"], "error: the config file gone.toml does not exist\n"),
-        (["topic", "create", "no/name"], "error: 'no/name' is no topic name"),
+        (["topic", "create", "no/name"], "error: invalid topic name 'no/name'"),
         (["topic", "create", "t", "-c", "retention.mss=1"], "(did you mean retention.ms?)"),
         (["topic", "create", "t", "-c", "retention.ms=soon"], "error: retention.ms takes a whole number"),
     ],

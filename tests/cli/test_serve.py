@@ -110,7 +110,7 @@ def test_a_second_server_on_the_directory_is_told_who_has_it(tmp_path: Path) -> 
 def test_a_ports_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     outcome = _serve(tmp_path, "--text", "127.0.0.1:0", "--ports-file", "no/such/dir.json")
     assert outcome.returncode == 1
-    assert "error: --ports-file no/such/dir.json cannot be written" in outcome.stderr
+    assert "error: cannot write --ports-file no/such/dir.json" in outcome.stderr
 
 
 def test_a_door_open_to_the_network_is_warned_about(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_a_topic_is_made_written_to_configured_emptied_and_deleted(server: Serve
     view.get_by_role("button", name="Create topic").click()
     view.get_by_label("Name").fill("bad name!")
     view.get_by_role("button", name="Create", exact=True).click()
-    expect(view.get_by_role("dialog").get_by_role("alert").first).to_contain_text("is no topic name")
+    expect(view.get_by_role("dialog").get_by_role("alert").first).to_contain_text("invalid topic name")
     page.complaints.clear()  # the refusal, which the browser logs as such
     view.get_by_label("Name").fill("orders")
     view.get_by_label("Partitions").fill("2")

@@ -510,9 +510,9 @@ def test_the_publisher_alone_writes_to_a_topics_table(lake: Tabling) -> None:
         lake.table("owned").update_schema() as update,
     ):
         update.delete_column("_value")
-    with pytest.raises(Exception, match="turn it off at the topic"):
+    with pytest.raises(Exception, match="disable it at the topic"):
         lake.catalog().drop_table("default.owned")
-    with pytest.raises(Exception, match="called what its topic is"):
+    with pytest.raises(Exception, match="belongs to a topic and has its name"):
         lake.catalog().rename_table("default.owned", "default.mine")
     lake.write("owned", *numbers(0, 2))
     lake.work()

@@ -399,6 +399,6 @@ def _check_names(name: str, settings: RouterSettings) -> None:
         )
     for topic in (settings.source, settings.dest):
         if not valid_name(topic):
-            raise InvalidName(f"{topic[:64]!r} is no topic name")
+            raise InvalidName(f"invalid topic name {topic[:64]!r}")
     if settings.source == settings.dest:
         raise InvalidInput("a router leads from one topic to another: source and dest are the same")

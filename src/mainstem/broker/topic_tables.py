@@ -8,6 +8,7 @@ publishing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -178,24 +179,38 @@ class TopicTables:
         if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
             self._swept_ms = now
             await self._sweep(now - limits.TABLE_ORPHAN_MS)
+        for topic_id, problem in self._unplannable():
+            self._problems[topic_id] = problem
+            self._settled = None
         tables = [table for table in self._broker.log.ledger.tables if table.topic_id]
         self._expiring = {table.table_id for table in tables if self._expiry_due(table, now)}
         return problems
 
     def works(self) -> TableWorkPage:
-        """Every topic's tables, and what is left to publish of each."""
-        found = []
+        """Every topic's tables, and what is left to publish to each."""
         topics = {topic_id: self._broker.streams.get_by_id(topic_id) for topic_id in self._problems}
         problems = {topic.name: self._problems[topic_id] for topic_id, topic in topics.items() if topic}
-        for table in self._broker.log.ledger.tables:
-            topic = self._broker.streams.get_by_id(table.topic_id) if table.topic_id else None
-            if topic is None:
-                continue
+        found = []
+        for topic, table in self._topic_tables():
             try:
                 found.append(self._work(topic, table))
             except Exception as error:  # noqa: BLE001 - only this topic fails: the others continue
                 problems[topic.name] = described(error)
         return TableWorkPage(tuple(found), problems)
+
+    def _unplannable(self) -> Iterator[tuple[bytes, str]]:
+        """Topics whose pending changes cannot be determined, and why."""
+        for topic, table in self._topic_tables():
+            try:
+                self._work(topic, table)
+            except Exception as error:  # noqa: BLE001 - only this topic fails: the others continue
+                yield topic.topic_id, described(error)
+
+    def _topic_tables(self) -> Iterator[tuple[Topic, Table]]:
+        for table in self._broker.log.ledger.tables:
+            topic = self._broker.streams.get_by_id(table.topic_id) if table.topic_id else None
+            if topic is not None:
+                yield topic, table
 
     async def _sweep(self, before_ms: int) -> None:
         """Delete files of dropped tables from the store. A failure does not stop publishing."""

@@ -81,7 +81,7 @@ class TopicService:
     async def make(self, name: str, config: TopicConfig) -> Topic:
         if not valid_name(name):
             raise InvalidName(
-                f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
+                f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
                 "and . _ : -, the first a letter or digit"
             )
         bound = self._topics_max

@@ -198,7 +198,7 @@ async def test_nothing_overtakes_what_a_transport_buffers(stage: Stage) -> None:
     stage.shrink(client)
     while send_buffer.descriptor() >= 0:
         send_buffer.push(
-            {"type": "http.response.body", "body": b"event: record\ndata: 1\n\n" * 9, "more_body": True}
+            {"type": "http.response.body", "body": b": a comment of some length\n\n" * 9, "more_body": True}
         )
     assert send_buffer.ready  # it may be sent more, but not past what waits
     await client.until(lambda: send_buffer.descriptor() >= 0)

@@ -113,11 +113,11 @@ async def test_validating_creates_nothing(wire: Wire, broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("wanted", "code", "message"),
     [
-        (_topic(""), ErrorCode.invalid_topic_exception, "is no topic name"),
-        (_topic("."), ErrorCode.invalid_topic_exception, "is no topic name"),
-        (_topic("a b"), ErrorCode.invalid_topic_exception, "is no topic name"),
-        (_topic("ü"), ErrorCode.invalid_topic_exception, "is no topic name"),
-        (_topic("x" * 30_000), ErrorCode.invalid_topic_exception, "is no topic name"),
+        (_topic(""), ErrorCode.invalid_topic_exception, "invalid topic name"),
+        (_topic("."), ErrorCode.invalid_topic_exception, "invalid topic name"),
+        (_topic("a b"), ErrorCode.invalid_topic_exception, "invalid topic name"),
+        (_topic("ü"), ErrorCode.invalid_topic_exception, "invalid topic name"),
+        (_topic("x" * 30_000), ErrorCode.invalid_topic_exception, "invalid topic name"),
         (_topic("t", 0), ErrorCode.invalid_partitions, "not 0"),
         (_topic("t", -2), ErrorCode.invalid_partitions, "not -2"),
         (_topic("t", 2**31 - 1), ErrorCode.invalid_partitions, "1 to 10000 partitions"),
@@ -293,7 +293,7 @@ async def test_a_setting_is_shown_with_type_source_synonyms_and_documentation(
         ("fsync", 5),
     ]
     assert rows["cleanup.policy"].config_type == 7
-    assert "Compaction runs with the lake" in rows["cleanup.policy"].documentation
+    assert "Compaction runs with the maintenance of the lake" in rows["cleanup.policy"].documentation
     assert "without effect" in rows["segment.bytes"].documentation
     assert rows["preallocate"].config_type == 1
 

@@ -25,7 +25,7 @@ from .requests import fetch, produce
 
 FIRST_PRODUCE_FILES_MAX = 26  # the first request of a connection is parsed
 PRODUCE_FILES_MAX = 24  # those that begin like the one before are not
-FETCH_FILES_MAX = 25
+FETCH_FILES_MAX = 27
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12

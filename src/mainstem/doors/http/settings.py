@@ -49,7 +49,7 @@ async def _create(request: HttpRequest, body: SettingsBody) -> None:
     broker, name = request.broker, request.topic
     if not valid_name(name):
         raise InvalidName(
-            f"{name[:64]!r} is no topic name here: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
+            f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
             "and . _ : -, the first a letter or digit"
         )
     bound = broker.options.topics_max

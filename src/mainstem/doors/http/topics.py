@@ -62,7 +62,7 @@ def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
     if name is None:
         return
     if not valid_name(name):
-        raise invalid(f"dead_letter {name[:64]!r} is no topic name")
+        raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
     if name == topic and body.type == "queue":
         raise invalid("dead_letter must be another topic than the queue itself")
 
