@@ -18,15 +18,15 @@ from typing import Protocol
 from mainstem import events, heap, limits, tracing
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
-from mainstem.broker.group.options import GroupOptions
+from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
-from mainstem.doors.http.auth import parse_keys
-from mainstem.doors.http.context import HttpLimits
 from mainstem.doors.http.door import HttpDoor, tls_context
-from mainstem.doors.kafka.connection import KafkaLimits
+from mainstem.doors.http.transport.auth import parse_keys
+from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
+from mainstem.doors.kafka.transport.connection import KafkaLimits
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
 from mainstem.spark.child import LakeChild, reachable

@@ -12,11 +12,11 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import BackupDamaged, DirectoryUnusable, InvalidConfig, NotFound, ObjectMissing
-from mainstem.log.backup import find_manifest, read_manifests, restore, verify
-from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.tiering import HotRetention, check_owned, missing_notes
+from mainstem.log.objects.backup import find_manifest, read_manifests, restore, verify
+from mainstem.log.objects.checkpoints import InlineCheckpointer
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.tiering import HotRetention, check_owned, missing_notes
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from mainstem import limits
-from mainstem.broker import configs
-from mainstem.broker.configs import ConfigEdit
-from mainstem.broker.topic_settings import BY_NAME, TOPIC_SETTINGS, TopicSetting
+from mainstem.broker.topics import configs
+from mainstem.broker.topics.configs import ConfigEdit
+from mainstem.broker.topics.topic_settings import BY_NAME, TOPIC_SETTINGS, TopicSetting
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
 from tests.support.machine import Machine

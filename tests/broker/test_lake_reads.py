@@ -7,7 +7,7 @@ import pytest
 from mainstem.api.lake import Publication
 from mainstem.broker.broker import Broker
 from mainstem.broker.read import Record
-from mainstem.broker.routers import RouterSettings
+from mainstem.broker.routers.service import RouterSettings
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, StalePlan
 from mainstem.ledger.config import TopicConfig
 from tests.support.lake import Worker

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.migrations import migrate
+from mainstem.broker.storage.migrations import migrate
 from mainstem.errors import DirectoryLocked, InvalidInput
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig

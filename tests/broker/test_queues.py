@@ -9,8 +9,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.jobs import JobReader
-from mainstem.broker.queues import ClaimedJob, QueueCounts
+from mainstem.broker.queues.jobs import JobReader
+from mainstem.broker.queues.service import ClaimedJob, QueueCounts
 from mainstem.broker.workers import JobWorker
 from mainstem.errors import (
     InvalidInput,

@@ -15,9 +15,9 @@ from mainstem.errors import InvalidConfig, SliceDamaged, StoreUnreachable
 from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.repacked_objects import FIRST_NUMBER, REPACKED
-from mainstem.log.backup import restore
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.tiering import HotRetention
+from mainstem.log.objects.backup import restore
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
@@ -122,7 +122,7 @@ async def test_a_directory_with_repacked_files_gets_an_object_store(
 
     bucket.before = away
     with monkeypatch.context() as opening:
-        opening.setattr("mainstem.broker.opening.open_store", lambda _: bucket)
+        opening.setattr("mainstem.broker.storage.opening.open_store", lambda _: bucket)
         with pytest.raises(StoreUnreachable):
             await Broker.open(tiered)
     broker = await Broker.open(plain)  # no file left the folder

@@ -11,8 +11,8 @@ import pytest
 from mainstem.broker.broker import Broker
 from mainstem.broker.diff import DiffQuery
 from mainstem.broker.read import Record
-from mainstem.broker.routers import RouterSettings
-from mainstem.broker.tag_matching import Match
+from mainstem.broker.routers.service import RouterSettings
+from mainstem.broker.routers.tag_matching import Match
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM

@@ -7,10 +7,10 @@ from itertools import pairwise
 from mainstem.broker.broker import Broker
 from mainstem.broker.messages import MessageFilter, Messages
 from mainstem.broker.overview import Overview
-from mainstem.broker.storage_map import storage_map
+from mainstem.broker.storage.storage_map import storage_map
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.repack.plan import RepackOptions
 from tests.support.lake import Worker
 from tests.support.machine import Machine
 from tests.support.waiting import finished

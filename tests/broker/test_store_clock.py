@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mainstem.broker.store_clock import clock_off_ms
+from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import StoredObject

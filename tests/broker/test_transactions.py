@@ -15,7 +15,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.transactions import ProducerStamp
+from mainstem.broker.transactions.service import ProducerStamp
 from mainstem.errors import (
     InvalidInput,
     InvalidTransaction,
@@ -25,7 +25,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.config import Durability, TopicConfig
 from mainstem.ledger.transactions import TransactionPhase
-from mainstem.log.views import CONTROL_BATCH_BYTES, View
+from mainstem.log.read.views import CONTROL_BATCH_BYTES, View
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.building import build_batch

@@ -10,7 +10,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.broker.transactions import ProducerStamp
+from mainstem.broker.transactions.service import ProducerStamp
 from mainstem.errors import MainstemError, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.repack.plan import RepackOptions
 from tests.support.stored import StoredLog, options, write_records
 
 from .conftest import Outcome, Shell

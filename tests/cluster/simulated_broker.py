@@ -9,8 +9,8 @@ from pathlib import Path
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import BrokerFenced, MainstemError, OffsetOutOfRange, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.checkpointer import store_state
 from mainstem.log.log import Log, LogOptions
+from mainstem.log.objects.checkpointer import store_state
 from mainstem.ports.commitlog.port import SharedCommitLog
 from tests.support.histories import ClusterHistory
 from tests.support.simulation import Node, World

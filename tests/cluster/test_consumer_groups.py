@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.group.assignors import Partitions
-from mainstem.broker.group.consumer import ConsumerGroup
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat
-from mainstem.broker.group.offsets import OffsetToCommit
-from mainstem.broker.group.options import GroupOptions
-from mainstem.broker.groups import Groups
+from mainstem.broker.groups.assignors import Partitions
+from mainstem.broker.groups.consumer import ConsumerGroup
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
+from mainstem.broker.groups.offsets import OffsetToCommit
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.service import Groups
 from mainstem.errors import StaleMemberEpoch
 from mainstem.ports.clock import ManualClock
 from tests.support.cluster import BrokerProcesses, eventually

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.http.app import App
-from mainstem.doors.http.context import Context
+from mainstem.doors.http.transport.app import App
+from mainstem.doors.http.transport.context import Context
 
 # A router's settings and its destination's. With all but the first, the router appends its copies.
 _WAYS: dict[str, tuple[dict[str, object], dict[str, object]]] = {

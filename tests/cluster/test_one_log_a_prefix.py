@@ -8,7 +8,7 @@ import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import InvalidConfig
-from mainstem.log.tiering import HotRetention
+from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.commitlog.shared.etcd.log import own_store
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore

@@ -9,8 +9,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.doors.http.app import App
-from mainstem.doors.http.context import Context
+from mainstem.doors.http.transport.app import App
+from mainstem.doors.http.transport.context import Context
 
 _POSITION = "mainstem-position"
 

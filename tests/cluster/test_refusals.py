@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.broker import opening
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.storage import opening
 from mainstem.errors import StoreRefused, Unavailable
 from mainstem.ports.commitlog.shared import open as places
 from mainstem.ports.commitlog.shared.open import SharedPlace

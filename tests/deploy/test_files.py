@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from mainstem.config import ENV_PREFIX, SETTINGS, resolve
-from mainstem.doors.http.routes import ROUTES
+from mainstem.doors.http.routes.table import ROUTES
 from mainstem.version import VERSION
 
 from .shapes import COMPOSE, MANIFEST, MANIFESTS, misfits

@@ -8,7 +8,7 @@ import pytest
 
 from mainstem.cli.main import COMMANDS
 from mainstem.config import SETTINGS
-from mainstem.doors.http.routes import TABLE
+from mainstem.doors.http.routes.table import TABLE
 from tools.console_types import TARGET, console_types
 from tools.reference.metrics import described
 from tools.reference.pages import made_pages

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from mainstem import limits
-from mainstem.broker.topic_settings import TOPIC_SETTINGS, TopicSetting
+from mainstem.broker.topics.topic_settings import TOPIC_SETTINGS, TopicSetting
 from mainstem.testing.server import ServerProcess
 
 _TRIED = {

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mainstem.api.lake import Column
-from mainstem.broker.table_columns import declared, decode_columns, encode_columns
+from mainstem.broker.tables.table_columns import declared, decode_columns, encode_columns
 from mainstem.errors import InvalidConfig, TableIncompatible
 from mainstem.lake.columns import typed, with_columns
 

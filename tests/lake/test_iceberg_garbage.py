@@ -16,7 +16,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.topic_tables import TopicTables
+from mainstem.broker.tables.topic_tables import TopicTables
 from mainstem.lake.iceberg.outbox import Publisher
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import Topic

@@ -386,7 +386,7 @@ def test_a_compaction_keeps_the_last_of_each_key(tmp_path: Path, wal: WalFile) -
 
 
 def test_declared_columns_stand_beside_the_raw_ones(tmp_path: Path, wal: WalFile) -> None:
-    from mainstem.broker.table_columns import declared, encode_columns
+    from mainstem.broker.tables.table_columns import declared, encode_columns
 
     wal.add(_batch([b'{"id": 1}', b"not json", b'{"id": 3}']))
     schema = encode_columns(declared([{"name": "id", "type": "long"}], []))

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from mainstem.broker import migrations
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.storage import migrations
 from mainstem.errors import InvalidConfig, InvalidInput
-from mainstem.log.migration import MigrationReport, Progress
+from mainstem.log.objects.migration import MigrationReport, Progress
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.commitlog.shared.open import MIGRATION_KEY, SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore

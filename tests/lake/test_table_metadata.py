@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.broker import table_metadata
-from mainstem.broker.table_columns import declared
-from mainstem.broker.table_metadata import TableUpdates
+from mainstem.broker.tables import table_metadata
+from mainstem.broker.tables.table_columns import declared
+from mainstem.broker.tables.table_metadata import TableUpdates
 from mainstem.errors import InvalidInput, TableChanged
 
 TABLE_ID = bytes(range(16))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.migrations import migrate
-from mainstem.log.backup import restore
-from mainstem.log.migration import Progress
-from mainstem.log.tiering import HotRetention
+from mainstem.broker.storage.migrations import migrate
+from mainstem.log.objects.backup import restore
+from mainstem.log.objects.migration import Progress
+from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore

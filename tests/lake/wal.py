@@ -12,7 +12,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from mainstem.api.lake import Part, Sources, Task, WalExtents
-from mainstem.log.extents import EXTENT
+from mainstem.log.read.extents import EXTENT
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import walk
 from mainstem.records.merging import RowRun, merged_rows

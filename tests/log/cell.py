@@ -7,8 +7,8 @@ from typing import Any
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import BrokerFenced
-from mainstem.log.checkpointer import store_state
 from mainstem.log.log import Log, LogOptions
+from mainstem.log.objects.checkpointer import store_state
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore

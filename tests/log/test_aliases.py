@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.routers import RouterSettings
+from mainstem.broker.routers.service import RouterSettings
 from mainstem.ledger.aliases import AliasRun
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.aliases import CopySource, restamped
-from mainstem.log.extents import Extent
+from mainstem.log.read.extents import Extent
+from mainstem.log.read.views import View
+from mainstem.log.streams.aliases import CopySource, restamped
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
-from mainstem.log.views import View
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import check_records, decode_records
 from mainstem.records.header import crc_matches, stamp, walk

@@ -12,7 +12,7 @@ from mainstem.errors import StorageError
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import DeleteRecords
-from mainstem.log.checkpoints import ChildCheckpointer
+from mainstem.log.objects.checkpoints import ChildCheckpointer
 from mainstem.log.recovery import recover
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from tests.support.batches import produced
@@ -106,7 +106,7 @@ async def test_a_killed_child_leaves_a_directory_that_opens(tmp_path: Path) -> N
     for path in (tmp_path / "checkpoints").iterdir():
         path.unlink()
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "mainstem.log.checkpointer", str(tmp_path), str(position)
+        sys.executable, "-m", "mainstem.log.objects.checkpointer", str(tmp_path), str(position)
     )
     child.kill()
     await child.wait()
@@ -124,7 +124,9 @@ async def test_a_child_that_nobody_waits_for_is_killed(tmp_path: Path) -> None:
     checkpoints = ChildCheckpointer(tmp_path)
     saving = asyncio.ensure_future(checkpoints.save())
     await asyncio.sleep(0)
-    (child,) = (one for one in psutil.Process().children() if "mainstem.log.checkpointer" in one.cmdline())
+    (child,) = (
+        one for one in psutil.Process().children() if "mainstem.log.objects.checkpointer" in one.cmdline()
+    )
     saving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await saving

@@ -12,7 +12,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.repair import repair_log
+from mainstem.broker.storage.repair import repair_log
 from mainstem.errors import DirectoryUnusable, LedgerDiverged
 from mainstem.ledger import checkpoint
 from mainstem.ledger.ledger import Ledger

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from mainstem.log.extents import Extent, OpenExtents, SealedExtents
-from mainstem.log.index import ExtentIndex
-from mainstem.log.tail import TailCache
+from mainstem.log.read.extents import Extent, OpenExtents, SealedExtents
+from mainstem.log.read.index import ExtentIndex
+from mainstem.log.read.tail import TailCache
 
 
 def _index(extents: list[tuple[int, int, int]], *, finished: bool) -> tuple[ExtentIndex, list[Extent]]:

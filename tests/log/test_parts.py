@@ -10,7 +10,7 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import RecordsLost, Unavailable
-from mainstem.log.part_cache import PartCache, PartChunk
+from mainstem.log.read.part_cache import PartCache, PartChunk
 from tests.support.lake import Worker
 from tests.support.machine import Machine
 

@@ -9,8 +9,8 @@ import pytest
 
 from mainstem.broker.broker import Broker
 from mainstem.errors import BrokerFenced, OutcomeUnknown, Stale, Unavailable
-from mainstem.log.follower import Follower
 from mainstem.log.log import LogOptions
+from mainstem.log.write.follower import Follower
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
 

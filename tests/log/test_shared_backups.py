@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.shared_backups import back_up_shared
+from mainstem.broker.storage.shared_backups import back_up_shared
 from mainstem.errors import InvalidInput, ObjectMissing
 from mainstem.log.log import LogOptions
-from mainstem.log.migration import Migration, MigrationPlan
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.migration import Migration, MigrationPlan
+from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from tests.support.history import scan

@@ -15,8 +15,8 @@ from mainstem.ledger.brokers import ExpireBroker, Heartbeat
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets
 from mainstem.log.log import LogOptions
-from mainstem.log.maintenance import LogMaintenance
-from mainstem.log.sharing import Sharing
+from mainstem.log.objects.maintenance import LogMaintenance
+from mainstem.log.write.sharing import Sharing
 from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan

@@ -9,7 +9,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.broker.routers import RouterSettings
+from mainstem.broker.routers.service import RouterSettings
 from mainstem.errors import (
     InvalidConfig,
     MainstemError,
@@ -19,8 +19,8 @@ from mainstem.errors import (
     Unavailable,
 )
 from mainstem.ledger.tiers import Tier
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.tiering import HotRetention
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.commitlog.local.cold import TIERS
 from mainstem.ports.commitlog.local.layout import COLD
 from mainstem.ports.commitlog.port import LogObject

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import Durability, TopicConfig
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.repack.plan import RepackOptions
 
 TOPICS: tuple[Durability, ...] = ("fsync", "disk", "memory", "ephemeral")
 WRITERS = 3

@@ -10,8 +10,8 @@ import msgspec
 from mainstem.api.base import ErrorResponse
 from mainstem.api.catalog import CatalogError
 from mainstem.api.routes import CATALOG, JSON, Route
-from mainstem.doors.http.errors import Refusal
-from mainstem.doors.http.routes import ROUTES
+from mainstem.doors.http.routes.table import ROUTES
+from mainstem.doors.http.transport.errors import Refusal
 
 
 def check_response(

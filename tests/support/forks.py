@@ -142,7 +142,7 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as control:
         for module in _IMPORTED:
             import_module(module)
-        import_module("mainstem.doors.kafka.registry").apis()  # which imports a module for each
+        import_module("mainstem.doors.kafka.transport.registry").apis()  # which imports a module for each
         gc.collect()
         gc.freeze()  # or the first collection in each of them would copy all that was imported
         invariant(len(os.listdir("/proc/self/task")) == 1, "a process of several threads is not to be forked")

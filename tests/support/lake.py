@@ -13,7 +13,7 @@ import pyarrow as pa
 from mainstem.api.lake import DataFile, Part, PlanRequest, Publication, Sources, Task, TaskKind
 from mainstem.broker.broker import Broker
 from mainstem.ledger.generations import name_of
-from mainstem.log.extents import EXTENT
+from mainstem.log.read.extents import EXTENT
 from mainstem.ports.commitlog.port import CommitLog
 from mainstem.records.header import stamp
 from mainstem.records.parquet import RowFile, RowFileWriter, stored_schema

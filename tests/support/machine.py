@@ -8,9 +8,9 @@ from random import Random
 from typing import Literal
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.checkpoints import InlineCheckpointer
+from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import invariant
-from mainstem.log.extents import SealedExtents
+from mainstem.log.read.extents import SealedExtents
 from mainstem.log.verification.scan import FoundFrame, scan_frames
 from mainstem.ports.commitlog.local import identity, segments
 from mainstem.ports.commitlog.local.identity import LogId

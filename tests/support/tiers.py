@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.tiering import HotRetention, check_alone, check_owned, missing_notes
+from mainstem.log.objects.checkpoints import InlineCheckpointer
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.tiering import HotRetention, check_alone, check_owned, missing_notes
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.machine import DIRECTORY, Machine

@@ -20,9 +20,9 @@ import uvloop
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.checkpoints import InlineCheckpointer
+from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog

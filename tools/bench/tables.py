@@ -13,7 +13,7 @@ import httpx
 import pyarrow as pa
 
 from mainstem.api.lake import PlanRequest
-from mainstem.broker.table_columns import declared
+from mainstem.broker.tables.table_columns import declared
 from mainstem.client.broker import BrokerClient
 from mainstem.lake.columns import typed
 from mainstem.lake.iceberg.outbox import Publisher

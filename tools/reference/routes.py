@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mainstem.doors.http.routes import TABLE
-from mainstem.doors.http.routing import Endpoint
+from mainstem.doors.http.routes.table import TABLE
+from mainstem.doors.http.transport.routing import Endpoint
 from tools.reference.markdown import MADE, code, table
 
 _TEXT = """# HTTP requests

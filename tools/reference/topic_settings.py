@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.broker.topic_settings import TOPIC_SETTINGS
+from mainstem.broker.topics.topic_settings import TOPIC_SETTINGS
 from tools.reference.markdown import MADE, code, table
 
 _TEXT = """# Topic settings

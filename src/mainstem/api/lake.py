@@ -77,7 +77,7 @@ class WalExtents(msgspec.Struct, frozen=True):
     """Slices of one stream in one log object, in offset order."""
 
     url: str  # of the object, file:///…; with `pieces`, of the store that has them; without credentials
-    rows: bytes  # EXTENT rows (log/extents.py)
+    rows: bytes  # EXTENT rows (log/read/extents.py)
     shift: int = 0  # added to every base: the slices are copies of another stream's
     timestamp_ms: int | None = None  # of every record, in place of its own
     first: int = 0  # only records at offsets of [first, last), shifted, are meant

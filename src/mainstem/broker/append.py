@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
-from mainstem.broker.transactions import TransactionService
+from mainstem.broker.transactions.service import TransactionService
 from mainstem.errors import InvalidBatch, InvalidInput, TooLarge
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import Topic
-from mainstem.log.append import AppendRequest, Placed, Waiter, promise
 from mainstem.log.log import Log
+from mainstem.log.write.append import AppendRequest, Placed, Waiter, promise
 from mainstem.ports.clock import Clock
 from mainstem.records.building import build_batch, build_lone
 from mainstem.records.decoding import record_sizes_and_times

@@ -11,33 +11,33 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
-from mainstem.broker.activity import Activity
 from mainstem.broker.append import Appended, Appends, promise
-from mainstem.broker.backups import Backups
-from mainstem.broker.catalog import Catalog
 from mainstem.broker.client_quotas import ClientQuotaService
-from mainstem.broker.clock import LogClock
-from mainstem.broker.cluster import Cluster
-from mainstem.broker.deletes import DeleteService
+from mainstem.broker.cluster.clock import LogClock
+from mainstem.broker.cluster.service import Cluster
+from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.diff import Diffs
-from mainstem.broker.group.options import GroupOptions
-from mainstem.broker.groups import GroupPeers, Groups
-from mainstem.broker.lake import Lake
-from mainstem.broker.opening import open_log
-from mainstem.broker.partition_summaries import PartitionSummaries
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.service import GroupPeers, Groups
 from mainstem.broker.periodic_tasks import PeriodicTask
-from mainstem.broker.queues import QueueService
+from mainstem.broker.queues.service import QueueService
 from mainstem.broker.read import Fetched, Reads, Record
-from mainstem.broker.retention import Retention
-from mainstem.broker.routers import RouterService
+from mainstem.broker.routers.service import RouterService
 from mainstem.broker.security import Security
 from mainstem.broker.share.shares import ShareService
-from mainstem.broker.sinks import SinkService
-from mainstem.broker.store_clock import clock_off_ms
+from mainstem.broker.storage.backups import Backups
+from mainstem.broker.storage.opening import open_log
 from mainstem.broker.streams import StreamService
-from mainstem.broker.topic_tables import TopicTables
-from mainstem.broker.topics import TopicService
-from mainstem.broker.transactions import TransactionService
+from mainstem.broker.tables.catalog import Catalog
+from mainstem.broker.tables.lake import Lake
+from mainstem.broker.tables.topic_tables import TopicTables
+from mainstem.broker.topics.activity import Activity
+from mainstem.broker.topics.deletes import DeleteService
+from mainstem.broker.topics.partition_summaries import PartitionSummaries
+from mainstem.broker.topics.retention import Retention
+from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.service import TransactionService
+from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
 from mainstem.errors import GroupNotFound
@@ -45,8 +45,8 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.tiering import HotRetention
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.broker.floors import Floors, expire_untracked, floors_of
 from mainstem.broker.streams import stream_of
+from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM

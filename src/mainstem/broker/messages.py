@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mainstem import limits
-from mainstem.broker.floors import Floors, expire_untracked, floors_of
 from mainstem.broker.streams import stream_of
+from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.records.decoding import StoredRecord, decode_records

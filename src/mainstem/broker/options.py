@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mainstem.address import Address
 from mainstem.broker.broker import BrokerOptions
-from mainstem.broker.configs import parse
-from mainstem.broker.opening import linger_ms
+from mainstem.broker.storage.opening import linger_ms
+from mainstem.broker.topics.configs import parse
 from mainstem.config import Config
 from mainstem.errors import InvalidConfig
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.tiering import HotRetention
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.commitlog.shared.open import SharedPlace
 
 

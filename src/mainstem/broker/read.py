@@ -11,7 +11,7 @@ from mainstem.broker.streams import StreamService
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.cursors import Take
 from mainstem.log.log import Log
-from mainstem.log.views import View
+from mainstem.log.read.views import View
 from mainstem.records.decoding import decode_records
 
 _BYTES_PER_RECORD = 256  # a guess: if it is too low, another read fetches the rest

@@ -14,8 +14,8 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.append import AppendRequest, Waiter
-from mainstem.log.streams import LogStreams
+from mainstem.log.streams.stores import LogStreams
+from mainstem.log.write.append import AppendRequest, Waiter
 from mainstem.records.compression import CODECS, Codec, codec_id
 from mainstem.records.header import Slice, walk
 from mainstem.records.rewrite import in_codec

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
-from mainstem.log.chunks import ReadChunk
-from mainstem.log.delivery import LEADER_EPOCH
 from mainstem.log.log import Log
-from mainstem.log.views import View
-from mainstem.log.visibility import VisibilityWatcher
+from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.views import View
+from mainstem.log.read.visibility import VisibilityWatcher
+from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.records.decoding import decode_records
 
 __all__ = ["LEADER_EPOCH", "ReadChunk", "StreamService", "View", "VisibilityWatcher", "stream_of"]

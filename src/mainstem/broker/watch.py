@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from mainstem import events, limits
-from mainstem.broker.activity import Activity
 from mainstem.broker.diff import DiffPage, DiffQuery, Diffs
 from mainstem.broker.eager_tasks import run_eagerly
-from mainstem.broker.routers import RouterService
+from mainstem.broker.routers.service import RouterService
 from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.topics.activity import Activity
 from mainstem.errors import Closed, NotFound
 from mainstem.ledger.topics import Topic
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from types import TracebackType
 
-from mainstem.broker.queues import ClaimedJob, Claims, QueueService
+from mainstem.broker.queues.service import ClaimedJob, Claims, QueueService
 from mainstem.errors import MainstemError
 
 

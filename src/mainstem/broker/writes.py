@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.broker.append import AppendRequest, Appends, check_size, promise, record_rows, sized
-from mainstem.broker.floors import expire
 from mainstem.broker.streams import StreamService, stream_of
-from mainstem.broker.topics import TopicService
+from mainstem.broker.topics.floors import expire
+from mainstem.broker.topics.service import TopicService
 from mainstem.errors import InvalidBatch, NotFound, Throttled, TooLarge, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields

@@ -16,7 +16,7 @@ from mainstem.cli.output import as_json_option, print_json
 from mainstem.cli.target import Server, takes_server
 
 if TYPE_CHECKING:
-    from mainstem.log.backup import Progress
+    from mainstem.log.objects.backup import Progress
 
 
 @click.command()
@@ -64,7 +64,7 @@ def backup(
     if data_dir is not None:
         import asyncio
 
-        from mainstem.broker.backups import back_up_directory
+        from mainstem.broker.storage.backups import back_up_directory
 
         copying = partial(_progress, "copying")
         report = asyncio.run(back_up_directory(data_dir, destination, objects=objects, showing=copying))
@@ -82,7 +82,7 @@ def backup(
 def _back_up_shared(store: str, etcd: str, destination: str, as_json: bool) -> None:
     import asyncio
 
-    from mainstem.broker.shared_backups import back_up_shared
+    from mainstem.broker.storage.shared_backups import back_up_shared
     from mainstem.ports.commitlog.shared.open import SharedPlace
 
     source = SharedPlace(store, tuple(filter(None, etcd.split(","))))
@@ -124,7 +124,7 @@ def restore(source: str, data_dir: Path, objects: str, name: str | None, listing
 async def _restore(
     source: str, data_dir: Path, objects: str, name: str | None, listing: bool, verify: bool
 ) -> None:
-    from mainstem.log import backup as backups
+    from mainstem.log.objects import backup as backups
     from mainstem.ports.objectstore.open import open_store
 
     store = open_store(source)

@@ -27,7 +27,7 @@ from mainstem.ledger.appends import SLICE_KEYED, AppendRun
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Command
-from mainstem.log.extents import SealedExtents
+from mainstem.log.read.extents import SealedExtents
 from mainstem.log.verification.problems import stream_name
 from mainstem.log.verification.scan import FoundFrame, FrameGap, scan_frames
 from mainstem.log.verification.slices import SliceRow, slice_fault, slice_rows

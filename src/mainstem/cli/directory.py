@@ -54,7 +54,7 @@ class DirectoryStore:
         self._broker = broker
 
     async def create(self, name: str, partitions: int, settings: Mapping[str, str], exist_ok: bool) -> None:
-        from mainstem.broker.configs import parse
+        from mainstem.broker.topics.configs import parse
 
         config = parse(settings, self._broker.options.default_config)
         await self._broker.create_topic(name, partitions=partitions, config=config, exist_ok=exist_ok)
@@ -63,7 +63,7 @@ class DirectoryStore:
         return [(await self.describe(info.name)).line for info in self._broker.topics(prefix)]
 
     async def describe(self, name: str) -> TopicDetails:
-        from mainstem.broker import configs
+        from mainstem.broker.topics import configs
 
         info = self._broker.topic(name)
         states = [self._broker.partition(name, number) for number in range(info.partitions)]
@@ -76,7 +76,7 @@ class DirectoryStore:
         return TopicDetails(name, info.topic_id.hex(), lines, configs.describe(info.config))
 
     async def alter(self, name: str, settings: Mapping[str, str], partitions: int | None) -> None:
-        from mainstem.broker.configs import parse
+        from mainstem.broker.topics.configs import parse
 
         config = parse(settings, self._broker.topic(name).config)
         if partitions is not None:

@@ -25,7 +25,7 @@ def store(config: Config) -> Iterator[Finding]:
 
 
 async def _store(url: str, *, ordering: bool) -> list[Finding]:
-    from mainstem.broker.store_clock import clock_off_ms
+    from mainstem.broker.cluster.store_clock import clock_off_ms
     from mainstem.ports.clock import SystemClock, SystemRandom
     from mainstem.ports.commitlog.shared.bucket.identity import check_conditions
     from mainstem.ports.objectstore.bucket import Retries, RetryBudget

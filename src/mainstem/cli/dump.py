@@ -57,7 +57,7 @@ def dump(path: Path, records: bool, from_position: int, limit: int | None, as_js
 def _items(path: Path, wanted: CommitFilter) -> Iterator[Item]:
     from mainstem.cli.contents import SegmentContents, checkpoint_items
     from mainstem.cli.repacked_contents import repacked_items
-    from mainstem.log.repack import layout
+    from mainstem.log.objects.repack import layout
     from mainstem.ports.commitlog.local import checkpoints, cold, segments
     from mainstem.ports.files import OsFiles, read_up_to
 
@@ -87,7 +87,7 @@ def _items(path: Path, wanted: CommitFilter) -> Iterator[Item]:
 
 def _ends_as_repacked(file: File) -> bool:
     """Check the tail, because the head may be damaged. Both identify the file."""
-    from mainstem.log.repack import layout
+    from mainstem.log.objects.repack import layout
     from mainstem.ports.files import read_up_to
 
     at = file.size() - layout.HEAD.size

@@ -16,7 +16,7 @@ from mainstem.config import Resolved
 from mainstem.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from mainstem.log.migration import MigrationReport, Progress
+    from mainstem.log.objects.migration import MigrationReport, Progress
 
 
 @click.command()
@@ -33,8 +33,8 @@ def migrate(resolved: Resolved, dry_run: bool, as_json: bool) -> None:
     """
     import asyncio
 
-    from mainstem.broker.migrations import migrate as run
     from mainstem.broker.options import shared_place
+    from mainstem.broker.storage.migrations import migrate as run
 
     config = resolved.config
     place = shared_place(config)

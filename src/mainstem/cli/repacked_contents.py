@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from crc32c import crc32c
 
 from mainstem.cli.contents import CommitFilter, Item, decoded
-from mainstem.log.extents import SealedExtents
-from mainstem.log.repack import layout
+from mainstem.log.objects.repack import layout
+from mainstem.log.read.extents import SealedExtents
 from mainstem.ports.files import File, read_up_to
 
 

@@ -34,7 +34,7 @@ def repair(resolved: Resolved, backup: Path | None, yes: bool, as_json: bool) ->
     import asyncio
 
     from mainstem.broker.options import broker_options
-    from mainstem.broker.repair import repair_log
+    from mainstem.broker.storage.repair import repair_log
     from mainstem.ports.clock import SystemClock, SystemRandom
 
     options = broker_options(resolved.config)

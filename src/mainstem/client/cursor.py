@@ -6,7 +6,7 @@ import threading
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.broker.cursors import SHARED_CURSOR
+from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.broker.read import Record
 from mainstem.client.loop import LoopThread
 from mainstem.client.reader import read_on

@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from mainstem.api.lake import Column, LakeStatus, PartitionProgress, Sources, TableWork
-from mainstem.broker.table_columns import decode_columns
+from mainstem.broker.tables.table_columns import decode_columns
 from mainstem.errors import Unavailable, Unreachable, described
 from mainstem.lake.backoff import Backoff
 from mainstem.lake.columns import ERROR_COLUMN, typed_fields, with_columns

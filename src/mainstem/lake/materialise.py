@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mainstem.api.lake import Publication, Task
-from mainstem.broker.table_columns import decode_columns
+from mainstem.broker.tables.table_columns import decode_columns
 from mainstem.errors import Unavailable
 from mainstem.lake.columns import with_columns
 from mainstem.lake.compaction import Compaction

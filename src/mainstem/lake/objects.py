@@ -22,7 +22,7 @@ from mainstem.lake.object_readers import (
     open_seekable,
     url_of,
 )
-from mainstem.log.extents import EXTENT
+from mainstem.log.read.extents import EXTENT
 from mainstem.ports.objectstore.open import redacted_url
 from mainstem.records.header import stamp
 from mainstem.records.merging import RowRun, merged_rows

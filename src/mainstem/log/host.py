@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mainstem.ledger.section import Command
-from mainstem.log.store_copies import StoreCopies
+from mainstem.log.objects.store_copies import StoreCopies
 
 
 class LogHost(Protocol):

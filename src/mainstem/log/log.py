@@ -21,35 +21,35 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.append import AppendRequest
 from mainstem.log.background import Background
-from mainstem.log.checkpointer import store_state
-from mainstem.log.checkpoints import Checkpointer, InlineCheckpointer
-from mainstem.log.commit_metrics import CommitMetrics
-from mainstem.log.committer import Committer
-from mainstem.log.ephemeral import EphemeralStreams
-from mainstem.log.extent_bytes import ExtentBytes
-from mainstem.log.extent_locations import ExtentLocations, Located, locate, locate_extents
-from mainstem.log.extents import SealedExtents
-from mainstem.log.finished_objects import FinishedObjects
-from mainstem.log.index_lookups import IndexLookups
-from mainstem.log.losses import Losses
-from mainstem.log.maintenance import LogMaintenance
-from mainstem.log.object_reads import ObjectReads
-from mainstem.log.offset_search import OffsetSearch
-from mainstem.log.parts import PartReader
-from mainstem.log.reader import RecordReader
+from mainstem.log.objects.checkpointer import store_state
+from mainstem.log.objects.checkpoints import Checkpointer, InlineCheckpointer
+from mainstem.log.objects.finished_objects import FinishedObjects
+from mainstem.log.objects.maintenance import LogMaintenance
+from mainstem.log.objects.repack.files import RepackedFiles
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.repack.repacker import Repacker
+from mainstem.log.objects.store_copies import StoreCopies
+from mainstem.log.objects.stored_objects import StoredObjects, stored_objects
+from mainstem.log.objects.tiering import HotRetention, Tiering
+from mainstem.log.read.extent_bytes import ExtentBytes
+from mainstem.log.read.extent_locations import ExtentLocations, Located, locate, locate_extents
+from mainstem.log.read.extents import SealedExtents
+from mainstem.log.read.index_lookups import IndexLookups
+from mainstem.log.read.losses import Losses
+from mainstem.log.read.object_reads import ObjectReads
+from mainstem.log.read.offset_search import OffsetSearch
+from mainstem.log.read.parts import PartReader
+from mainstem.log.read.reader import RecordReader
+from mainstem.log.read.tail import TailCache
+from mainstem.log.read.visibility import Visibility
 from mainstem.log.recovery import RecoveredLog, recover
-from mainstem.log.repack.files import RepackedFiles
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.repack.repacker import Repacker
-from mainstem.log.sharing import Sharing
-from mainstem.log.store_copies import StoreCopies
-from mainstem.log.stored_objects import StoredObjects, stored_objects
-from mainstem.log.streams import DurableStreams, LogStreams
-from mainstem.log.tail import TailCache
-from mainstem.log.tiering import HotRetention, Tiering
-from mainstem.log.visibility import Visibility
+from mainstem.log.streams.ephemeral import EphemeralStreams
+from mainstem.log.streams.stores import DurableStreams, LogStreams
+from mainstem.log.write.append import AppendRequest
+from mainstem.log.write.commit_metrics import CommitMetrics
+from mainstem.log.write.committer import Committer
+from mainstem.log.write.sharing import Sharing
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog

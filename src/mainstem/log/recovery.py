@@ -19,8 +19,8 @@ from mainstem.ledger.appends import SLICE, AppendOutcome, AppendRun, Rows
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import PlainRun, merge_plain
-from mainstem.log.extents import SealedExtents, extents_of
-from mainstem.log.index import ExtentIndex
+from mainstem.log.read.extents import SealedExtents, extents_of
+from mainstem.log.read.index import ExtentIndex
 from mainstem.ports.commitlog.port import Checkpoint, CommitLog, Committed, SharedCommitLog
 
 _log = events.named("recovery")

@@ -13,7 +13,7 @@ import numpy as np
 
 from mainstem.api.lake import Publication, Task
 from mainstem.errors import SliceDamaged, described
-from mainstem.log.extents import EXTENT
+from mainstem.log.read.extents import EXTENT
 
 if TYPE_CHECKING:
     import pyarrow as pa

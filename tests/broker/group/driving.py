@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from mainstem.broker.group.classic import ClassicGroup
-from mainstem.broker.group.member import Join, Joined, Synced
-from mainstem.broker.group.options import GroupOptions
-from mainstem.broker.group.timers import Timers
+from mainstem.broker.groups.classic import ClassicGroup
+from mainstem.broker.groups.member import Join, Joined, Synced
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.timers import Timers
 from mainstem.errors import MainstemError, MemberIdRequired
 from mainstem.ledger.group_generations import GroupGeneration
 from mainstem.ports.clock import ManualClock

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mainstem.broker.group.options import GroupOptions
-from mainstem.broker.groups import Groups
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.service import Groups
 from mainstem.ports.clock import ManualClock
 from tests.support.machine import Machine
 

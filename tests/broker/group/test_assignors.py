@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.broker.group.assignors import ASSIGNORS, Assignor, Partitions
+from mainstem.broker.groups.assignors import ASSIGNORS, Assignor, Partitions
 
 Readers = dict[str, frozenset[bytes]]
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from mainstem.broker.group.member import Joined, Synced
+from mainstem.broker.groups.member import Joined, Synced
 from mainstem.errors import GroupRefused, MemberIdRequired
 
 from .driving import REBALANCE_MS, SESSION_MS, Driver

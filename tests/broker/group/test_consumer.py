@@ -9,11 +9,11 @@ import random
 
 import pytest
 
-from mainstem.broker.group.assignors import Partitions
-from mainstem.broker.group.consumer import ConsumerGroup
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
-from mainstem.broker.group.options import GroupOptions
-from mainstem.broker.group.timers import Timers
+from mainstem.broker.groups.assignors import Partitions
+from mainstem.broker.groups.consumer import ConsumerGroup
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.timers import Timers
 from mainstem.errors import (
     FencedInstance,
     FencedMemberEpoch,

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from mainstem import limits
-from mainstem.broker.group.assignors import Partitions
-from mainstem.broker.group.consumer import ConsumerGroup
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
-from mainstem.broker.group.offsets import OffsetToCommit
-from mainstem.broker.groups import Groups
+from mainstem.broker.groups.assignors import Partitions
+from mainstem.broker.groups.consumer import ConsumerGroup
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.offsets import OffsetToCommit
+from mainstem.broker.groups.service import Groups
 from mainstem.errors import GroupNotEmpty, NoSpace, UnknownMember
 from tests.support.machine import Machine
 from tests.support.waiting import until

@@ -8,11 +8,11 @@ import struct
 import pytest
 
 from mainstem import limits
-from mainstem.broker.cursors import SHARED_CURSOR
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat
-from mainstem.broker.group.member import Join, Joined
-from mainstem.broker.group.offsets import OffsetToCommit
-from mainstem.broker.groups import Groups, ListedGroup
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
+from mainstem.broker.groups.cursors import SHARED_CURSOR
+from mainstem.broker.groups.member import Join, Joined
+from mainstem.broker.groups.offsets import OffsetToCommit
+from mainstem.broker.groups.service import Groups, ListedGroup
 from mainstem.errors import (
     Closed,
     GroupFull,

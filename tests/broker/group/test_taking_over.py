@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem import limits
-from mainstem.broker.group.member import Joined
+from mainstem.broker.groups.member import Joined
 from mainstem.errors import FencedInstance, RebalanceInProgress, UnknownMember
 from mainstem.ledger.group_generations import GroupGeneration
 

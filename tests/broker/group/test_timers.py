@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mainstem.broker.group.timers import Timers
+from mainstem.broker.groups.timers import Timers
 from mainstem.ports.clock import ManualClock, SystemClock
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from mainstem.doors.http.app import App
+from mainstem.doors.http.transport.app import App
 
 _POSITION = "mainstem-position"
 _CATCH_UP_S = 30.0

@@ -13,9 +13,9 @@ import pytest
 
 from mainstem.api.routes import EVENTS
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.doors.http.app import App
-from mainstem.doors.http.auth import ApiKeys, parse_keys
-from mainstem.doors.http.context import Context, HttpLimits
+from mainstem.doors.http.transport.app import App
+from mainstem.doors.http.transport.auth import ApiKeys, parse_keys
+from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.ports.clock import ManualClock
 from mainstem.testing.server import ServerProcess
 from tests.support import cluster_server

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mainstem.api.routes import Scope
-from mainstem.doors.http.auth import bearer, parse_keys
-from mainstem.doors.http.context import HttpLimits
+from mainstem.doors.http.transport.auth import bearer, parse_keys
+from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.errors import InvalidConfig
 
 from .conftest import Api, code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mainstem.broker.group.offsets import CommittedOffsets, OffsetToCommit
+from mainstem.broker.groups.offsets import CommittedOffsets, OffsetToCommit
 
 from .conftest import Api, code
 

@@ -18,9 +18,9 @@ from mainstem.api.routes import CATALOG, JSON, ROUTES, Body, Route, structs_in
 from mainstem.api.topics import TopicConfigBody, TopicConfigResponse
 from mainstem.client.request_bodies import JsonBody, NewRecord
 from mainstem.client.topics import TopicOptions
-from mainstem.doors.http.openapi import document
-from mainstem.doors.http.routes import HANDLERS, TABLE
-from mainstem.doors.http.topics import applied, echo
+from mainstem.doors.http.routes.openapi import document
+from mainstem.doors.http.routes.table import HANDLERS, TABLE
+from mainstem.doors.http.routes.topics import applied, echo
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
 from tests.support.contract import check_body, check_response

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from mainstem.doors.http.context import HttpLimits
+from mainstem.doors.http.transport.context import HttpLimits
 
 from .conftest import JSON, Api, code
 
@@ -105,7 +105,7 @@ async def test_a_small_response_is_never_compressed(api: Api) -> None:
 
 
 async def test_the_interface_describes_itself(open_api: Callable[..., Any]) -> None:
-    from mainstem.doors.http.routes import TABLE
+    from mainstem.doors.http.routes.table import TABLE
 
     async with open_api(api_keys="k") as api:
         document = (await api.client.get("/openapi.json")).json()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat
-from mainstem.broker.lags import group_metrics
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
+from mainstem.broker.groups.lags import group_metrics
 from mainstem.broker.share.shares import AcquireLimits
 
 from .conftest import Api, code

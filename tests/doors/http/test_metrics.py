@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mainstem import limits
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat
-from mainstem.broker.groups import Groups
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
+from mainstem.broker.groups.service import Groups
 from mainstem.ledger.cursors import CommitOffsets
 from mainstem.metrics import Histogram
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainstem.broker import diff
 from mainstem.broker.broker import Broker
-from mainstem.broker.deletes import DeleteService
+from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.writes import WriteService
 from mainstem.ledger.leases import Leases
 from tests.support.machine import Machine

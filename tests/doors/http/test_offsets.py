@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mainstem.broker.transactions import ProducerStamp
+from mainstem.broker.transactions.service import ProducerStamp
 from mainstem.records.building import build_batch
 from mainstem.records.header import TRANSACTIONAL, seal
 

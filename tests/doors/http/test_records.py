@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstem import limits
-from mainstem.doors.http.context import HttpLimits
+from mainstem.doors.http.transport.context import HttpLimits
 
 from .conftest import JSON, Api, code
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.broker.transactions import ProducerStamp
+from mainstem.broker.transactions.service import ProducerStamp
 from mainstem.errors import ProducerFenced
 
 from .conftest import Api, code

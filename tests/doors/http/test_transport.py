@@ -82,7 +82,7 @@ async def test_curl_speaks_http_2_with_prior_knowledge(stage: Stage) -> None:
 
 
 async def test_an_http_2_body_over_the_limit_is_refused(broker: Broker) -> None:
-    from mainstem.doors.http.context import HttpLimits
+    from mainstem.doors.http.transport.context import HttpLimits
 
     door = HttpDoor(broker, bounds=HttpLimits(body_bytes=1000))
     address = await door.start(Address("127.0.0.1", 0))
@@ -155,7 +155,7 @@ async def test_a_chunked_body_and_one_that_waits_for_100_continue(stage: Stage) 
 
 
 async def test_a_413_can_be_read_while_the_body_is_still_sent(broker: Broker) -> None:
-    from mainstem.doors.http.context import HttpLimits
+    from mainstem.doors.http.transport.context import HttpLimits
 
     door = HttpDoor(broker, bounds=HttpLimits(body_bytes=1000))
     address = await door.start(Address("127.0.0.1", 0))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstem.doors.http.watch import _resume_at
+from mainstem.doors.http.live.watch import _resume_at
 
 from .conftest import Api, code
 from .watching import EventStream, event_id, numbers, session, watch

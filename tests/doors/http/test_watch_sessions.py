@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.doors.http.context import HttpLimits
+from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.ports.clock import ManualClock
 
 from .conftest import Api, code

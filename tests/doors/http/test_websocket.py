@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mainstem.api.records import Publish, Subscribe, Unsubscribe
-from mainstem.doors.http.context import HttpLimits
-from mainstem.doors.http.errors import Refusal
-from mainstem.doors.http.requests import decoded
-from mainstem.doors.http.websocket import decode_head, decoder_of
+from mainstem.doors.http.live.websocket import decode_head, decoder_of
+from mainstem.doors.http.transport.context import HttpLimits
+from mainstem.doors.http.transport.errors import Refusal
+from mainstem.doors.http.transport.requests import decoded
 
 from .conftest import Api, code
 from .watching import EventStream, WebSocket

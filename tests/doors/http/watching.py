@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from mainstem.api.records import WATCH_EVENTS
 from mainstem.api.routes import GET_WATCH
-from mainstem.doors.http.app import App
-from mainstem.doors.http.context import Context
+from mainstem.doors.http.transport.app import App
+from mainstem.doors.http.transport.context import Context
 from tests.support.contract import check_body
 
 from .conftest import Api

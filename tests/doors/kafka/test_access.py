@@ -17,7 +17,6 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.registry import apis
 from mainstem.doors.kafka.security.access import (
     ALLOW,
     DENY,
@@ -29,6 +28,7 @@ from mainstem.doors.kafka.security.access import (
 )
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.rules import RULES
+from mainstem.doors.kafka.transport.registry import apis
 from mainstem.ledger.access_rules import AccessRule, AccessRules, DeleteAccessRules, PutAccessRules
 from mainstem.ledger.section import Moment
 from tests.support.batches import batch

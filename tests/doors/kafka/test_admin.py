@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.transport.registry import apis
 
 from .conftest import KafkaStage, opened
 from .messages import make

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 
-from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.transport.registry import apis
 
 from .conftest import KafkaStage
 from .messages import make

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.connection import KafkaLimits
+from mainstem.doors.kafka.transport.connection import KafkaLimits
 from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened

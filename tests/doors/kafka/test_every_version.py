@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from kio.index import load_request_schema
 
-from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.transport.registry import apis
 from tests.support.batches import batch
 
 from .conftest import KafkaStage

@@ -10,11 +10,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.fetch import API
+from mainstem.doors.kafka.apis.fetch import API
 from mainstem.errors import RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.chunks import ReadChunk
+from mainstem.log.read.chunks import ReadChunk
 from mainstem.records.building import build_batch
 from mainstem.records.header import stamp
 from tests.support.batches import batch, records_of

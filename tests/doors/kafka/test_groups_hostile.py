@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from kio.index import load_request_schema
 
-from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.transport.registry import apis
 
 from .conftest import KafkaStage
 from .messages import make

@@ -9,9 +9,9 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
 from mainstem.broker.diff import DiffQuery
-from mainstem.doors.kafka.delete_records import API as DELETE_RECORDS_API
-from mainstem.doors.kafka.list_offsets import API
-from mainstem.doors.kafka.offset_for_leader_epoch import API as EPOCH_END_API
+from mainstem.doors.kafka.apis.delete_records import API as DELETE_RECORDS_API
+from mainstem.doors.kafka.apis.list_offsets import API
+from mainstem.doors.kafka.apis.offset_for_leader_epoch import API as EPOCH_END_API
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import MarkLost
 

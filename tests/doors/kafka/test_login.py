@@ -13,9 +13,9 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.registry import apis
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.passwords import hashed, matches, parse_users
+from mainstem.doors.kafka.transport.registry import apis
 from mainstem.errors import InvalidConfig
 from mainstem.ports.clock import ManualClock
 from tests.support.batches import batch

@@ -10,8 +10,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
-from mainstem.doors.kafka.message_bounds import fitted
-from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.transport.message_bounds import fitted
+from mainstem.doors.kafka.transport.registry import apis
 from mainstem.errors import MalformedRequest
 
 from .conftest import KafkaStage

@@ -10,8 +10,8 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.metadata import API
-from mainstem.doors.kafka.registry import apis
+from mainstem.doors.kafka.apis.metadata import API
+from mainstem.doors.kafka.transport.registry import apis
 
 from .conftest import KafkaStage, opened
 from .requests import API_VERSIONS, metadata, module

@@ -109,6 +109,6 @@ async def test_a_fetch_from_memory_crosses_few_files(crossed: Crossed, stage: Ka
     for _ in range(3):
         with crossed.until(ANSWER):
             await wire.ask(fetch(FETCH_VERSION, "t", (0, 0), rack=""))
-        assert "log/tail.py" in crossed.files, "the trace sees the read"
+        assert "log/read/tail.py" in crossed.files, "the trace sees the read"
         found.append(crossed.files)
     assert len(fewest(found)) <= FETCH_FILES_MAX, fewest(found)

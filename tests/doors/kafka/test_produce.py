@@ -11,8 +11,8 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.lone_batch import LoneBatches
-from mainstem.doors.kafka.produce import API
+from mainstem.doors.kafka.apis.lone_batch import LoneBatches
+from mainstem.doors.kafka.apis.produce import API
 from mainstem.ledger.config import TopicConfig
 from tests.support.batches import batch, produced
 

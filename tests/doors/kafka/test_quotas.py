@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.client_quotas import Meter
-from mainstem.doors.kafka.request_quota import counted
+from mainstem.doors.kafka.transport.request_quota import counted
 from mainstem.ledger.client_quotas import AlterClientQuota, QuotaEntity
 from mainstem.ports.clock import ManualClock
 from tests.support.batches import batch

@@ -14,8 +14,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.doors.kafka.receive_buffer import ReceiveBuffer, fresh
-from mainstem.doors.kafka.wire import kept
+from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
+from mainstem.doors.kafka.transport.wire import kept
 from mainstem.ledger.config import TopicConfig
 from tests.support.batches import batch
 

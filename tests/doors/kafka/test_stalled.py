@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from mainstem import limits
-from mainstem.doors.kafka.connection import KafkaConnection
+from mainstem.doors.kafka.transport.connection import KafkaConnection
 from mainstem.testing.server import ServerProcess
 from tests.support.batches import batch
 

@@ -13,7 +13,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from mainstem import limits
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
 from mainstem.records.header import walk
 
 from .conftest import KafkaStage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mainstem.broker.broker import Broker
 from mainstem.ledger.repacked_objects import REPACKED
-from mainstem.log.repack.plan import RepackOptions
-from mainstem.log.repack.repacker import Repacker
+from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.repack.repacker import Repacker
 from mainstem.ports.commitlog.local.layout import WAL
 from mainstem.ports.commitlog.local.segments import number_of
 from tests.support.machine import DIRECTORY, Machine

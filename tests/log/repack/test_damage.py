@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.routers import RouterSettings
+from mainstem.broker.routers.service import RouterSettings
 from mainstem.errors import RecordsLost
 from mainstem.ledger.streams import DeleteRecords, MarkLost
-from mainstem.log.extents import SealedExtents
-from mainstem.log.repack.files import RepackedFiles
+from mainstem.log.objects.repack.files import RepackedFiles
+from mainstem.log.read.extents import SealedExtents
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
 from mainstem.ports.commitlog.local.layout import WAL

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.routers import RouterSettings
-from mainstem.broker.transactions import ProducerStamp
+from mainstem.broker.routers.service import RouterSettings
+from mainstem.broker.transactions.service import ProducerStamp
 from mainstem.errors import RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import DeleteRecords
-from mainstem.log.extents import SealedExtents
-from mainstem.log.views import View
+from mainstem.log.read.extents import SealedExtents
+from mainstem.log.read.views import View
 from mainstem.ports.commitlog.local.layout import WAL
 from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.records.building import build_batch

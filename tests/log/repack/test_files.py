@@ -9,7 +9,7 @@ import pytest
 from mainstem.errors import NoSpace
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.tasks import ReleaseTask, TakeTask
-from mainstem.log.repack.files import RepackedFiles
+from mainstem.log.objects.repack.files import RepackedFiles
 from tests.support.history import scan
 from tests.support.machine import Machine
 

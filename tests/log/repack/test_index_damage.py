@@ -9,8 +9,8 @@ import pytest
 from mainstem.api.lake import PlanRequest
 from mainstem.errors import LogDamaged, RecordsLost
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.losses import UNREADABLE
-from mainstem.log.repack.files import RepackedFiles
+from mainstem.log.objects.repack.files import RepackedFiles
+from mainstem.log.read.losses import UNREADABLE
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
 from tests.support.history import scan

@@ -9,8 +9,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import StoreUnreachable
-from mainstem.log.extents import Extent
-from mainstem.log.repack.read_ahead import PlannedRead, PrefetchedRead, ReadAhead
+from mainstem.log.objects.repack.read_ahead import PlannedRead, PrefetchedRead, ReadAhead
+from mainstem.log.read.extents import Extent
 
 STREAM = 7
 A_READ = limits.MIB

@@ -12,8 +12,8 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.log.log import LogOptions
-from mainstem.log.maintenance import LogMaintenance
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.maintenance import LogMaintenance
+from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan

@@ -69,7 +69,7 @@ async def test_offsets_skipped_after_an_unclean_shutdown_are_recorded(
     await broker.log.sync()
     shutil.copytree(tmp_path / "live", tmp_path / "data")
     await broker.close()
-    monkeypatch.setattr("mainstem.broker.opening.boot_id", lambda: "another boot")
+    monkeypatch.setattr("mainstem.broker.storage.opening.boot_id", lambda: "another boot")
     stored = StoredLog(tmp_path / "data")
     broker = await opened(stored)
     assert (await broker.append_values("disk", [b"y"])).base_offset == limits.CEILING_STEP_RECORDS + 3

@@ -10,7 +10,7 @@ from mainstem import limits
 from mainstem.ledger.checkpoint import pack, unpack
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.extents import SealedExtents
+from mainstem.log.read.extents import SealedExtents
 from mainstem.log.verification.problems import Severity
 from mainstem.ports.commitlog.local import frames, segments
 from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.checkpoints import InlineCheckpointer
 from mainstem.log.log import Log, LogOptions
-from mainstem.log.repack.plan import RepackOptions
+from mainstem.log.objects.checkpoints import InlineCheckpointer
+from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mainstem.broker.group.assignors import Partitions, TopicPartition
+from mainstem.broker.groups.assignors import Partitions, TopicPartition
 
 NAME = "simple"
 

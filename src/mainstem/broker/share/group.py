@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mainstem.broker.group.assignors import Partitions
-from mainstem.broker.group.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
-from mainstem.broker.group.timers import Timer, Timers
+from mainstem.broker.groups.assignors import Partitions
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.timers import Timer, Timers
 from mainstem.broker.share.assignor import assign_shared
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import FencedMemberEpoch, GroupFull, UnknownMember, WrongGroupKind

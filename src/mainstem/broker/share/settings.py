@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mainstem.broker.group.settings import (
+from mainstem.broker.groups.settings import (
     BY_DURATION,
     COMMITTED,
     EARLIEST,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from mainstem import events, limits
-from mainstem.broker.group.settings import checked, known
+from mainstem.broker.groups.settings import checked, known
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.broker.streams import StreamService
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost, ShareNotFound

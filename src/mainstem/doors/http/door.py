@@ -14,12 +14,12 @@ from uvicorn.server import ServerState
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
-from mainstem.doors.http.app import App
-from mainstem.doors.http.auth import ApiKeys
-from mainstem.doors.http.connection import HttpConnection
-from mainstem.doors.http.context import Context, HttpLimits
-from mainstem.doors.http.http2 import Http2Connection
-from mainstem.doors.http.rendering import warm_up
+from mainstem.doors.http.routes.rendering import warm_up
+from mainstem.doors.http.transport.app import App
+from mainstem.doors.http.transport.auth import ApiKeys
+from mainstem.doors.http.transport.connection import HttpConnection
+from mainstem.doors.http.transport.context import Context, HttpLimits
+from mainstem.doors.http.transport.http2 import Http2Connection
 from mainstem.errors import CannotListen, InvalidConfig
 
 _BACKLOG = 2048

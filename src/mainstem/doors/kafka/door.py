@@ -12,18 +12,18 @@ from typing import Any
 from mainstem import events, limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
-from mainstem.broker.clock import Clock, SystemClock
-from mainstem.broker.group.options import GroupOptions
-from mainstem.broker.groups import Groups
-from mainstem.doors.kafka.connection import KafkaConnection, KafkaConnections, KafkaLimits
-from mainstem.doors.kafka.context import KafkaContext
-from mainstem.doors.kafka.dispatch import Dispatch
-from mainstem.doors.kafka.metrics import KafkaMetrics
-from mainstem.doors.kafka.peers import Peer, Peers
-from mainstem.doors.kafka.registry import apis
+from mainstem.broker.cluster.clock import Clock, SystemClock
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.service import Groups
 from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.guard import AuthenticationContext
 from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.doors.kafka.transport.connection import KafkaConnection, KafkaConnections, KafkaLimits
+from mainstem.doors.kafka.transport.context import KafkaContext
+from mainstem.doors.kafka.transport.dispatch import Dispatch
+from mainstem.doors.kafka.transport.metrics import KafkaMetrics
+from mainstem.doors.kafka.transport.peers import Peer, Peers
+from mainstem.doors.kafka.transport.registry import apis
 
 _log = events.named("kafka")
 _BACKLOG = 1024

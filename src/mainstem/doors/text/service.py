@@ -8,7 +8,7 @@ from typing import cast
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
-from mainstem.broker.cursors import SHARED_CURSOR
+from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.doors.text import status
 from mainstem.doors.text.requests import (
     GetRequest,

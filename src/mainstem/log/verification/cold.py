@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mainstem.errors import LogDamaged
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.extents import Rows, SealedExtents
+from mainstem.log.read.extents import Rows, SealedExtents
 from mainstem.log.verification.problems import Problem, Problems, Severity
 from mainstem.ports.commitlog.local.cold import SUFFIX, note_numbers, read_note
 from mainstem.ports.commitlog.local.identity import LogId

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.extents import Rows
+from mainstem.log.read.extents import Rows
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity, readable
 from mainstem.ports.commitlog.local.layout import WAL
 from mainstem.ports.commitlog.local.segments import file_name

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mainstem.errors import LogDamaged
-from mainstem.log.extents import Rows, SealedExtents
+from mainstem.log.read.extents import Rows, SealedExtents
 from mainstem.log.verification.chain import RESTORE, name_of
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
 from mainstem.log.verification.scan import FrameGap

@@ -10,8 +10,8 @@ from crc32c import crc32c
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import RepackedFile
-from mainstem.log.extents import SealedExtents
-from mainstem.log.repack import layout
+from mainstem.log.objects.repack import layout
+from mainstem.log.read.extents import SealedExtents
 from mainstem.log.verification.coverage import Coverage
 from mainstem.log.verification.parts import OBJECTS
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity

@@ -12,7 +12,7 @@ from mainstem import limits
 from mainstem.errors import LogDamaged
 from mainstem.ledger.appends import AppendRun
 from mainstem.ledger.entry import Entry
-from mainstem.log.extents import OpenExtents, Rows, SealedExtents
+from mainstem.log.read.extents import OpenExtents, Rows, SealedExtents
 from mainstem.log.verification.chain import RESTORE, name_of
 from mainstem.log.verification.indexes import ExtentRow, IndexCheck, extent_rows
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity

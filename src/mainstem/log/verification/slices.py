@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from mainstem.errors import InvalidInput
 from mainstem.ledger.appends import SLICE_PACK, AppendRun
-from mainstem.log.extents import EXTENT, Rows
+from mainstem.log.read.extents import EXTENT, Rows
 from mainstem.records.header import crc_matches, stamp, walk
 
 

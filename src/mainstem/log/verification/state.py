@@ -9,7 +9,7 @@ from pathlib import Path
 from mainstem import limits
 from mainstem.errors import LedgerDiverged, LogDamaged, MainstemError
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.extents import Rows, extents_of
+from mainstem.log.read.extents import Rows, extents_of
 from mainstem.log.recovery import apply_commits
 from mainstem.log.verification.problems import Problem, Problems, Severity
 from mainstem.log.verification.scan import FoundFrame

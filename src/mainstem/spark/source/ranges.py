@@ -22,7 +22,7 @@ from mainstem.errors import (
     StoreRefused,
 )
 from mainstem.lake.objects import source_rows
-from mainstem.log.extents import EXTENT
+from mainstem.log.read.extents import EXTENT
 from mainstem.records.rows import decode_rows
 from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import PartitionRange

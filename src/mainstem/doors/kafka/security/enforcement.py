@@ -8,7 +8,7 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from mainstem.doors.kafka.api import Api, Call
+from mainstem.doors.kafka.apis.topic_ids import name_of
 from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import (
     message_in,
@@ -24,7 +24,7 @@ from mainstem.doors.kafka.security.rules import (
     SpecialRule,
     WholeRequestRule,
 )
-from mainstem.doors.kafka.topic_ids import name_of
+from mainstem.doors.kafka.transport.api import Api, Call
 
 _OFFSET_FETCH, _WRITE_TXN_MARKERS, _ALTER_SCRAM = 9, 27, 51
 

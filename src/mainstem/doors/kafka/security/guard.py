@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.clock import Clock
+from mainstem.broker.cluster.clock import Clock
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.session import LoginSession
 from mainstem.doors.kafka.security.users import Users
 
 if TYPE_CHECKING:
-    from mainstem.doors.kafka.connection import KafkaConnection
+    from mainstem.doors.kafka.transport.connection import KafkaConnection
 
 
 class AuthenticationContext:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstem.broker.clock import Clock
+from mainstem.broker.cluster.clock import Clock
 from mainstem.doors.kafka.security.exchange import ExchangeStep, text_of
 from mainstem.errors import Unauthorized
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mainstem.broker.clock import Clock
+from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.security import Credential
 from mainstem.config import Config
 from mainstem.doors.kafka.security.certificates import tls_context

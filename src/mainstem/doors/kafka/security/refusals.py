@@ -12,7 +12,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.doors.kafka.versions import convert
+from mainstem.doors.kafka.transport.versions import convert
 
 FORBIDDEN = "the access rules do not allow it"
 

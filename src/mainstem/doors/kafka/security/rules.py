@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mainstem.doors.kafka.api import Call
-from mainstem.doors.kafka.config_entries import Resource
+from mainstem.doors.kafka.apis.config_entries import Resource
 from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.doors.kafka.transport.api import Call
 
 _TOPIC, _GROUP, _CLUSTER, _TRANSACTION = (
     ResourceType.TOPIC,

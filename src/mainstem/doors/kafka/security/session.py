@@ -9,7 +9,7 @@ from mainstem.doors.kafka.security.exchange import Exchange
 from mainstem.errors import Unauthorized
 
 if TYPE_CHECKING:
-    from mainstem.doors.kafka.connection import KafkaConnection
+    from mainstem.doors.kafka.transport.connection import KafkaConnection
 
 _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 _BEFORE_LOGIN = frozenset({_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE})

@@ -1,0 +1,468 @@
+"""A group whose members assign the partitions among themselves: Kafka's classic protocol.
+
+    Empty ──join──▶ PreparingRebalance ──all are in, or time is up──▶ CompletingRebalance
+      ▲                  │        ▲                                      │        │
+      └─nobody is left───┘        └──a member joins, leaves, is lost─────┘        ▼
+                                  └──────────────────────────────────────────── Stable
+
+Every answer to a join goes out at once when the joining ends, and every answer to a sync when the leader's
+assignment is there. Whether members give up their partitions meanwhile (eager) or not (cooperative) is
+between them.
+
+A group that another broker looked after, or this one before it was started again, begins with the members it had: each
+is asked to join again, may commit what it read until it does, and is waited for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from mainstem import limits
+from mainstem.broker.groups.member import ClassicMember, Join, Joined, JoinedMember, Synced
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.protocols import Protocols
+from mainstem.broker.groups.timers import Timer, Timers
+from mainstem.errors import (
+    FencedInstance,
+    GroupFull,
+    IllegalGeneration,
+    InconsistentProtocol,
+    MainstemError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMember,
+    invariant,
+)
+from mainstem.ledger.group_generations import GroupGeneration
+
+EMPTY = "Empty"
+PREPARING = "PreparingRebalance"
+COMPLETING = "CompletingRebalance"
+STABLE = "Stable"
+DEAD = "Dead"  # said of groups that do not exist
+
+
+class ClassicGroup:
+    kind = "Classic"
+
+    def __init__(
+        self,
+        name: str,
+        timers: Timers,
+        options: GroupOptions,
+        new_id: Callable[[str], str],
+        *,
+        before: GroupGeneration | None = None,
+        bumped: Callable[[int, tuple[str, ...]], None] = lambda _generation, _members: None,
+    ) -> None:
+        """`bumped` hears of every generation and who is in it; `before` is what the last broker heard so."""
+        self.name = name
+        self.state = EMPTY
+        self.generation = 0 if before is None else before.generation
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        self._timers = timers
+        self._options = options
+        self._new_id = new_id
+        self._instances: dict[str, str] = {}  # instance id → member id
+        self._pending: dict[str, Timer] = {}  # ids given to members that have yet to join with them
+        self._protocols = Protocols()
+        self._awaited: set[str] = set()  # members that have not joined again, while preparing
+        self._unsynced: set[str] = (
+            set()
+        )  # members of this generation that have not asked for their assignment
+        self._phase = timers.timer(self._joining_timed_out)
+        self._sync_phase = timers.timer(self._syncing_timed_out)
+        self._gathering = False  # the first members of an empty group are waited for
+        self._gathered_ms = 0
+        self._gathered_more = False
+        self._bumped = bumped
+        self._expected = set(() if before is None else before.members)  # not heard of here yet
+        self._expecting = timers.timer(self._expect_no_more)
+        if self._expected:
+            self._expecting.start(limits.GROUP_EXPECTED_MS)
+
+    @property
+    def empty(self) -> bool:
+        """Nobody is in it, and nobody is about to be."""
+        return not self.members and not self._pending
+
+    # What members ask
+
+    def join(self, join: Join) -> asyncio.Future[Joined]:
+        """The answer comes when the joining ends."""
+        rejoining = self.members.get(join.member_id) or self._of_instance(join.instance_id)
+        self._protocols.check(join, self.protocol_type, rejoining)
+        if not join.member_id:
+            return self._join_new(join)
+        if join.member_id in self._pending:
+            self._pending.pop(join.member_id).cancel()
+            return self._admit(join, join.member_id)
+        if join.member_id in self._expected and join.instance_id not in self._instances:
+            self._expected.discard(join.member_id)
+            return self._admit(join, join.member_id)
+        return self._rejoin(self._member(join.member_id, join.instance_id), join)
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        *,
+        instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+        assignments: Mapping[str, bytes],
+    ) -> asyncio.Future[Synced]:
+        """The answer comes when the leader has said who reads what."""
+        self._check_joined(member_id, generation)
+        member = self._current(member_id, instance_id, generation)
+        for given, known in ((protocol_type, self.protocol_type), (protocol, self.protocol)):
+            if given is not None and known is not None and given != known:
+                raise InconsistentProtocol(f"group {self.name!r} agreed on {known!r}, not {given!r}")
+        if self.state == PREPARING:
+            raise RebalanceInProgress(self.name)
+        self._unsynced.discard(member_id)
+        if not self._unsynced:
+            self._sync_phase.cancel()
+        future = self._wait_for_sync(member)
+        if self.state == STABLE:
+            self._answer_sync(member)
+        elif member_id == self.leader:
+            self.state = STABLE
+            for other in self.members.values():
+                other.assignment = assignments.get(other.member_id, b"")
+                self._answer_sync(other)
+        return future
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """Raises RebalanceInProgress when the member has to join again."""
+        self._check_joined(member_id, generation)
+        member = self._current(member_id, instance_id, generation)
+        member.alive()
+        if self.state == PREPARING:
+            raise RebalanceInProgress(self.name)
+
+    def leave(self, member_id: str, instance_id: str | None = None) -> None:
+        pending = self._pending.pop(member_id, None)
+        if pending is not None:
+            pending.cancel()
+            self._end_joining_if_complete()
+            return
+        if member_id in self._expected:
+            self._expected.discard(member_id)
+            self._end_joining_if_complete()
+            return
+        if not member_id and instance_id is not None:  # an administrator removes a static member
+            member_id = self._instances.get(instance_id, "")
+        self._remove(self._member(member_id, instance_id))
+
+    def check_commit(
+        self, member_id: str, generation: int, instance_id: str | None, *, transactional: bool = False
+    ) -> None:
+        """Whether these may commit offsets: a member of this generation, or anybody while there is none."""
+        if generation < 0 and not self.members:
+            return
+        if generation == self.generation and member_id in self._expected:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            self._current(member_id, instance_id, generation).alive()
+        elif not transactional:
+            raise UnknownMember(self.name, member_id)
+        if self.state == COMPLETING and not transactional:
+            raise RebalanceInProgress(self.name)
+
+    def close(self, error: MainstemError) -> None:
+        """Answer everybody who waits; nothing happens in the group from here on."""
+        self._phase.cancel()
+        self._sync_phase.cancel()
+        self._expecting.cancel()
+        for timer in self._pending.values():
+            timer.cancel()
+        for member in self.members.values():
+            member.session.cancel()
+            member.refuse(error)
+
+    # Members come
+
+    def _join_new(self, join: Join) -> asyncio.Future[Joined]:
+        member_id = self._new_id(join.instance_id or join.client_id or "member")
+        if join.instance_id in self._instances:
+            return self._take_over_instance(join, member_id)
+        if len(self.members) + len(self._pending) >= self._options.members_max:
+            raise GroupFull(f"group {self.name!r} has {self._options.members_max} members, the most allowed")
+        if join.id_required and join.instance_id is None:
+            self._pending[member_id] = timer = self._timers.timer(partial(self.leave, member_id))
+            timer.start(join.session_ms)
+            raise MemberIdRequired(member_id)
+        return self._admit(join, member_id)
+
+    def _admit(self, join: Join, member_id: str) -> asyncio.Future[Joined]:
+        member = self._add(join, member_id)
+        self.leader = self.leader or member_id
+        self._gathered_more = self._gathering
+        future = self._wait_for_join(member)
+        self._rebalance()
+        return future
+
+    def _add(self, join: Join, member_id: str) -> ClassicMember:
+        member = ClassicMember(
+            member_id,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.session_ms,
+            join.rebalance_ms,
+            join.protocols,
+            self._timers.timer(lambda: self._remove(member)),
+        )
+        self.members[member_id] = member
+        self.protocol_type = join.protocol_type
+        if join.instance_id is not None:
+            self._instances[join.instance_id] = member_id
+        self._protocols.add(member)
+        return member
+
+    def _rejoin(self, member: ClassicMember, join: Join) -> asyncio.Future[Joined]:
+        same = member.protocols == join.protocols
+        # A member that repeats itself lost our answer. A leader that does so wants the group rebalanced: it
+        # alone looks at what changed about the topics.
+        if same and (self.state == COMPLETING or (self.state == STABLE and member.member_id != self.leader)):
+            member.alive()
+            return _answered(self._generation_for(member))
+        self._update(member, join)
+        future = self._wait_for_join(member)
+        self._rebalance()
+        return future
+
+    def _update(self, member: ClassicMember, join: Join) -> None:
+        self._protocols.remove(member)
+        self.protocol_type = join.protocol_type
+        member.protocols = join.protocols
+        member.session_ms, member.rebalance_ms = join.session_ms, join.rebalance_ms
+        member.client_id, member.client_host = join.client_id, join.client_host
+        self._protocols.add(member)
+
+    def _take_over_instance(self, join: Join, member_id: str) -> asyncio.Future[Joined]:
+        """A static member started again: it gets its place and assignment back, and the group goes on."""
+        invariant(join.instance_id is not None, "a static member has an instance id")
+        old = self.members[self._instances[join.instance_id or ""]]
+        old.session.cancel()
+        old.refuse(FencedInstance(self.name, join.instance_id or ""))
+        self._forget(old)
+        member = self._add(join, member_id)
+        member.assignment = old.assignment
+        led = self.leader
+        if led == old.member_id:
+            self.leader = member_id
+        if self.state == STABLE and self._protocols.select(self.members.values()) == self.protocol:
+            member.alive()
+            self._bumped(self.generation, tuple(self.members))
+            return _answered(self._unchanged_for(member, led or "", join.may_skip_assignment))
+        future = self._wait_for_join(member)
+        self._rebalance()
+        return future
+
+    def _unchanged_for(self, member: ClassicMember, led: str, may_skip: bool) -> Joined:
+        """The running generation for a static member that is back: even as the leader it does not assign."""
+        if member.member_id != self.leader:
+            return self._generation_for(member)
+        if may_skip:
+            return self._generation_for(member, skip_assignment=True)
+        # A client that knows nothing of this is to take itself for a follower: of its old self.
+        return Joined(self.generation, self.protocol_type, self.protocol, led, member.member_id)
+
+    # Members go
+
+    def _remove(self, member: ClassicMember) -> None:
+        """It left, or was not heard of for too long."""
+        self._forget(member)
+        member.session.cancel()
+        member.refuse(UnknownMember(self.name, member.member_id))
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+        self._rebalance()
+
+    def _forget(self, member: ClassicMember) -> None:
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            del self._instances[member.instance_id]
+        self._protocols.remove(member)
+        self._awaited.discard(member.member_id)
+        self._unsynced.discard(member.member_id)
+
+    # Rebalancing
+
+    def _rebalance(self) -> None:
+        """Begin to ask the members in, or see whether all of them are in already."""
+        if self.state != PREPARING:
+            self._gathering = self.state == EMPTY
+            self.state = PREPARING
+            self._sync_phase.cancel()
+            self._unsynced.clear()
+            self._awaited = {name for name, member in self.members.items() if member.joining is None}
+            for member in self.members.values():
+                if member.syncing is not None:
+                    member.answer_sync(RebalanceInProgress(self.name))
+                    member.alive()
+            if self._gathering:
+                self._gathered_ms, self._gathered_more = self._options.initial_delay_ms, False
+                self._phase.start(self._gathered_ms)
+                self._gathering = self._gathered_ms > 0
+            else:
+                self._phase.start(self._rebalance_ms())
+        self._end_joining_if_complete()
+
+    def _rebalance_ms(self) -> int:
+        """As long as the most patient member allows."""
+        return max((member.rebalance_ms for member in self.members.values()), default=0)
+
+    def _end_joining_if_complete(self) -> None:
+        if self.state == PREPARING and not (
+            self._gathering or self._awaited or self._pending or self._expected
+        ):
+            self._end_joining()
+
+    def _joining_timed_out(self) -> None:
+        step = min(self._options.initial_delay_ms, self._rebalance_ms() - self._gathered_ms)
+        if self._gathering and self._gathered_more and step > 0:
+            self._gathered_ms, self._gathered_more = self._gathered_ms + step, False
+            self._phase.start(step)
+            return
+        gathered, self._gathering = self._gathering, False
+        if gathered and self._expected:
+            self._phase.start(self._rebalance_ms())
+        else:
+            self._end_joining()
+
+    def _expect_no_more(self) -> None:
+        self._expected.clear()
+        self._end_joining_if_complete()
+
+    def _end_joining(self) -> None:
+        """A new generation of those who came. Static members stay as long as their session, come or not."""
+        for member_id in self._awaited.copy():
+            member = self.members[member_id]
+            if member.instance_id is None:
+                self._forget(member)
+                member.session.cancel()
+        if self.members and len(self._awaited) == len(self.members):
+            self._phase.start(self._rebalance_ms())  # nobody came: without a leader there is no generation
+            return
+        self._phase.cancel()
+        self._expecting.cancel()
+        self._expected.clear()
+        self.generation += 1
+        self._bumped(self.generation, tuple(self.members))
+        if not self.members:
+            self.state, self.leader, self.protocol = EMPTY, None, None
+            return
+        if self.leader not in self.members or self.leader in self._awaited:
+            self.leader = next(name for name in self.members if name not in self._awaited)
+        self.protocol = self._protocols.select(self.members.values())
+        self.state = COMPLETING
+        self._awaited.clear()
+        self._unsynced = set(self.members)
+        self._sync_phase.start(self._rebalance_ms())
+        for member in self.members.values():
+            if member.joining is not None:
+                member.answer_join(self._generation_for(member))
+                member.alive()
+
+    def _syncing_timed_out(self) -> None:
+        """Who never asked for its assignment is not there any more."""
+        for member_id in sorted(self._unsynced):
+            if member_id in self._unsynced:  # a removal before it may have begun another rebalance
+                self._remove(self.members[member_id])
+
+    # Waiting and answering
+
+    def _wait_for_join(self, member: ClassicMember) -> asyncio.Future[Joined]:
+        member.refuse(RebalanceInProgress(self.name))  # an earlier request that this one replaces
+        member.session.cancel()
+        member.joining = future = asyncio.get_running_loop().create_future()
+        self._awaited.discard(member.member_id)
+        future.add_done_callback(partial(self._join_given_up, member))
+        return future
+
+    def _join_given_up(self, member: ClassicMember, future: asyncio.Future[Joined]) -> None:
+        """The connection went away before the answer: the member has its session's time to come back."""
+        if not future.cancelled() or member.joining is not future:
+            return
+        member.joining = None
+        member.alive()
+        if self.state == PREPARING and self.members.get(member.member_id) is member:
+            self._awaited.add(member.member_id)
+
+    def _wait_for_sync(self, member: ClassicMember) -> asyncio.Future[Synced]:
+        member.answer_sync(RebalanceInProgress(self.name))
+        member.session.cancel()
+        member.syncing = future = asyncio.get_running_loop().create_future()
+        future.add_done_callback(partial(self._sync_given_up, member))
+        return future
+
+    def _sync_given_up(self, member: ClassicMember, future: asyncio.Future[Synced]) -> None:
+        if future.cancelled() and member.syncing is future:
+            member.syncing = None
+            member.alive()
+
+    def _answer_sync(self, member: ClassicMember) -> None:
+        if member.syncing is not None:
+            member.answer_sync(Synced(self.protocol_type, self.protocol, member.assignment))
+            member.alive()
+
+    def _generation_for(self, member: ClassicMember, *, skip_assignment: bool = False) -> Joined:
+        seen: tuple[JoinedMember, ...] = ()
+        if member.member_id == self.leader:
+            seen = tuple(
+                JoinedMember(other.member_id, other.instance_id, other.metadata(self.protocol))
+                for other in self.members.values()
+            )
+        return Joined(
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.leader or "",
+            member.member_id,
+            seen,
+            skip_assignment,
+        )
+
+    # Who is who
+
+    def _check_joined(self, member_id: str, generation: int) -> None:
+        """Raises RebalanceInProgress for a member of the last generation that has yet to join again here."""
+        if generation == self.generation and member_id in self._expected:
+            raise RebalanceInProgress(self.name)
+
+    def _of_instance(self, instance_id: str | None) -> ClassicMember | None:
+        return self.members.get(self._instances.get(instance_id, "")) if instance_id is not None else None
+
+    def _member(self, member_id: str, instance_id: str | None) -> ClassicMember:
+        """Raises UnknownMember, FencedInstance."""
+        if instance_id is not None:
+            holder = self._instances.get(instance_id)
+            if holder is None:
+                raise UnknownMember(self.name, member_id)
+            if holder != member_id:
+                raise FencedInstance(self.name, instance_id)
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMember(self.name, member_id)
+        return member
+
+    def _current(self, member_id: str, instance_id: str | None, generation: int) -> ClassicMember:
+        """Raises IllegalGeneration too."""
+        member = self._member(member_id, instance_id)
+        if generation != self.generation:
+            raise IllegalGeneration(self.name, generation, self.generation)
+        return member
+
+
+def _answered(answer: Joined) -> asyncio.Future[Joined]:
+    future: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
+    future.set_result(answer)
+    return future

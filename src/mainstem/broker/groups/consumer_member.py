@@ -1,0 +1,160 @@
+"""A member of a group whose partitions the broker assigns (KIP-848), and how it gets from one to the next.
+
+    Stable ──a new target takes partitions away──▶ Unrevoked ──it says they are given up──┐
+      │ ▲                                                                                 │
+      │ └──────────────all of the target is free─────────────┐                            │
+      └──────a new target, parts of which others still hold──▶ Unreleased ◀───────────────┘
+
+Its epoch moves to the target's once it holds nothing beyond the target. A partition is handed out only when
+its last holder has given it up, or was expelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+
+from mainstem import limits
+from mainstem.broker.groups.assignors import Partitions, TopicPartition
+from mainstem.broker.groups.timers import Timer
+
+STABLE = "Stable"
+UNREVOKED = "Unrevoked"
+UNRELEASED = "Unreleased"
+
+LEFT_FOR_NOW = -2  # the epoch of a static member that is expected back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """What a member reports. None = as before."""
+
+    group: str
+    member_id: str
+    epoch: int  # 0 = joins, -1 = leaves, -2 = a static member leaves for now
+    instance_id: str | None = None
+    rack: str | None = None
+    rebalance_ms: int | None = None
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None  # what it reads
+    client_id: str = ""
+    client_host: str = ""
+    sees: Callable[[str], bool] | None = None  # which topics a pattern finds for it; None = all
+    rights: int = 0  # another number = `sees` may say something else
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatResult:
+    member_id: str
+    epoch: int
+    heartbeat_ms: int
+    assigned: Partitions | None  # None = as before
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session: Timer
+    revocation: Timer  # runs while the member has partitions to give up
+    rebalance_ms: int = 0
+    rack: str | None = None
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    assignor: str | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: str = STABLE
+    assigned: Partitions = frozenset()
+    revoking: Partitions = frozenset()
+    owned: Partitions | None = None  # what it said last that it reads
+    sees: Callable[[str], bool] | None = None  # as its last heartbeat said
+    rights: int = 0
+    found: frozenset[str] = frozenset()  # topics, by its pattern
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """All that another coordinator would have to know. Cheap to compare with what it was: what did not change is
+        the same object."""
+        return (
+            self.epoch,
+            self.previous_epoch,
+            self.assigned,
+            self.revoking,
+            self.topics,
+            self.pattern,
+            self.assignor,
+            self.rebalance_ms,
+            self.rack,
+            self.client_id,
+            self.client_host,
+        )
+
+    def take_in(self, beat: ConsumerHeartbeat) -> bool:
+        """Note what it reports. Says whether what it wants to read, or how, has changed."""
+        wanted = (self.topics, self.pattern, self.assignor)
+        self.client_id, self.client_host = beat.client_id, beat.client_host
+        if beat.rebalance_ms is not None:
+            self.rebalance_ms = max(0, min(beat.rebalance_ms, limits.GROUP_REBALANCE_MS_MAX))
+        if beat.rack is not None:
+            self.rack = beat.rack
+        if beat.topics is not None:
+            self.topics = beat.topics
+        if beat.pattern is not None:
+            self.pattern = beat.pattern or None  # an empty one ends the subscription by pattern
+        if beat.assignor is not None:
+            self.assignor = beat.assignor
+        if beat.owned is not None:
+            self.owned = beat.owned
+        return wanted != (self.topics, self.pattern, self.assignor)
+
+    def reconcile(
+        self,
+        target: Partitions,
+        target_epoch: int,
+        owned: Partitions | None,
+        owners: MutableMapping[TopicPartition, str],
+    ) -> None:
+        """Go as far towards the target as this member and the owners of its partitions allow."""
+        if self.state == STABLE and self.epoch == target_epoch:
+            return
+        if self.state == UNREVOKED:
+            if _holds(owned, self.revoking):
+                return
+            self._release(self.revoking, owners)
+        kept = self.assigned & target
+        surplus = self.assigned - target
+        if surplus and _holds(owned, surplus):
+            self.state, self.assigned, self.revoking = UNREVOKED, kept, surplus
+            self.revocation.start(self.rebalance_ms)
+            return
+        self.revocation.cancel()
+        self.revoking = frozenset()
+        self._release(surplus, owners)
+        missing = target - kept
+        free = frozenset(partition for partition in missing if partition not in owners)
+        owners.update(dict.fromkeys(free, self.member_id))
+        self.state = STABLE if free == missing else UNRELEASED
+        self.assigned = kept | free
+        self._move_to(target_epoch)
+
+    def release_all(self, owners: MutableMapping[TopicPartition, str]) -> None:
+        self._release(self.assigned | self.revoking, owners)
+
+    def _release(self, partitions: Partitions, owners: MutableMapping[TopicPartition, str]) -> None:
+        for partition in partitions:
+            if owners.get(partition) == self.member_id:
+                del owners[partition]
+
+    def _move_to(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.previous_epoch, self.epoch = self.epoch, epoch
+
+
+def _holds(owned: Partitions | None, partitions: Partitions) -> bool:
+    """A member that does not say what it owns still owns it."""
+    return owned is None or bool(owned & partitions)

@@ -1,0 +1,547 @@
+"""Consumer groups: who is in them, who reads which partition, and how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from mainstem import limits
+from mainstem.broker.groups.classic import EMPTY, ClassicGroup
+from mainstem.broker.groups.consumer import ConsumerGroup
+from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.group_persistence import GroupPersistence
+from mainstem.broker.groups.heartbeat_checks import check_consumer_heartbeat, check_share_heartbeat
+from mainstem.broker.groups.member import Join, Joined, Synced
+from mainstem.broker.groups.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
+from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.registry import Group, GroupRegistry
+from mainstem.broker.groups.subscription import subscribed_topics
+from mainstem.broker.groups.timers import Timers
+from mainstem.broker.share.group import ShareGroup
+from mainstem.broker.share.settings import ShareSettings
+from mainstem.errors import (
+    Closed,
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupOvertaken,
+    GroupSubscribed,
+    InconsistentProtocol,
+    InvalidGroupName,
+    InvalidSessionTimeout,
+    MainstemError,
+    NotCoordinator,
+    StaleMemberEpoch,
+    TooLarge,
+    UnknownMember,
+    UnstableOffsets,
+    WrongGroupKind,
+)
+from mainstem.ledger.consumer_groups import ForgetConsumerGroup
+from mainstem.ledger.cursors import Cursor
+from mainstem.ledger.group_generations import BumpGeneration
+from mainstem.ledger.shares import DeleteShare
+from mainstem.ledger.topics import Topics
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock, Random, SystemRandom
+
+_log = logging.getLogger("mainstem.groups")
+
+T = TypeVar("T")
+
+_UNKNOWN = "Unknown"  # of a group that another broker looks after
+_LOOKS_MAX = 8  # at a group for one heartbeat, which others may change meanwhile
+_SWEPT_AT_ONCE = 1_000  # groups looked at before others have their turn
+
+
+class ListedGroup(NamedTuple):
+    name: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+class GroupPeers(Protocol):
+    """The brokers that share the groups of a log."""
+
+    def coordinates(self, kind: str, name: str) -> bool:
+        """Whether this broker coordinates a group."""
+        ...
+
+
+class Groups:
+    """Membership lives here; committed offsets are the ledger's, and so is who is in a group.
+
+    After a start members of classic groups are asked to join again. Groups that the broker assigns to go on as if
+    nothing had happened: they are the ledger's before they are anybody's, and are kept here to be quick."""
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        options: GroupOptions | None = None,
+        random: Random | None = None,
+        peers: GroupPeers | None = None,
+    ) -> None:
+        self.offsets = CommittedOffsets(log)
+        self.timers = Timers(clock)
+        self._log = log
+        self._clock = clock
+        self._options = options or GroupOptions()
+        self._random = random or SystemRandom()
+        self._peers = peers  # None: this broker coordinates every group
+        self._known = GroupRegistry(log, self.timers, self._options, self.coordinates)
+        self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
+        self._expiry = self.timers.timer(self._start_expiring)
+        self._expiring: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()  # the ledger who is in a group
+        self._closed = False
+
+    def start(self) -> None:
+        """Let time pass: sessions and offsets expire from here on. Members of before may come back."""
+        self.timers.start()
+        self._expiry.start(limits.OFFSETS_EXPIRY_GRACE_MS)
+        self._known.open()
+
+    async def stop(self) -> None:
+        """Answer everybody who waits for others."""
+        self._closed = True
+        self.timers.stop()
+        closing = Closed("the broker is stopping: find the group's coordinator again")
+        await self._known.close(closing)
+        if self._expiring is not None:
+            self._expiring.cancel()
+            await asyncio.gather(self._expiring, return_exceptions=True)
+        await asyncio.gather(*self._telling)
+
+    def hand_over(self) -> None:
+        """Brokers came or went: groups that another one looks after now are forgotten, and their members told. Those
+        that are looked after here from now on are gone on with."""
+        self._known.take_over()
+
+    # Members that assign among themselves
+
+    async def join(self, join: Join) -> Joined:
+        """Enter a group, or its next generation: answers once all its members are in."""
+        self._check_open(join.group)
+        bounds = self._options
+        if not bounds.session_ms_min <= join.session_ms <= bounds.session_ms_max:
+            raise InvalidSessionTimeout(
+                f"a session of {join.session_ms} ms: {bounds.session_ms_min} to {bounds.session_ms_max}"
+                " ms are allowed"
+            )
+        if len(join.protocols) > limits.GROUP_PROTOCOLS_PER_MEMBER_MAX:
+            raise TooLarge(f"at most {limits.GROUP_PROTOCOLS_PER_MEMBER_MAX} protocols a member are allowed")
+        if sum(len(metadata) for _, metadata in join.protocols) > limits.GROUP_MEMBER_BYTES_MAX:
+            raise TooLarge(f"the metadata of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        rebalance_ms = join.rebalance_ms if join.rebalance_ms >= 0 else join.session_ms
+        rebalance_ms = min(rebalance_ms, limits.GROUP_REBALANCE_MS_MAX)
+        group = self._classic_to_join(join.group, join.member_id)
+        return await group.join(replace(join, rebalance_ms=rebalance_ms))
+
+    async def sync(
+        self,
+        group: str,
+        member_id: str,
+        generation: int,
+        *,
+        instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+        assignments: Mapping[str, bytes],
+    ) -> Synced:
+        """A member's assignment, once the leader has given all of them here."""
+        if any(len(part) > limits.GROUP_MEMBER_BYTES_MAX for part in assignments.values()):
+            raise TooLarge(f"the assignment of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        return await self._classic(group, member_id).sync(
+            member_id,
+            generation,
+            instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocol=protocol,
+            assignments=assignments,
+        )
+
+    def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """Raises RebalanceInProgress when the member has to join again."""
+        self._classic(group, member_id).heartbeat(member_id, generation, instance_id)
+
+    def leave(self, group: str, member_id: str, instance_id: str | None = None) -> None:
+        self._classic(group, member_id).leave(member_id, instance_id)
+
+    # Members that the broker assigns to
+
+    async def consumer_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+        """Join, stay in or leave a group whose partitions the broker assigns. What is answered is durable."""
+        self._check_open(beat.group)
+        check_consumer_heartbeat(beat)
+        if beat.epoch == 0 and not beat.member_id:
+            beat = replace(beat, member_id=self._new_id("member"))
+        return await self._decide_and_save(
+            beat.group, partial(self._consumers, beat), lambda group: group.heartbeat(beat)
+        )
+
+    async def remove(self, group: str, instance_id: str) -> None:
+        """What an administrator does to a static member, whoever assigns. Raises UnknownMember."""
+        self._check_open(group)
+
+        async def consumers() -> GroupPersistence:
+            if not isinstance(self._known.get(group), ConsumerGroup):
+                raise UnknownMember(group, "")
+            return self._known.keeper(group)
+
+        if isinstance(self._known.get(group), ConsumerGroup):
+            await self._decide_and_save(group, consumers, lambda found: found.remove(instance_id))
+        else:
+            self.leave(group, "", instance_id)
+
+    async def _decide_and_save(
+        self, name: str, find: Callable[[], Awaitable[GroupPersistence]], decide: Callable[[ConsumerGroup], T]
+    ) -> T:
+        """Have a group that the broker assigns to decide something: it is in the ledger then."""
+        for _ in range(_LOOKS_MAX):
+            keeper = await find()
+            try:
+                if keeper.taken_over:
+                    answer = decide(keeper.group)
+                    await keeper.settle()
+                    return answer
+                await keeper.settle()
+            except GroupOvertaken:
+                self._check_open(name)  # what the other broker decided is known here by now
+        raise GroupOvertaken(name)
+
+    async def _consumers(self, beat: ConsumerHeartbeat) -> GroupPersistence:
+        """The group of a member, as the ledger knows it. Raises UnknownMember, WrongGroupKind."""
+        group = self._known.get(beat.group)
+        if beat.epoch != 0 and (group is None or group.empty):
+            await self._log.barrier()  # another broker may have let it in just now
+            self._check_open(beat.group)
+            group = self._known.get(beat.group)
+            if group is None or group.empty:
+                raise UnknownMember(beat.group, beat.member_id)
+        if group is None or (group.empty and not isinstance(group, ConsumerGroup)):
+            return self._known.new_consumers(beat.group)
+        if not isinstance(group, ConsumerGroup):
+            raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
+        return self._known.keeper(beat.group)
+
+    def share_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+        """Join, stay in or leave a group whose members share partitions."""
+        self._check_open(beat.group)
+        check_share_heartbeat(beat)
+        group = self._known.get(beat.group)
+        if group is None or (group.empty and not isinstance(group, ShareGroup)):
+            if beat.epoch != 0:
+                raise UnknownMember(beat.group, beat.member_id)
+            group = ShareGroup(beat.group, self.timers, self._options.members_max, self._topics)
+            self._known.put(group)
+        if not isinstance(group, ShareGroup):
+            raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
+        return group.heartbeat(beat, ShareSettings.of(self._log.ledger.group_settings.get(beat.group)))
+
+    # Offsets
+
+    async def check_commit(
+        self,
+        group: str,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """Whether somebody may commit offsets of a group. A generation of -1 is no member."""
+        check = partial(
+            self._check_commit, group, member_id, generation, instance_id, transactional=transactional
+        )
+        try:
+            check()
+        except (UnknownMember, StaleMemberEpoch):
+            await self._log.barrier()  # another broker may have let him in just now
+            check()
+
+    def _check_commit(
+        self, group: str, member_id: str, generation: int, instance_id: str | None, *, transactional: bool
+    ) -> None:
+        self._check_open(group)
+        found = self._known.get(group)
+        if found is None and generation >= 0:
+            found = self._classic(group, member_id)
+        if found is not None:
+            found.check_commit(member_id, generation, instance_id, transactional=transactional)
+
+    async def commit(
+        self,
+        group: str,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> list[MainstemError | None]:
+        """Store how far a group has read. Says for each offset what is wrong with it, if anything."""
+        await self.check_commit(group, member_id, generation, instance_id)
+        if isinstance(self._known.get(group), ConsumerGroup):
+            return await self.offsets.commit(group, offsets, member=member_id, epoch=generation)
+        return await self.offsets.commit(group, offsets)
+
+    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
+        """Whether a member may read its group's offsets; whoever names no member may."""
+        self.check_coordinator(group)
+        found = self._known.get(group)
+        if epoch >= 0 and member_id and isinstance(found, ConsumerGroup):
+            found.check_epoch(member_id, epoch)
+        elif epoch >= 0 and member_id and found is None:
+            raise UnknownMember(group, member_id)
+
+    def unstable(self, group: str) -> Set[int]:
+        """Streams whose offset in the group an open transaction is about to move."""
+        return self._log.ledger.transactions.pending(group)
+
+    def committed(
+        self, group: str, topic: str, partition: int, unstable: Set[int] = frozenset()
+    ) -> Cursor | None:
+        """How far a group has read; None if it never said.
+
+        Raises TopicNotFound, PartitionNotFound, and UnstableOffsets for a stream among `unstable`."""
+        stream = self.offsets.stream(topic, partition)
+        if stream in unstable:
+            raise UnstableOffsets(group)
+        return self._log.ledger.cursors.get(group, stream)
+
+    async def delete_offsets(
+        self, group: str, partitions: Sequence[tuple[str, int]]
+    ) -> list[MainstemError | None]:
+        """Forget offsets of topics that the group does not read. Says for each what is wrong, if anything."""
+        self.check_coordinator(group)
+        _check_not_own(group)
+        if not self.exists(group):
+            raise GroupNotFound(group)
+        outcomes: list[MainstemError | None] = []
+        streams = []
+        for topic, partition in partitions:
+            try:
+                stream = self.offsets.stream(topic, partition)
+                self._check_unread(group, topic)
+                streams.append(stream)
+                outcomes.append(None)
+            except GroupNotEmpty:
+                raise
+            except MainstemError as error:
+                outcomes.append(error)
+        if streams and self.offsets.exists(group):
+            await self.offsets.delete(group, streams)
+        return outcomes
+
+    async def expire_offsets(self) -> int:
+        """Forget offsets of groups that nobody was in, and that committed nothing, for the retention time."""
+        now = self._clock.now_ms()
+        before_ms = now - self._options.offsets_retention_ms
+        expired = 0
+        for group in self._known:
+            if not group.empty:
+                self._occupied_ms[group.name] = now
+            elif not self.offsets.exists(group.name):
+                self._known.drop(group.name)
+        self._occupied_ms = {
+            name: at for name, at in self._occupied_ms.items() if at > before_ms and self.offsets.exists(name)
+        }
+        for number, name in enumerate(self.offsets.names()):
+            if not number % _SWEPT_AT_ONCE:
+                await asyncio.sleep(0)  # others have their turn
+            if not self.coordinates(name):
+                continue
+            if self._occupied_ms.get(name, 0) <= before_ms and not name.startswith(OWN_PREFIX):
+                expired += await self.offsets.expire(name, before_ms)
+        return expired
+
+    # What an administrator asks
+
+    def get(self, group: str) -> Group | None:
+        """A group that has members, or had some lately."""
+        return self._known.get(group)
+
+    def exists(self, group: str) -> bool:
+        return (
+            self._known.get(group) is not None
+            or self.offsets.exists(group)
+            or self._log.ledger.shares.has(group)
+        )
+
+    def topics_of(self, group: str) -> set[str]:
+        """That it has a position in."""
+        topics = self._log.ledger.topics
+        owners = [topics.of_stream(stream) for stream in self._log.ledger.shares.of_group(group)]
+        return {*self.offsets.of_group(group), *(topic.name for topic in owners if topic is not None)}
+
+    def check_share_change(self, group: str) -> None:
+        """Whether an administrator may move a share group. Raises NotCoordinator, GroupNotEmpty."""
+        self._check_open(group)
+        found = self._known.get(group)
+        if found is not None and not found.empty:
+            raise GroupNotEmpty(group)
+
+    def members(self) -> dict[str, int]:
+        """How many there are in each group that has some."""
+        return {group.name: len(group.members) for group in self._known if not group.empty}
+
+    def coordinates(self, group: str) -> bool:
+        """Whether this broker looks after the group."""
+        return self._peers is None or self._peers.coordinates("group", group)
+
+    def list(self, *, everywhere: bool = False) -> list[ListedGroup]:
+        """Every group that has members or a position and is looked after here; `everywhere`: or by another broker."""
+        listed = {}
+        for name in self.offsets.groups():
+            here = self.coordinates(name)
+            if here or everywhere:
+                listed[name] = ListedGroup(name, "", EMPTY if here else _UNKNOWN, ClassicGroup.kind)
+        for name in self._log.ledger.shares.groups():
+            here = self.coordinates(name)
+            if here or everywhere:
+                state = EMPTY if here else _UNKNOWN
+                listed[name] = ListedGroup(name, ShareGroup.protocol_type, state, ShareGroup.kind)
+        for name in self._log.ledger.consumer_groups.names():
+            if self._known.get(name) is None and everywhere:
+                listed[name] = ListedGroup(name, ConsumerGroup.protocol_type, _UNKNOWN, ConsumerGroup.kind)
+        for group in self._known:
+            listed[group.name] = ListedGroup(group.name, group.protocol_type or "", group.state, group.kind)
+        return [listed[name] for name in sorted(listed)]
+
+    async def delete(self, group: str) -> None:
+        """Forget a group without members, and its offsets. Raises GroupNotFound, GroupNotEmpty."""
+        self.check_coordinator(group)
+        _check_not_own(group)
+        if not self.exists(group):
+            raise GroupNotFound(group)
+        found = self._known.get(group)
+        if found is not None:
+            if not found.empty:
+                raise GroupNotEmpty(group)
+            self._known.drop(group)
+        if self.offsets.exists(group):
+            await self.offsets.delete(group)
+        if self._log.ledger.shares.has(group):
+            await self._log.propose(DeleteShare(group))
+        revision = self._log.ledger.consumer_groups.revision(group)
+        if revision:  # whose members cannot come back: nobody lets them in
+            await self._log.propose(ForgetConsumerGroup(group, revision))
+
+    # Finding groups
+
+    def _check_open(self, group: str) -> None:
+        if self._closed:
+            raise Closed("the broker is stopping: find the group's coordinator again")
+        _check_not_own(group)
+        if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+            raise InvalidGroupName(
+                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}"
+            )
+        self.check_coordinator(group)
+
+    def check_coordinator(self, group: str) -> None:
+        """Raises NotCoordinator if another broker looks after the group."""
+        if not self.coordinates(group):
+            raise NotCoordinator(group)
+
+    def _classic(self, name: str, member_id: str) -> ClassicGroup:
+        """The group of a member. Raises UnknownMember if there is no such group."""
+        self._check_open(name)
+        group = self._known.get(name)
+        if group is None and self._was_in(name, member_id):
+            group = self._new_classic(name)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMember(name, member_id)
+        return group
+
+    def _classic_to_join(self, name: str, member_id: str) -> ClassicGroup:
+        group = self._known.get(name)
+        if group is not None and not isinstance(group, ClassicGroup):
+            if not group.empty:
+                raise InconsistentProtocol(f"the broker assigns the partitions of group {name!r}")
+            group = None
+        if group is None:
+            if member_id and not self._was_in(name, member_id):
+                raise UnknownMember(name, member_id)
+            group = self._new_classic(name)
+        return group
+
+    def _new_classic(self, name: str) -> ClassicGroup:
+        group = ClassicGroup(
+            name,
+            self.timers,
+            self._options,
+            self._new_id,
+            before=self._log.ledger.group_generations.get(name),
+            bumped=partial(self._bumped, name),
+        )
+        self._known.put(group)
+        return group
+
+    def _was_in(self, name: str, member_id: str) -> bool:
+        """Whether somebody was in the group when a broker last said who is."""
+        before = self._log.ledger.group_generations.get(name)
+        return before is not None and member_id in before.members
+
+    def _bumped(self, name: str, generation: int, members: tuple[str, ...]) -> None:
+        """Have the ledger know who is in a group. Nobody waits for it: what a member commits comes after it."""
+        if len(members) > limits.GROUP_GENERATION_MEMBERS_MAX or any(
+            len(member) > limits.GROUP_GENERATION_CHARS_MAX for member in members
+        ):
+            members = ()
+        told = asyncio.get_running_loop().create_task(
+            self._tell(BumpGeneration(name, generation, members)), name="mainstem-generation"
+        )
+        self._telling.add(told)
+        told.add_done_callback(self._telling.discard)
+
+    async def _tell(self, command: BumpGeneration) -> None:
+        try:
+            await self._log.propose(command)
+        except MainstemError as error:  # its members will be strangers to the next broker
+            _log.warning("a generation was not kept", extra={"group": command.group, "error": str(error)})
+
+    def _new_id(self, prefix: str) -> str:
+        return f"{prefix}-{UUID(bytes=self._random.token(16), version=4)}"
+
+    def _topics(self) -> Topics:
+        return self._log.ledger.topics
+
+    def _check_unread(self, name: str, topic: str) -> None:
+        """Raises GroupSubscribed if members read the topic, GroupNotEmpty if nobody can tell."""
+        group = self._known.get(name)
+        if group is None or group.empty:
+            return
+        if isinstance(group, ConsumerGroup | ShareGroup):
+            if group.reads(topic):
+                raise GroupSubscribed(name, topic)
+            return
+        if group.protocol_type != ConsumerGroup.protocol_type:
+            raise GroupNotEmpty(name)
+        for member in group.members.values():
+            for _, metadata in member.protocols:
+                told = subscribed_topics(metadata)
+                if told is None or topic in told:
+                    raise GroupSubscribed(name, topic)
+
+    def _start_expiring(self) -> None:
+        self._expiring = asyncio.get_running_loop().create_task(self._expire(), name="mainstem-offsets")
+
+    async def _expire(self) -> None:
+        try:
+            await self.expire_offsets()
+        except MainstemError as error:
+            _log.warning("offsets were not expired", extra={"error": str(error)})
+        finally:
+            self._expiry.start(limits.OFFSETS_EXPIRY_EVERY_MS)
+
+
+def _check_not_own(group: str) -> None:
+    """Who could join or delete what other doors read by would have their readers go back, or miss records."""
+    if group.startswith(OWN_PREFIX):
+        raise InvalidGroupName(f"names that begin with {OWN_PREFIX!r} are the broker's own")

@@ -1,0 +1,1 @@
+"""Queues: claims, leases, dead letters. `service.py` is the entry point."""

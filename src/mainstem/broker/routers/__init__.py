@@ -1,0 +1,1 @@
+"""Routers: copies of records from topic to topic. `service.py` is the entry point."""

@@ -1,0 +1,404 @@
+"""Routers: what is written to one topic is copied to another, off the path of the write.
+
+A source that routers read from is forwarded in rounds, soon after something was written to it. Whoever reads a
+destination has everything forwarded first, upstream first, so that the next read sees what was written before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from mainstem import events, limits
+from mainstem.broker.cluster.service import Cluster
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.routers.copying import RouterCopier
+from mainstem.broker.routers.tag_matching import Match
+from mainstem.broker.streams import StreamService
+from mainstem.broker.topics.floors import expire
+from mainstem.broker.topics.names import valid_name, valid_router_name
+from mainstem.broker.topics.service import TopicService
+from mainstem.errors import (
+    InvalidInput,
+    InvalidName,
+    MainstemError,
+    NotFound,
+    RouterNotFound,
+    Throttled,
+    TopicNotFound,
+)
+from mainstem.ledger.router import Guarantee, Router
+from mainstem.ledger.routers import DeleteRouter, Forward, PutRouter, RouterDeleted, RouterPut
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+
+_log = events.named("routers")
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    match: Match | None = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True)
+class RouterInfo:
+    name: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    match: Match | None
+    allow_cycle: bool
+    guarantee: Guarantee
+    forwarded_total: int
+
+
+class _StreamForwarder:
+    """Has one source stream forwarded, soon after something becomes visible in it."""
+
+    __slots__ = ("_due", "_forward", "_timer", "legs", "stream")
+
+    def __init__(self, stream: int, forward: Callable[[int], None]) -> None:
+        self.stream = stream
+        self.legs = 0
+        self._forward = forward
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def changed(self) -> None:
+        """Runs in the middle of a commit."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(
+                max(self._due, loop.time() + limits.ROUTER_PAUSE_S_MIN), self._on_timer
+            )
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._due = asyncio.get_running_loop().time() + self.legs * limits.ROUTER_PAUSE_S_PER_LEG
+        self._forward(self.stream)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class RouterService:
+    """The `Routing` of a broker."""
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        streams: StreamService,
+        topics: TopicService,
+        cluster: Cluster,
+        *,
+        routers_max: int,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._streams = streams
+        self._topics = topics
+        self._cluster = cluster
+        self._routers_max = routers_max  # 0: unlimited
+        self._copying = RouterCopier(log, clock)
+        self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forwards at a time
+        self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
+        self._rounds = PeriodicTask("routers", limits.ROUTER_RETRY_S, self._retry)
+
+    def start(self) -> None:
+        """Forward in the background from now on."""
+        self._feeders = {}
+        self._rounds.start()
+        self._watch_sources()
+        for feeder in self._feeders.values():
+            feeder.changed()
+
+    async def close(self) -> None:
+        """Forward what is in memory only: the rest is forwarded after the next start."""
+        await self._rounds.stop()
+        for feeder in (self._feeders or {}).values():
+            feeder.stop()
+            self._streams.unwatch((feeder.stream,), feeder)
+        self._feeders = None
+        if self._log.refusal is None:
+            for stream in list(self._sources()):
+                if self._log.ledger.streams.ephemeral(stream):
+                    await self._forward(stream)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Routers
+
+    async def put(self, name: str, settings: RouterSettings) -> bool:
+        """Make or change a router. Returns whether it is new.
+
+        Raises InvalidName, InvalidInput, TopicNotFound, TopicIncompatible, Throttled, RouterCycle."""
+        _check_names(name, settings)
+        async with self._changing:
+            topics, routers = self._streams, self._log.ledger.routers
+            source, dest = topics.get(settings.source), topics.get(settings.dest)
+            if dest is None and not settings.create_dest:
+                raise TopicNotFound(settings.dest)
+            ids = (source.topic_id if source else None, dest.topic_id if dest else None)
+            refusal = routers.refusal(name, *ids, allow_cycle=True)
+            if refusal is not None:
+                raise refusal
+            bound = self._routers_max
+            if bound and routers.get(name) is None and len(routers) >= bound:
+                raise Throttled(
+                    "max_routers", bound, f"there are {bound} routers, the most this server makes"
+                )
+            refusal = routers.refusal(name, *ids, allow_cycle=settings.allow_cycle)
+            if refusal is not None:
+                raise refusal
+            source, dest = await self._topic(settings.source), await self._topic(settings.dest)
+            made: RouterPut = await self._propose_put(name, settings, source, dest)
+        self._watch_sources()
+        return made.created
+
+    async def _propose_put(
+        self, name: str, settings: RouterSettings, source: Topic, dest: Topic
+    ) -> RouterPut:
+        match = settings.match
+        ephemeral = source.config.durability == "ephemeral"
+        command = PutRouter(
+            name,
+            source.topic_id,
+            dest.topic_id,
+            settings.preserve_node,
+            settings.preserve_tag,
+            None if match is None else (match.text, match.prefix),
+            settings.allow_cycle,
+            settings.guarantee,
+            tuple(self._log.streams.of(stream).bounds(stream)[1] for stream in source.streams)
+            if ephemeral
+            else (),
+        )
+        async with self._paused(source):
+            made: RouterPut = await self._log.propose(command)
+        return made
+
+    async def _topic(self, name: str) -> Topic:
+        """The topic, made if there is none yet."""
+        return await self._topics.find_or_create(name)
+
+    async def get(self, name: str) -> RouterInfo:
+        """Raises RouterNotFound. Forwards first, so that the total counts all that was written before."""
+        info = self.info(name)
+        await self.drain(info.dest)
+        return self.info(name)
+
+    def info(self, name: str) -> RouterInfo:
+        """Raises RouterNotFound."""
+        router = self._log.ledger.routers.get(name)
+        if router is None:
+            raise RouterNotFound(name)
+        return self._info(router)
+
+    def all(self) -> list[RouterInfo]:
+        """By name bytes."""
+        routers = self._log.ledger.routers
+        return [self.info(name) for name in routers.names()]
+
+    def _info(self, router: Router) -> RouterInfo:
+        return RouterInfo(
+            router.name,
+            self._streams.topic_of_id(router.source).name,
+            self._streams.topic_of_id(router.dest).name,
+            router.preserve_node,
+            router.preserve_tag,
+            None if router.match is None else Match(*router.match),
+            router.allow_cycle,
+            router.guarantee,
+            router.copies,
+        )
+
+    async def delete(self, name: str) -> bool:
+        """Returns whether there was one."""
+        router = self._log.ledger.routers.get(name)
+        source = None if router is None else self._streams.get_by_id(router.source)
+        if source is None:
+            return False
+        async with self._paused(source):
+            deleted: RouterDeleted = await self._log.propose(DeleteRouter(name))
+        self._watch_sources()
+        return deleted.existed
+
+    @contextlib.asynccontextmanager
+    async def _paused(self, source: Topic) -> AsyncIterator[None]:
+        """Nothing of this source is under way meanwhile."""
+        async with contextlib.AsyncExitStack() as held:
+            for stream in source.streams:
+                await held.enter_async_context(self._lock(stream))
+            yield
+
+    # Routing
+
+    async def drain(self, topic: str) -> None:
+        """Copy everything that routers have for this topic by now, so that the next read sees it.
+
+        By now means acked through any broker. Who tends a source copies soon, but a reader need not wait for it."""
+        found = self._destination_topic(topic)
+        if found is not None and self._cluster.shared:
+            await self._log.barrier()
+            found = self._destination_topic(topic)
+        if found is None:
+            return
+        sources, cyclic = self._upstream(found)
+        for _ in range(limits.ROUTER_HOPS_MAX if cyclic else 1):
+            for stream in sources:
+                await self._forward(stream)
+            if not any(map(self._pending, sources)):
+                return
+
+    def _destination_topic(self, topic: str) -> Topic | None:
+        """The topic, if there is a router to it."""
+        legs = self._log.ledger.routers.legs
+        found = self._streams.get(topic) if len(self._log.ledger.routers) else None
+        if found is None or not any(legs.to_stream(stream) for stream in found.streams):
+            return None
+        return found
+
+    async def forget(self, topic: str) -> list[str]:
+        """The names of the routers that go with the topic, sorted. The ledger removes them as it removes it."""
+        found = self._streams.get(topic)
+        if found is None:
+            return []
+        return sorted(router.name for router in self._log.ledger.routers.of_topic(found.topic_id))
+
+    def _upstream(self, topic: Topic) -> tuple[list[int], bool]:
+        """The streams that reach a topic, those before others that feed them; and whether some feed each other."""
+        routers = self._log.ledger.routers
+        order: dict[int, None] = {}
+        cyclic = False
+        path: list[tuple[int, list[int]]] = []
+
+        def feeding(stream: int) -> list[int]:
+            return sorted({leg.source for leg in routers.legs.to_stream(stream)})
+
+        for stream in topic.streams:
+            path.append((stream, feeding(stream)))
+            while path:
+                below, sources = path[-1]
+                if not sources:
+                    path.pop()
+                    if path:
+                        order.setdefault(below)
+                    continue
+                source = sources.pop()
+                if any(source == on_path for on_path, _ in path):
+                    cyclic = True
+                    order.setdefault(source)
+                elif source not in order:
+                    path.append((source, feeding(source)))
+        return list(order), cyclic
+
+    # Forwarding
+
+    def _sources(self) -> set[int]:
+        return self._log.ledger.routers.legs.sources()
+
+    def _watch_sources(self) -> None:
+        """Be told of what is written to the streams that routers read from."""
+        if self._feeders is None:
+            return
+        routers = self._log.ledger.routers
+        sources = self._sources()
+        for stream in sources - self._feeders.keys():
+            feeder = self._feeders[stream] = _StreamForwarder(stream, self._start)
+            self._streams.watch((stream,), feeder)
+        for stream in self._feeders.keys() - sources:
+            feeder = self._feeders.pop(stream)
+            feeder.stop()
+            self._streams.unwatch((stream,), feeder)
+            self._locks.pop(stream, None)
+        for stream, feeder in self._feeders.items():
+            feeder.legs = len(routers.legs.from_stream(stream))
+
+    def _turn(self, stream: int) -> bool:
+        """Whether it is this broker that copies from the stream unasked, of those that share the log."""
+        return self._cluster.runs_here(f"copies of {stream}")
+
+    def _start(self, stream: int) -> None:
+        if not self._turn(stream):
+            return
+        task = asyncio.get_running_loop().create_task(self._forward(stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _retry(self) -> None:
+        """What was left behind: by a full destination, by an error, by partitions added meanwhile."""
+        self._watch_sources()
+        for stream in filter(self._turn, self._sources()):
+            await self._forward(stream)
+
+    def _lock(self, stream: int) -> asyncio.Lock:
+        lock = self._locks.get(stream)
+        if lock is None:
+            lock = self._locks[stream] = asyncio.Lock()
+        return lock
+
+    def _pending(self, stream: int) -> bool:
+        lowest = self._log.ledger.routers.legs.lowest_cursor(stream)
+        if lowest is None:
+            return False
+        try:
+            return lowest < self._log.streams.of(stream).stable_end(stream)
+        except NotFound:
+            return False
+
+    async def _forward(self, stream: int) -> None:
+        """Forward all there is by now. Waits for a round under way, whose copies may not be visible yet."""
+        lock = self._lock(stream)
+        if not lock.locked() and not self._pending(stream):
+            return
+        async with lock:
+            if not self._pending(stream) or self._log.refusal is not None:
+                return
+            try:
+                await self._forward_now(stream)
+            except NotFound:
+                return  # a topic or router was deleted meanwhile
+            except MainstemError as error:
+                _log.warning("cannot forward", stream=stream, error=str(error))
+
+    async def _forward_now(self, stream: int) -> None:
+        ledger = self._log.ledger
+        source = ledger.topics.of_stream(stream)
+        if source is None:
+            return
+        if source.config.ttl_ms:
+            await expire(self._log, source, stream, self._clock.now_ms())  # a copy must not outlive its time
+        end = self._log.streams.of(stream).stable_end(stream)
+        if ledger.routers.legs.forwards(stream):
+            await self._log.propose(Forward(stream, end, self._clock.now_ms()))
+        for leg in ledger.routers.legs.loose(stream):
+            await self._copying.advance(leg)
+
+
+def _check_names(name: str, settings: RouterSettings) -> None:
+    if not valid_router_name(name):
+        raise InvalidName(
+            f"{name[:64]!r} is no router name: use 1 to {limits.NAME_CHARS_MAX} letters, digits and . _ : > -, "
+            "the first a letter or digit"
+        )
+    for topic in (settings.source, settings.dest):
+        if not valid_name(topic):
+            raise InvalidName(f"invalid topic name {topic[:64]!r}")
+    if settings.source == settings.dest:
+        raise InvalidInput("a router leads from one topic to another: source and dest are the same")

@@ -1,0 +1,1 @@
+"""The log as a whole: opening, backup, migration, repair, the storage map."""

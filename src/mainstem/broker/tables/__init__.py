@@ -1,0 +1,1 @@
+"""Topics as tables: the Iceberg catalog, planning of the lake, publication, garbage."""

@@ -1,0 +1,1 @@
+"""Topics: creation, settings, retention, deletes, and what a partition holds."""

@@ -1,0 +1,48 @@
+"""What a partition holds at this moment, with expired records already taken off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem.broker.streams import stream_of
+from mainstem.broker.topics.floors import expire_untracked, expired_records, floors_of
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """Sequence numbers are offsets + 1: 0 is before the first record."""
+
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    last_write_ms: int | None
+
+
+class PartitionSummaries:
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    async def settled(self, topic: Topic, partition: int = 0) -> PartitionSummary:
+        """As `state`, once records from before the topic had its ttl are judged by it as well."""
+        stream = stream_of(topic, partition)
+        if topic.config.ttl_ms:
+            await expire_untracked(self._log, stream, topic.config, self._clock.now_ms())
+        return self.state(topic, partition)
+
+    def state(self, topic: Topic, partition: int = 0) -> PartitionSummary:
+        """Raises PartitionNotFound, or NotFound if the topic was deleted meanwhile."""
+        stream = stream_of(topic, partition)
+        floors = floors_of(self._log, stream, topic.config, self._clock.now_ms())
+        streams, number = self._log.streams.of(stream).state(stream)
+        count, size = int(streams.records[number]), int(streams.bytes[number])
+        if floors.expires_before_ms is not None:
+            expired, expired_bytes = expired_records(streams, number, floors.expires_before_ms)
+            count, size = count - expired, size - expired_bytes
+        latest = int(streams.max_timestamp[number])
+        # Records written but not visible yet count already: they are there once their sync is.
+        return PartitionSummary(floors.end, floors.start + 1, count, size, latest if latest >= 0 else None)

@@ -1,0 +1,70 @@
+"""Retention: topics give up what their time and size limits no longer cover.
+
+Caps and TTL floors that must be exact are the ledger's; `retention.ms` and `retention.bytes` go by whole
+slices, the way Kafka goes by whole segments. Each trim is a command that names the offset, so doing it twice
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from mainstem import events, limits
+from mainstem.broker.periodic_tasks import PeriodicTask
+from mainstem.broker.topics.floors import expire_untracked, expired_to
+from mainstem.errors import BrokerFenced, NotFound, Unavailable, described
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.streams import TrimReason
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+
+_events = events.named("retention")
+
+
+class Retention:
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self.rounds = PeriodicTask("retention", limits.RETENTION_EVERY_S, self.enforce)
+
+    async def enforce(self) -> int:
+        """Trim every partition that is over a limit. Returns how many were trimmed."""
+        trimmed = 0
+        for topic in list(self._log.ledger.topics):
+            for stream in topic.streams:
+                try:
+                    trimmed += await self._enforce_stream(stream, topic.config)
+                except NotFound:
+                    continue  # deleted meanwhile
+                except (Unavailable, BrokerFenced):
+                    raise  # it is the same for every topic
+                except Exception as error:  # noqa: BLE001 - it is this partition's problem: the others go on
+                    _events.warning("no retention for a partition", topic=topic.name, error=described(error))
+        if trimmed:
+            await self._log.collect()
+        return trimmed
+
+    async def _enforce_stream(self, stream: int, config: TopicConfig) -> bool:
+        now = self._clock.now_ms()
+        moved = False
+        if config.ttl_ms:
+            await expire_untracked(self._log, stream, config, now)
+            expired = expired_to(*self._log.streams.of(stream).state(stream), now - config.ttl_ms)
+            moved |= await self._trim(stream, expired, "ttl")
+        if config.durability == "ephemeral":
+            return moved
+        if config.retention_ms >= 0 and "delete" in config.cleanup_policy:
+            floor = await self._log.retention_floor(
+                stream, keep_after_ms=now - config.retention_ms, keep_bytes=None
+            )
+            moved |= await self._trim(stream, floor, "ttl")
+        if config.retention_bytes >= 0 and "delete" in config.cleanup_policy:
+            floor = await self._log.retention_floor(
+                stream, keep_after_ms=None, keep_bytes=config.retention_bytes
+            )
+            moved |= await self._trim(stream, floor, "cap")
+        return moved
+
+    async def _trim(self, stream: int, floor: int, reason: TrimReason) -> bool:
+        if floor <= self._log.streams.of(stream).bounds(stream)[0]:
+            return False
+        await self._log.streams.of(stream).trim(stream, floor, reason)
+        return True

@@ -1,0 +1,154 @@
+"""Topics: how they are made, changed and deleted, and what is checked before the ledger is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+
+from mainstem import limits
+from mainstem.broker.topics.floors import expire
+from mainstem.broker.topics.names import valid_name
+from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic, bad_name
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock, Random
+
+__all__ = ["Topic", "TopicConfig", "TopicService"]
+
+
+class TopicService:
+    def __init__(
+        self, log: Log, clock: Clock, random: Random, default_config: TopicConfig, *, topics_max: int
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._random = random
+        self._default_config = default_config
+        self._topics_max = topics_max  # 0: the ledger's own bound
+        self._changing = asyncio.Lock()  # held between reading a config and replacing it
+        self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
+
+    # What there is
+
+    def get(self, name: str) -> Topic:
+        """Raises TopicNotFound."""
+        topic = self._log.ledger.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return topic
+
+    def all(self, prefix: str) -> list[Topic]:
+        """By name bytes."""
+        found = [topic for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
+        return sorted(found, key=lambda topic: topic.name.encode())
+
+    # Coming and going
+
+    async def create(
+        self, name: str, *, partitions: int, config: TopicConfig | None, exist_ok: bool, dry_run: bool
+    ) -> Topic:
+        _check_name(name)
+        existing = self._log.ledger.topics.get(name)
+        if existing is not None and exist_ok:
+            if name in self._creating:  # applied, but not durable yet
+                await asyncio.shield(self._creating[name])
+            return existing
+        config = config or self._default_config
+        self._check_class(config)
+        command = CreateTopic(name, self._random.token(16), partitions, config)
+        if dry_run:
+            self._check_command(command)
+            return Topic(command.topic_id, command.namespace, name, (-1,) * partitions, config, created_ms=0)
+        try:
+            return await self._create(command)
+        except TopicExists:
+            if exist_ok:
+                return self.get(name)
+            raise
+
+    async def _create(self, command: CreateTopic) -> Topic:
+        creation = asyncio.ensure_future(self._log.propose(command))
+        if self._creating.setdefault(command.name, creation) is creation:
+            creation.add_done_callback(lambda _: self._creating.pop(command.name))
+        return cast(Topic, await asyncio.shield(creation))
+
+    async def make(self, name: str, config: TopicConfig) -> Topic:
+        if not valid_name(name):
+            raise InvalidName(
+                f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
+                "and . _ : -, the first a letter or digit"
+            )
+        bound = self._topics_max
+        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
+            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
+        return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
+
+    async def find_or_create(self, name: str) -> Topic:
+        """The topic that copies go to or come from, created if there is none yet."""
+        with contextlib.suppress(TopicNotFound):
+            return self.get(name)
+        config = msgspec.structs.replace(self._default_config, durability="disk")
+        try:
+            return await self.make(name, config)
+        except TopicExists:  # another request was first
+            return self.get(name)
+
+    async def delete(self, name: str) -> Topic:
+        topic = self.get(name)
+        await self._log.propose(DeleteTopic(topic.topic_id))
+        for stream in topic.streams:
+            self._log.ephemeral.forget(stream)
+        return topic
+
+    # Changes
+
+    async def alter(self, name: str, config: TopicConfig) -> Topic:
+        self._check_class(config)
+        topic = self.get(name)
+        if topic.config.ttl_ms:
+            # Readers were told that these are gone: no later rule may bring them back.
+            for stream in topic.streams:
+                await expire(self._log, topic, stream, self._clock.now_ms())
+        return cast(Topic, await self._log.propose(AlterTopic(topic.topic_id, config)))
+
+    async def change(
+        self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool
+    ) -> Topic:
+        async with self._changing:
+            topic = self.get(name)
+            config = change(topic.config)
+            if dry_run:
+                self._check_command(AlterTopic(topic.topic_id, config))
+                return replace(topic, config=config)
+            return await self.alter(name, config)
+
+    async def add_partitions(self, name: str, total: int, *, dry_run: bool) -> Topic:
+        topic = self.get(name)
+        command = AddPartitions(topic.topic_id, total)
+        if dry_run:
+            self._check_command(command)
+            return replace(topic, streams=topic.streams + (-1,) * (total - topic.partitions))
+        return cast(Topic, await self._log.propose(command))
+
+    def _check_class(self, config: TopicConfig) -> None:
+        if config.durability == "ephemeral" and self._log.shared:
+            raise InvalidConfig(
+                "brokers share this log, and what one alone remembers the others lack: not ephemeral"
+            )
+
+    def _check_command(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:
+        refusal = self._log.ledger.topics.refusal(command)
+        if refusal is not None:
+            raise refusal
+
+
+def _check_name(name: str) -> None:
+    refusal = bad_name(name)
+    if refusal is not None:
+        raise refusal

@@ -1,0 +1,1 @@
+"""Transactions, and the exactly-once sink."""

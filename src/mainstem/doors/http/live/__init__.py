@@ -1,0 +1,1 @@
+"""Live reads: watches over SSE and WebSocket."""

@@ -1,0 +1,74 @@
+"""Server-sent events: framing, and who may open a stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mainstem import limits
+from mainstem.doors.http.transport.errors import Refusal, throttled
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Header
+
+HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # proxies must pass every frame on at once
+)
+RETRY = b"retry: %d\n\n" % limits.WATCH_RETRY_MS
+SHUTTING_DOWN = (
+    b'event: error\ndata: {"code":"server_shutting_down",'
+    b'"message":"the server is shutting down: connect again soon"}\n\n'
+)
+
+# JSON breaks lines only between its tokens, where a blank means the same; in a frame it would end the field.
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+def event(name: bytes, data: bytes, id: bytes = b"") -> bytes:
+    """One frame. `data` is JSON, as it came or not."""
+    data = data.translate(_ONE_LINE) if b"\n" in data or b"\r" in data else data
+    if id:
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (id, name, data)
+    return b"event: %b\ndata: %b\n\n" % (name, data)
+
+
+def heartbeat(now_ms: int) -> bytes:
+    return b": hb %d\n\n" % now_ms
+
+
+def check_accept(request: HttpRequest) -> None:
+    """Raises Refusal 406 unless the client takes an event stream."""
+    accept = request.header(b"accept") or b""
+    if not accept.strip():
+        return
+    for choice in accept.split(b","):
+        media, *parameters = (part.strip().lower() for part in choice.split(b";"))
+        if media in (b"text/event-stream", b"*/*") and b"q=0" not in parameters:
+            return
+    raise Refusal(406, "not_acceptable", "this path answers with text/event-stream only")
+
+
+@contextmanager
+def admitted(request: HttpRequest) -> Iterator[None]:
+    """Count one more open stream for as long as the block runs. Raises Refusal 429, or 503 at the end."""
+    context, key = request.context, request.key
+    if context.stopping.is_set():
+        raise Refusal(503, "shutting_down", "the server is shutting down: connect again soon")
+    bound = context.limits.streams
+    if bound and context.streams >= bound:
+        raise throttled(
+            "max_sse_connections", bound, f"{bound} event streams are open, the most there may be"
+        )
+    bound = context.limits.streams_per_key
+    if bound and context.keys.required and key.streams >= bound:
+        raise throttled(
+            "max_sse_connections_per_key", bound, f"this key has {bound} event streams open, the most it may"
+        )
+    context.streams += 1
+    key.streams += 1
+    try:
+        yield
+    finally:
+        context.streams -= 1
+        key.streams -= 1

@@ -1,0 +1,62 @@
+"""GET batches: committed records as the batches they are stored in, for readers that decode them by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainstem import limits
+from mainstem.broker.read import Fetched
+from mainstem.doors.http.transport.errors import invalid
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response
+from mainstem.errors import Closed
+
+_OCTETS = (b"content-type", b"application/octet-stream")
+
+
+async def get_batches(request: HttpRequest) -> Response:
+    """Read whole RecordBatch v2 batches from an offset on. The first may begin before it."""
+    await request.broker.routing.drain(request.topic)
+    isolation = request.text("isolation") or "read_committed"
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise invalid("isolation is read_committed or read_uncommitted")
+    fetched = await (_fetched(request) if isolation == "read_committed" else _uncommitted(request))
+    headers = (
+        _OCTETS,
+        (b"mainstem-next-offset", b"%d" % fetched.next_offset),
+        (b"mainstem-start-offset", b"%d" % fetched.start),
+        (b"mainstem-end-offset", b"%d" % fetched.end),
+    )
+    return Response(200, b"".join(fetched.batches), headers)
+
+
+async def _uncommitted(request: HttpRequest) -> Fetched:
+    """What is stored, whatever becomes of its transaction. Control batches are among it."""
+    streams = request.broker.streams
+    stream = streams.of(request.topic, request.partition)
+    offset = min(request.number("from", 0), limits.OFFSET_MAX)
+    max_bytes = request.number("max_bytes", 0) or limits.READ_BYTES_DEFAULT
+    chunk = await streams.read(stream, offset, max_bytes)
+    return Fetched(chunk.batches, chunk.next_offset, *streams.bounds(stream))
+
+
+async def _fetched(request: HttpRequest) -> Fetched:
+    """What the broker has, or nothing new in time. Raises Closed once the server stops."""
+    reading = asyncio.ensure_future(
+        request.broker.fetch(
+            request.topic,
+            min(request.number("from", 0), limits.OFFSET_MAX),
+            partition=request.partition,
+            max_bytes=request.number("max_bytes", 0) or limits.READ_BYTES_DEFAULT,
+            max_wait_ms=min(request.number("wait_ms", 0), limits.DIFF_WAIT_MS_MAX),
+        )
+    )
+    stopping = asyncio.ensure_future(request.context.stopping.wait())
+    try:
+        await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            raise Closed("the server is stopping")
+        return reading.result()
+    finally:
+        reading.cancel()
+        stopping.cancel()

@@ -1,0 +1,71 @@
+"""POST diff: what came after a sequence number."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+
+from mainstem import limits
+from mainstem.api.records import DiffBody, ReadGap
+from mainstem.broker.diff import DiffPage, DiffQuery, Tombstone
+from mainstem.doors.http.routes.rendering import render
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import JSON, Response
+
+_diff_body = msgspec.json.Decoder(DiffBody)
+
+
+async def post_diff(request: HttpRequest) -> Response:
+    """Read the records after `from_seq`, in order. Waits up to `wait_ms` for new ones."""
+    body = request.json(_diff_body)
+    broker = request.broker
+    topic = broker.streams.topic(request.topic)
+    await broker.routing.drain(topic.name)
+    broker.activity.read(topic.topic_id)
+    wanted = DiffQuery(
+        from_seq=body.from_seq,
+        limit=min(body.limit or limits.DIFF_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
+        max_bytes=min(body.max_batch_bytes or limits.DIFF_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
+        nodes=node_set(body.node),
+        wait_ms=min(body.wait_ms, limits.DIFF_WAIT_MS_MAX),
+    )
+    page = await broker.diffs.read(topic, wanted, request.partition)
+    shown = partial(
+        render, page.chosen, tags=body.include_tags, meta=body.include_meta, trace=body.include_trace
+    )
+    large = page.bytes > limits.RENDERED_ON_LOOP_BYTES_MAX
+    records = await asyncio.to_thread(shown) if large else shown()
+    return Response(200, _answer(request, page, records), (JSON,))
+
+
+def node_set(node: str | list[str] | None) -> tuple[bytes, ...]:
+    """The nodes whose records a reader does not want."""
+    if node is None:
+        return ()
+    return (node.encode(),) if isinstance(node, str) else tuple({name.encode() for name in node})
+
+
+def _answer(request: HttpRequest, page: DiffPage, records: bytes) -> bytes:
+    """A DiffResult, assembled as bytes."""
+    tombstone = "null" if page.tombstone is None else msgspec.json.encode(_gap(page.tombstone)).decode()
+    head = f'{{"topic":"{request.topic}","records":['.encode()
+    tail = (
+        f'],"next_from_seq":{page.next_from_seq},"head_seq":{page.head_seq},'
+        f'"earliest_seq":{page.earliest_seq},"caught_up":{"true" if page.caught_up else "false"},'
+        f'"tombstone":{tombstone},"lag":{page.lag},"performance":{{"server_total_ms":{request.elapsed_ms()},'
+        f'"records_scanned":{page.scanned}}}}}'
+    )
+    return b"".join((head, records, tail.encode()))
+
+
+def _gap(tombstone: Tombstone) -> ReadGap:
+    return ReadGap(
+        tombstone.gap_from,
+        tombstone.gap_to,
+        tombstone.reason,
+        tombstone.missed_estimate,
+        tombstone.earliest_seq,
+        tombstone.head_seq,
+    )

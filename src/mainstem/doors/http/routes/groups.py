@@ -1,0 +1,256 @@
+"""Consumer groups and transactions as administrators see them: describe, reset, delete and abort them."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import asdict
+
+from mainstem.api.groups import (
+    GroupDeletion,
+    GroupDescription,
+    GroupList,
+    GroupListing,
+    GroupOffset,
+    MemberDescription,
+    OffsetReset,
+    ResetBody,
+    ResetResult,
+    TransactionAborted,
+    TransactionDescription,
+    TransactionList,
+    TransactionPartitions,
+)
+from mainstem.api.topics import ConsumerPartition, TopicConsumer, TopicConsumers
+from mainstem.broker.groups.consumer_member import ConsumerMember
+from mainstem.broker.groups.member import ClassicMember
+from mainstem.broker.groups.offsets import OffsetToCommit
+from mainstem.broker.groups.service import Groups, ListedGroup
+from mainstem.broker.share.group import ShareMember
+from mainstem.broker.transactions.service import TransactionInfo
+from mainstem.doors.http.transport.errors import invalid
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
+from mainstem.ledger.transactions import TransactionPhase
+
+_reset_body = msgspec.json.Decoder(ResetBody)
+
+
+async def list_groups(request: HttpRequest) -> Response:
+    """List groups with members or offsets."""
+    listed = [
+        _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
+    ]
+    return reply(GroupList(listed, request.performance()))
+
+
+async def get_group(request: HttpRequest) -> Response:
+    """Get the members, offsets and lag of a group."""
+    name = request.parameters["group"]
+    groups = groups_of(request)
+    groups.check_coordinator(name)
+    listed = next((group for group in groups.list() if group.name == name), None)
+    if listed is None or not allowed(request, name):
+        raise GroupNotFound(name)
+    offsets = _offsets(request, groups, name)
+    found = groups.get(name)
+    members: list[ClassicMember | ConsumerMember | ShareMember] = (
+        [] if found is None else [*found.members.values()]
+    )
+    return reply(
+        GroupDescription(
+            **asdict(_row(listed)),
+            members=[
+                MemberDescription(member.member_id, member.client_id, member.client_host, member.instance_id)
+                for member in members
+            ],
+            offsets=offsets,
+            lag=sum(row.lag for row in offsets),
+            performance=request.performance(),
+        )
+    )
+
+
+async def reset_group(request: HttpRequest) -> Response:
+    """Reset the offsets of a group without members."""
+    name, body = request.parameters["group"], request.json(_reset_body)
+    request.require_name(body.topic)
+    groups = groups_of(request)
+    groups.check_coordinator(name)
+    found = groups.get(name)
+    if found is not None and not found.empty:
+        raise GroupNotEmpty(name)
+    partitions = request.broker.topic(body.topic).partitions
+    moves = []
+    for number in sorted(set(body.partitions)) or range(partitions):
+        if number >= partitions:
+            raise PartitionNotFound(body.topic, number, partitions)
+        stood = _position(request, groups, name, body.topic, number)
+        moves.append(OffsetReset(body.topic, number, stood, await _target(request, body, number)))
+    if not body.dry_run:
+        rows = [OffsetToCommit(move.topic, move.partition, move.after) for move in moves]
+        if request.broker.shares.has(name):
+            streams = request.broker.streams
+            starts = [(streams.of(row.topic, row.partition), row.offset) for row in rows]
+            await request.broker.shares.move(name, starts)
+        else:
+            await _commit(groups, name, rows)
+    return reply(ResetResult(name, moves, body.dry_run, request.performance()))
+
+
+async def delete_group(request: HttpRequest) -> Response:
+    """Delete a group without members, and its offsets."""
+    name = request.parameters["group"]
+    groups = groups_of(request)
+    for topic in groups.topics_of(name):
+        request.require_name(topic)
+    await groups.delete(name)
+    return reply(GroupDeletion(name, True, request.performance()))
+
+
+def groups_of(request: HttpRequest) -> Groups:
+    """Those of the door that members come through, or what is known without one."""
+    return request.context.known_groups()
+
+
+def allowed(request: HttpRequest, group: str) -> bool:
+    """Whether the key may see all that the group reads."""
+    return all(request.key.allows(topic) for topic in groups_of(request).topics_of(group))
+
+
+def _row(group: ListedGroup) -> GroupListing:
+    return GroupListing(group.name, group.state, group.kind, group.protocol_type)
+
+
+def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[GroupOffset]:
+    rows: list[GroupOffset] = []
+    for topic, cursors in sorted(groups.offsets.of_group(name).items()):
+        for number, cursor in sorted(cursors.items()):
+            state = request.broker.partition(topic, number)
+            rows.append(
+                GroupOffset(
+                    topic,
+                    number,
+                    cursor.offset,
+                    state.start,
+                    state.end,
+                    max(0, state.end - max(cursor.offset, state.start)),
+                    cursor.metadata,
+                )
+            )
+    return rows + _shares(request, name)
+
+
+def _shares(request: HttpRequest, name: str) -> list[GroupOffset]:
+    """A share group is where the first record is that it is not through with; its lag is all of those."""
+    rows: list[GroupOffset] = []
+    for stream, share in request.broker.shares.of_group(name).items():
+        topic = request.broker.streams.of_stream(stream)
+        if topic is None:
+            continue
+        number = topic.streams.index(stream)
+        state = request.broker.partition(topic.name, number)
+        rows.append(
+            GroupOffset(
+                topic.name,
+                number,
+                max(share.start, state.start),
+                state.start,
+                state.end,
+                share.left(state.start, state.end),
+                "",
+            )
+        )
+    return rows
+
+
+def _position(request: HttpRequest, groups: Groups, name: str, topic: str, partition: int) -> int | None:
+    cursor = groups.committed(name, topic, partition)
+    if cursor is not None:
+        return cursor.offset
+    share = request.broker.shares.of_group(name).get(request.broker.streams.of(topic, partition))
+    return None if share is None else share.start
+
+
+async def _target(request: HttpRequest, body: ResetBody, partition: int) -> int:
+    state = request.broker.partition(body.topic, partition)
+    if body.to == "time":
+        if body.timestamp_ms is None:
+            raise invalid("to time needs timestamp_ms")
+        return await request.broker.offset_at(body.topic, body.timestamp_ms, partition)
+    if body.to == "offset":
+        if body.offset is None:
+            raise invalid("to offset needs offset")
+        return min(max(body.offset, state.start), state.end)
+    return state.start if body.to == "earliest" else state.end
+
+
+async def _commit(groups: Groups, name: str, rows: list[OffsetToCommit]) -> None:
+    for error in await groups.commit(name, rows):
+        if error is not None:
+            raise error
+
+
+# Consumers of a topic
+
+
+async def get_consumers(request: HttpRequest) -> Response:
+    """List the groups that have read a topic, with offset and lag in each partition."""
+    topic = request.broker.streams.topic(request.topic)
+    groups = groups_of(request)
+    states = {group.name: group.state for group in groups.list(everywhere=True)}
+    bounds = [request.broker.streams.bounds(stream) for stream in topic.streams]
+    found = []
+    for name, state in sorted(states.items()):
+        cursors = groups.offsets.of_group(name).get(topic.name) if allowed(request, name) else None
+        if not cursors:
+            continue
+        rows = [
+            ConsumerPartition(
+                number, cursor.offset, max(0, bounds[number][1] - max(cursor.offset, bounds[number][0]))
+            )
+            for number, cursor in sorted(cursors.items())
+        ]
+        found.append(TopicConsumer(name, state, sum(row.lag for row in rows), rows))
+    return reply(TopicConsumers(topic.name, found, request.performance()))
+
+
+# Transactions
+
+
+async def list_transactions(request: HttpRequest) -> Response:
+    """Every transactional id, and its current or last transaction."""
+    now_ms = request.broker.clock.now_ms()
+    shown = [
+        _transaction(info, now_ms)
+        for info in request.broker.transactions.all()
+        if all(request.key.allows(topic) for topic in info.partitions)
+    ]
+    return reply(TransactionList(shown, request.performance()))
+
+
+async def abort_transaction(request: HttpRequest) -> Response:
+    """Abort the open transaction of a transactional id, and fence its producer."""
+    id = request.parameters["transaction"]
+    for topic in request.broker.transactions.describe(id).partitions:
+        request.require_name(topic)
+    aborted = await request.broker.transactions.abort(id)
+    return reply(TransactionAborted(id, aborted, request.performance()))
+
+
+def _transaction(info: TransactionInfo, now_ms: int) -> TransactionDescription:
+    is_open = info.phase is TransactionPhase.OPEN
+    open_ms = max(0, now_ms - info.started_ms) if is_open else 0
+    return TransactionDescription(
+        transaction=info.id,
+        phase=info.phase.name.lower(),
+        producer=info.producer,
+        epoch=info.epoch,
+        timeout_ms=info.timeout_ms,
+        started_ms=None if info.started_ms < 0 else info.started_ms,
+        open_ms=open_ms,
+        hanging=is_open and open_ms * 2 > info.timeout_ms,
+        partitions=[
+            TransactionPartitions(topic, list(numbers)) for topic, numbers in info.partitions.items()
+        ],
+    )

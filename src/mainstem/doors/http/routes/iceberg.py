@@ -1,0 +1,276 @@
+"""The Iceberg REST catalog, for Spark, Trino, DuckDB, PyIceberg and whoever else speaks it.
+
+Its errors have a shape of their own: {"error": {"message", "type", "code"}}, where `type` is the name of an
+exception in Iceberg's Java library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mainstem import errors
+from mainstem.api.catalog import (
+    CatalogConfig,
+    CatalogError,
+    CatalogErrorBody,
+    CommitBody,
+    Identifier,
+    NamespaceBody,
+    NamespaceDescription,
+    NamespaceList,
+    PropertiesBody,
+    PropertiesChanged,
+    RenameBody,
+    TableList,
+    TableLoaded,
+    TransactionBody,
+)
+from mainstem.broker.tables.catalog import Catalog, LoadedTable, TableChange
+from mainstem.broker.tables.table_metadata import TableUpdates
+from mainstem.doors.http.transport.errors import WIRE, Refusal
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import JSON, Response, reply
+from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
+from mainstem.ledger.table import Table
+from mainstem.ledger.tables import TableName
+
+LEVELS = "\x1f"  # what joins the levels of a namespace, in paths and in the ledger
+
+_ENDPOINTS = (
+    "GET /v1/{prefix}/namespaces",
+    "POST /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}",
+    "POST /v1/{prefix}/namespaces/{namespace}/properties",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/tables/rename",
+    "POST /v1/{prefix}/transactions/commit",
+)
+
+_body = msgspec.json.Decoder(dict[str, Any])
+
+
+_namespace_body = msgspec.json.Decoder(NamespaceBody)
+_properties_body = msgspec.json.Decoder(PropertiesBody)
+_rename_body = msgspec.json.Decoder(RenameBody)
+_commit_body = msgspec.json.Decoder(CommitBody)
+_transaction_body = msgspec.json.Decoder(TransactionBody)
+
+
+# Errors
+
+_TYPES: dict[type[BaseException], tuple[int, str]] = {
+    errors.NamespaceNotFound: (404, "NoSuchNamespaceException"),
+    errors.TableNotFound: (404, "NoSuchTableException"),
+    errors.NotFound: (404, "NotFoundException"),
+    errors.NamespaceExists: (409, "AlreadyExistsException"),
+    errors.TableExists: (409, "AlreadyExistsException"),
+    errors.NamespaceNotEmpty: (409, "NamespaceNotEmptyException"),
+    errors.TableChanged: (409, "CommitFailedException"),
+    errors.InvalidInput: (400, "BadRequestException"),
+}
+_BY_STATUS = {
+    400: "BadRequestException",
+    401: "NotAuthorizedException",
+    403: "ForbiddenException",
+    404: "NotFoundException",
+    405: "UnsupportedOperationException",
+    429: "TooManyRequestsException",
+    503: "ServiceUnavailableException",
+}
+
+
+def answer(error: MainstemError | Refusal) -> Response:
+    """A failed request's answer, in the catalog's own shape."""
+    if isinstance(error, Refusal):
+        status, headers = error.status, error.headers
+        kind = _BY_STATUS.get(status, "RESTException")
+    else:
+        status, kind = next((_TYPES[each] for each in type(error).__mro__ if each in _TYPES), (0, ""))
+        row = next((WIRE[each] for each in type(error).__mro__ if each in WIRE), None)
+        headers = row.headers if row else ()
+        if not status:
+            status = row.status if row else 500
+            kind = _BY_STATUS.get(status, "InternalServerError")
+    body = CatalogError(CatalogErrorBody(str(error) or type(error).__name__, kind, status))
+    return Response(status, msgspec.json.encode(body), (JSON, *headers))
+
+
+# Handlers
+
+
+async def get_config(request: HttpRequest) -> Response:
+    """Get the configuration and the endpoints of the catalog."""
+    return reply(CatalogConfig({}, {}, _ENDPOINTS))
+
+
+async def list_namespaces(request: HttpRequest) -> Response:
+    """List the namespaces of the catalog."""
+    parent = request.text("parent") or ""
+    catalog = request.broker.catalog
+    if parent:
+        catalog.properties(parent)
+    depth = len(parent.split(LEVELS)) + 1 if parent else 1
+    inside = {
+        tuple(name.split(LEVELS)[:depth])
+        for name in catalog.namespaces()
+        if not parent or name.startswith(parent + LEVELS)
+    }
+    return reply(NamespaceList(sorted(inside)))
+
+
+async def create_namespace(request: HttpRequest) -> Response:
+    """Create a namespace."""
+    body = request.json(_namespace_body)
+    await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
+    return reply(NamespaceDescription(body.namespace, body.properties))
+
+
+async def get_namespace(request: HttpRequest) -> Response:
+    """Get the properties of a namespace."""
+    namespace = request.parameters["namespace"]
+    properties = request.broker.catalog.properties(namespace)
+    return reply(NamespaceDescription(namespace.split(LEVELS), properties))
+
+
+async def head_namespace(request: HttpRequest) -> Response:
+    """Check whether a namespace exists."""
+    request.broker.catalog.properties(request.parameters["namespace"])
+    return _done()
+
+
+async def drop_namespace(request: HttpRequest) -> Response:
+    """Delete a namespace without tables."""
+    await request.broker.catalog.drop_namespace(request.parameters["namespace"])
+    return _done()
+
+
+async def post_properties(request: HttpRequest) -> Response:
+    """Set and remove properties of a namespace."""
+    body = request.json(_properties_body)
+    updated, removed, missing = await request.broker.catalog.change_properties(
+        request.parameters["namespace"], body.updates, body.removals
+    )
+    return reply(PropertiesChanged(updated, removed, missing))
+
+
+async def list_tables(request: HttpRequest) -> Response:
+    """List the tables of a namespace."""
+    namespace = request.parameters["namespace"]
+    levels = namespace.split(LEVELS)
+    tables = request.broker.catalog.tables(namespace)
+    shown = [table for table in tables if request.key.allows(_subject(request, table))]
+    return reply(TableList([Identifier(levels, table.name) for table in shown]))
+
+
+async def create_table(request: HttpRequest) -> Response:
+    """Create a table, or stage its creation."""
+    body = request.json(_body)
+    request.require_name(str(body.get("name", "")))
+    return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
+
+
+async def register_table(request: HttpRequest) -> Response:
+    """Register a table with existing metadata."""
+    body = request.json(_body)
+    request.require_name(str(body.get("name", "")))
+    return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
+
+
+async def get_table(request: HttpRequest) -> Response:
+    """Get the metadata of a table and its location."""
+    return _loaded(await request.broker.catalog.load(_table_of_path(request)))
+
+
+async def head_table(request: HttpRequest) -> Response:
+    """Check whether a table exists."""
+    request.broker.catalog.table(_table_of_path(request))
+    return _done()
+
+
+async def drop_table(request: HttpRequest) -> Response:
+    """Drop a table. With `purgeRequested`, also delete its files."""
+    purge = (request.text("purgeRequested") or "").lower() == "true"
+    await request.broker.catalog.drop(_table_of_path(request), purge=purge)
+    return _done()
+
+
+async def rename_table(request: HttpRequest) -> Response:
+    """Rename a table."""
+    body = request.json(_rename_body)
+    source = (_joined(body.source.namespace), body.source.name)
+    _check_rights(request, request.broker.catalog.table(source))
+    request.require_name(body.destination.name)
+    await request.broker.catalog.rename(source, (_joined(body.destination.namespace), body.destination.name))
+    return _done()
+
+
+async def commit_table(request: HttpRequest) -> Response:
+    """Commit changes to a table, if its requirements still hold."""
+    body = request.json(_commit_body)
+    name = _table_of_path(request, may_be_new=True)
+    loaded = await request.broker.catalog.commit(
+        TableChange(name, TableUpdates(body.requirements, body.updates))
+    )
+    if not loaded.metadata:  # nothing was to be changed
+        loaded = await request.broker.catalog.load(name)
+    return _loaded(loaded)
+
+
+async def commit_transaction(request: HttpRequest) -> Response:
+    """Commit changes to several tables, all or none."""
+    catalog: Catalog = request.broker.catalog
+    changes = []
+    for change in request.json(_transaction_body).table_changes:
+        if change.identifier is None:
+            raise InvalidInput("every change of a transaction names its table")
+        name = (_joined(change.identifier.namespace), change.identifier.name)
+        _check_rights(request, catalog.table(name))
+        changes.append(TableChange(name, TableUpdates(change.requirements, change.updates)))
+    await catalog.commit_all(changes)
+    return _done()
+
+
+def _table_of_path(request: HttpRequest, *, may_be_new: bool = False) -> TableName:
+    """The table of the path. Raises Refusal 403 unless the key's prefixes cover it."""
+    name = (request.parameters["namespace"], request.parameters["table"])
+    try:
+        _check_rights(request, request.broker.catalog.table(name))
+    except (TableNotFound, NamespaceNotFound):
+        request.require_name(name[1])
+        if not may_be_new:
+            raise
+    return name
+
+
+def _check_rights(request: HttpRequest, table: Table) -> None:
+    request.require_name(_subject(request, table))
+
+
+def _subject(request: HttpRequest, table: Table) -> str:
+    """What a key's prefixes are held against: the topic that a table shows, or else the table's own name."""
+    topic = request.broker.streams.get_by_id(table.topic_id) if table.topic_id else None
+    return table.name if topic is None else topic.name
+
+
+def _joined(levels: list[str]) -> str:
+    if not levels or any(LEVELS in level for level in levels):
+        raise InvalidInput("a namespace has at least one level")
+    return LEVELS.join(levels)
+
+
+def _loaded(table: LoadedTable) -> Response:
+    return reply(TableLoaded(msgspec.Raw(table.metadata), {}, table.location or None))
+
+
+def _done() -> Response:
+    return Response(204, b"", ())

@@ -1,0 +1,138 @@
+"""The lake: plans for its jobs, the parts that they publish, and the tables that show topics."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from mainstem.api.lake import (
+    DriverReport,
+    DriverReportAccepted,
+    ExtendLeaseBody,
+    LeaseExtended,
+    LeaseReleased,
+    PlanRequest,
+    Publication,
+    PublishResult,
+    ReleaseBody,
+    SourcesBody,
+    TableBody,
+    TableCommitRequest,
+    TableCommitted,
+    TablesSettled,
+    TableStatus,
+)
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response, reply
+
+_plan = msgspec.json.Decoder(PlanRequest)
+_publication = msgspec.json.Decoder(Publication)
+_extend = msgspec.json.Decoder(ExtendLeaseBody)
+_release = msgspec.json.Decoder(ReleaseBody)
+_sources = msgspec.json.Decoder(SourcesBody)
+_report = msgspec.json.Decoder(DriverReport)
+_table = msgspec.json.Decoder(TableBody)
+_commit = msgspec.json.Decoder(TableCommitRequest)
+
+
+async def post_plan(request: HttpRequest) -> Response:
+    """Lease the tasks that are due. Publish the tasks of one stream in this order."""
+    return reply(await request.broker.lake.plan(request.json(_plan)))
+
+
+async def post_publish(request: HttpRequest) -> Response:
+    """Serve a range from the parts that a task made. Repeating it changes nothing."""
+    return reply(PublishResult(await request.broker.lake.publish(request.json(_publication))))
+
+
+async def post_extend(request: HttpRequest) -> Response:
+    """Extend the lease on the tasks of a stream."""
+    body = request.json(_extend)
+    return reply(LeaseExtended(await request.broker.lake.extend(body.stream, body.token, body.lease_ms)))
+
+
+async def post_release(request: HttpRequest) -> Response:
+    """Return the tasks of a stream."""
+    body = request.json(_release)
+    await request.broker.lake.release(body.stream, body.token)
+    return reply(LeaseReleased(True))
+
+
+async def post_collect(request: HttpRequest) -> Response:
+    """Delete unneeded files now."""
+    return reply(await request.broker.lake.collect())
+
+
+async def post_report(request: HttpRequest) -> Response:
+    """Store a driver's report, for the status and the metrics."""
+    await request.context.lake_reports.hear(request.json(_report))
+    return reply(DriverReportAccepted(True))
+
+
+async def get_status(request: HttpRequest) -> Response:
+    """Get the conversion progress of every topic, and the leases of drivers."""
+    status = request.broker.lake.status()
+    problems = request.context.lake_reports.problems()
+    allowed = [
+        replace(topic, problem=problems.get(topic.topic, ""))
+        for topic in status.topics
+        if request.key.allows(topic.topic)
+    ]
+    drivers = request.context.lake_reports.drivers()
+    return reply(replace(status, topics=allowed, drivers=drivers))
+
+
+async def post_sources(request: HttpRequest) -> Response:
+    """Get the locations of the records of a range, for direct readers. No lease protects them."""
+    body = request.json(_sources)
+    request.require_name(body.topic)
+    topic = request.broker.streams.topic(body.topic)
+    return reply(await request.broker.lake.sources(topic, body.partition, body.start, body.end))
+
+
+# Tables
+
+
+async def put_table(request: HttpRequest) -> Response:
+    """Enable or disable the table of a topic; declare its columns."""
+    body = request.json(_table)
+    return _timed(
+        request,
+        await request.broker.topic_tables.put(
+            request.topic, enabled=body.enabled, schema=body.schema, delta=body.delta
+        ),
+    )
+
+
+async def get_table(request: HttpRequest) -> Response:
+    """Get the state of the table of a topic."""
+    topic = request.broker.streams.topic(request.topic)
+    status = await request.broker.topic_tables.status(topic)
+    if status.enabled and not status.problem:
+        status = replace(status, problem=request.context.lake_reports.problems().get(topic.name, ""))
+    return _timed(request, status)
+
+
+async def delete_table(request: HttpRequest) -> Response:
+    """Disable the table of a topic. Its records stay."""
+    tables = request.broker.topic_tables
+    return _timed(request, await tables.put(request.topic, enabled=False, schema=None, delta=None))
+
+
+def _timed(request: HttpRequest, status: TableStatus) -> Response:
+    return reply(replace(status, performance=request.performance()))
+
+
+async def post_settle(request: HttpRequest) -> Response:
+    """Create, widen and drop tables as the topics say, and delete files that no table needs."""
+    return reply(TablesSettled(await request.broker.topic_tables.maintain()))
+
+
+async def get_table_work(request: HttpRequest) -> Response:
+    """Every topic's tables, and what is left to publish of each."""
+    return reply(request.broker.topic_tables.works())
+
+
+async def post_commit(request: HttpRequest) -> Response:
+    """Publish: a table's next metadata, and the parts of its topic that it shows from then on."""
+    return reply(TableCommitted(await request.broker.topic_tables.commit(request.json(_commit))))

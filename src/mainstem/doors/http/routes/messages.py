@@ -1,0 +1,81 @@
+"""Messages: records of a partition with all their parts, for people and their tools."""
+
+from __future__ import annotations
+
+import base64
+
+from mainstem import limits
+from mainstem.api.topics import LostOffsets, Message, MessageContent, MessageHeader, MessageList
+from mainstem.broker.messages import MessageFilter, MessagePage, Messages
+from mainstem.doors.http.transport.errors import invalid
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.records.decoding import StoredRecord
+
+_DIGITS_MAX = 18
+
+
+async def get_messages(request: HttpRequest) -> Response:
+    """Search records `from` an offset on or `before` one. The default is the newest records."""
+    broker = request.broker
+    topic = broker.streams.topic(request.topic)
+    await broker.routing.drain(topic.name)
+    limit = max(1, min(request.number("limit", limits.MESSAGES_SHOWN_DEFAULT), limits.MESSAGES_SHOWN_MAX))
+    sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
+    messages = Messages(broker)
+    first, before = _offset(request, "from"), _offset(request, "before")
+    if first is not None:
+        page = await messages.after(topic, request.partition, first, limit, sought)
+    else:
+        until = limits.OFFSET_MAX if before is None else before
+        page = await messages.before(topic, request.partition, until, limit, sought)
+    return reply(_answer(request, page))
+
+
+def _offset(request: HttpRequest, name: str) -> int | None:
+    given = request.text(name)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) <= _DIGITS_MAX):
+        raise invalid(f"{name}={given[:64]} is no offset")
+    return int(given)
+
+
+def _answer(request: HttpRequest, page: MessagePage) -> MessageList:
+    bound = request.number("value_bytes", limits.MESSAGE_VALUE_BYTES_DEFAULT)
+    return MessageList(
+        topic=request.topic,
+        partition=request.partition,
+        start=page.start,
+        end=page.end,
+        next_from=page.from_offset,
+        next_before=page.before,
+        messages=[_message(record, bound) for record in page.records],
+        lost=[LostOffsets(*lost) for lost in page.lost],
+        performance=request.performance(records_scanned=page.scanned),
+    )
+
+
+def _message(record: StoredRecord, bound: int) -> Message:
+    value = record.value
+    return Message(
+        record.offset,
+        record.timestamp_ms,
+        _content(record.key, bound),
+        _content(value, bound),
+        -1 if value is None else len(value),
+        [MessageHeader(name, _content(content, bound)) for name, content in record.headers],
+    )
+
+
+def _content(content: bytes | None, bound: int) -> MessageContent | None:
+    """Text if it is UTF-8, else base64. Text is cut between characters."""
+    if content is None:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return MessageContent(base64=base64.b64encode(content[:bound]).decode())
+    if len(content) > bound:
+        text = content[:bound].decode(errors="ignore")
+    return MessageContent(text)

@@ -1,0 +1,78 @@
+"""Positions: what a client was told by one broker it finds at every other one.
+
+Where brokers share a log, every answer carries `Mainstem-Position: N`, the position up to which this broker knows
+the log. A request that sends it back is served once the broker it reaches knows as much. And before a broker says that
+something is not there, it makes sure that no other one has just made it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainstem import limits
+from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, error_response, invalid
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Push, Response, Stream
+from mainstem.doors.http.transport.routing import Endpoint
+from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
+from mainstem.log.write.sharing import Sharing
+
+_HEADER = b"mainstem-position"
+_DIGITS_MAX = 19
+
+
+class RequestTarget(NamedTuple):
+    """Where a request was sent to, but for the host."""
+
+    scheme: str
+    target: bytes  # path and query
+
+
+async def serve(
+    endpoint: Endpoint, request: HttpRequest, sharing: Sharing, where: RequestTarget
+) -> Response | Stream | Push:
+    """Have the endpoint serve a request of a broker that shares its log."""
+    asked = request.header(_HEADER)
+    if asked is not None:
+        await _reach(sharing, asked)
+    log = request.broker.log
+    try:
+        response = await endpoint.handler(request)
+    except NotCoordinator as moved:
+        return _redirect(request, moved, where)
+    except (NotFound, OffsetOutOfRange):
+        known = log.ledger.position
+        await sharing.barrier()
+        if log.ledger.position == known:
+            raise
+        response = await endpoint.handler(request)
+    if isinstance(response, Response):
+        told = (_HEADER, b"%d" % log.ledger.position)
+        response = response._replace(headers=(*response.headers, told))
+    return response
+
+
+def _redirect(request: HttpRequest, moved: NotCoordinator, where: RequestTarget) -> Response:
+    """To the broker that knows the members of a group."""
+    cluster = request.broker.cluster
+    coordinator = cluster.coordinator("group", moved.group)
+    for member in cluster.members():
+        address = member.address("http")
+        if member.broker == coordinator != cluster.broker and address is not None:
+            place = b"%s://%s%s" % (where.scheme.encode(), address.encode(), where.target)
+            message = f"{moved}, at {address}"
+            return error_response(307, "not_coordinator", message, headers=((b"location", place),))
+    raise moved
+
+
+async def _reach(sharing: Sharing, asked: bytes) -> None:
+    if not asked.isdigit() or len(asked) > _DIGITS_MAX:
+        raise invalid("Mainstem-Position takes a whole number, as an answer gave it")
+    if not await sharing.reached(int(asked), limits.POSITION_WAIT_S):
+        raise Refusal(
+            503,
+            "not_ready",
+            f"this broker has not come to position {int(asked)} of the log within {limits.POSITION_WAIT_S:g} s",
+            {"replay_progress": 1.0},
+            (RETRY_SOON,),
+        )

@@ -1,0 +1,118 @@
+"""Routers: make, look at, list, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mainstem import limits
+from mainstem.api.routers import (
+    RouterBody,
+    RouterConfigured,
+    RouterDeletion,
+    RouterDescription,
+    RouterList,
+    RouterListing,
+)
+from mainstem.broker.routers.service import RouterInfo, RouterSettings
+from mainstem.doors.http.routes.matching import match_tuple, parse_match
+from mainstem.doors.http.routes.topics import after_cursor, cursor_after
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.errors import RouterNotFound
+
+_router_body = msgspec.json.Decoder(RouterBody)
+
+
+async def put_router(request: HttpRequest) -> Response:
+    """Create a router, which copies the records of one topic to another."""
+    body = request.json(_router_body)
+    request.require_name(body.source)
+    request.require_name(body.dest)
+    settings = RouterSettings(
+        body.source,
+        body.dest,
+        body.preserve_node,
+        body.preserve_tag,
+        body.create_dest,
+        None if body.filter is None else parse_match(body.filter),
+        body.allow_cycle,
+        body.guarantee,
+    )
+    name = request.parameters["router"]
+    created = await request.broker.routers.put(name, settings)
+    fields = _settings(request.broker.routers.info(name))
+    configured = RouterConfigured(router=name, created=created, **fields, performance=request.performance())
+    return reply(configured, 201 if created else 200)
+
+
+def _settings(info: RouterInfo) -> dict[str, Any]:
+    return {
+        "source": info.source,
+        "dest": info.dest,
+        "preserve_node": info.preserve_node,
+        "preserve_tag": info.preserve_tag,
+        "filter": None if info.match is None else match_tuple(info.match),
+        "allow_cycle": info.allow_cycle,
+        "guarantee": info.guarantee,
+    }
+
+
+async def get_router(request: HttpRequest) -> Response:
+    """Get the settings of a router, and the number of records it copied."""
+    name = request.parameters["router"]
+    _require_all(request, request.broker.routers.info(name))
+    info = await request.broker.routers.get(name)
+    return reply(
+        RouterDescription(
+            router=name,
+            **_settings(info),
+            forwarded_total=info.forwarded_total,
+            performance=request.performance(),
+        )
+    )
+
+
+def _require_all(request: HttpRequest, info: RouterInfo) -> None:
+    request.require_name(info.source)
+    request.require_name(info.dest)
+
+
+async def list_routers(request: HttpRequest) -> Response:
+    """List routers by name."""
+    prefix = request.text("prefix") or ""
+    source, dest = request.text("source"), request.text("dest")
+    after = after_cursor(request.text("cursor"))
+    size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
+    allows = request.key.allows
+    found = [
+        info
+        for info in request.broker.routers.all()
+        if info.name.startswith(prefix)
+        and info.name > after
+        and source in (None, info.source)
+        and dest in (None, info.dest)
+        and allows(info.name)
+        and allows(info.source)
+        and allows(info.dest)
+    ]
+    page = found[:size]
+    rows = [
+        RouterListing(info.name, info.source, info.dest, info.guarantee, info.forwarded_total)
+        for info in page
+    ]
+    cursor = cursor_after(page[-1].name) if len(found) > size else None
+    return reply(RouterList(rows, request.performance(), cursor))
+
+
+async def delete_router(request: HttpRequest) -> Response:
+    """Delete a router. Existing copies stay."""
+    name = request.parameters["router"]
+    deleted = False
+    try:
+        _require_all(request, request.broker.routers.info(name))
+        deleted = await request.broker.routers.delete(name)
+    except RouterNotFound:
+        deleted = False  # nothing to do is no error
+    return reply(RouterDeletion(name, deleted, request.performance()))

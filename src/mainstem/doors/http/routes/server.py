@@ -1,0 +1,189 @@
+"""The server itself: health, overview, storage, cluster, backups, and the pipelines that report to it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from email.utils import formatdate
+from typing import cast, get_args
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from mainstem import limits
+from mainstem.api.server import (
+    BackupBody,
+    BrokerView,
+    ClusterView,
+    DiskSpace,
+    Health,
+    KeyRights,
+    PipelineList,
+    PipelineReport,
+    PipelineReportAccepted,
+    Readiness,
+    ServerOverview,
+)
+from mainstem.broker.overview import Overview, SortBy
+from mainstem.broker.storage.storage_map import storage_map
+from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, invalid
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.version import VERSION
+
+_ORDERS = get_args(SortBy)
+
+_backup_body = msgspec.json.Decoder(BackupBody)
+_pipeline_report = msgspec.json.Decoder(PipelineReport)
+
+
+# Health
+
+
+async def get_health(request: HttpRequest) -> Response:
+    """Check liveness; get the version and the uptime."""
+    healthy = reply(Health("ok", VERSION, _uptime_ms(request)))
+    # The only response with a date: by it a client can tell how far its clock is off.
+    return healthy._replace(headers=(*healthy.headers, (b"date", formatdate(usegmt=True).encode())))
+
+
+async def get_ready(request: HttpRequest) -> Response:
+    """Check readiness: 503 while the server is stopping or cannot write."""
+    if request.context.stopping.is_set():
+        raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
+    refusal = request.broker.log.refusal
+    if refusal is not None:
+        # The server replays the log before the door opens, so the progress is always complete.
+        raise Refusal(503, "not_ready", str(refusal), {"replay_progress": 1.0}, (RETRY_SOON,))
+    return reply(Readiness("ready", True, len(request.broker.log.ledger.topics)))
+
+
+def _uptime_ms(request: HttpRequest) -> int:
+    return int((time.monotonic() - request.context.started) * 1000)
+
+
+# Overview
+
+
+async def get_overview(request: HttpRequest) -> Response:
+    """Get storage by tier, the doors, and the brokers of the same log."""
+    context = request.context
+    return reply(
+        ServerOverview(
+            **asdict(Overview(request.broker).glance()),
+            version=VERSION,
+            uptime_ms=_uptime_ms(request),
+            doors=dict(request.broker.cluster.here.addresses),
+            lake_drivers=len(context.lake_reports.drivers()),
+            disk=_disk(request),
+            performance=request.performance(),
+        )
+    )
+
+
+def _disk(request: HttpRequest) -> DiskSpace | None:
+    """Space where the data directory is; None without one, because everything is in a bucket."""
+    try:
+        space = shutil.disk_usage(request.broker.options.data_dir)
+    except FileNotFoundError:
+        return None
+    return DiskSpace(space.free, space.total)
+
+
+async def get_topics(request: HttpRequest) -> Response:
+    """List topics whose names contain `search`, sorted, from the row `skip` on."""
+    by = request.text("sort") or "name"
+    if by not in _ORDERS:
+        raise invalid(f"sort={by[:64]} is none of {', '.join(_ORDERS)}")
+    found = Overview(request.broker).topics(
+        request.key.allows,
+        search=request.text("search") or "",
+        kind=request.text("type") or "",
+        by=cast(SortBy, by),
+        descending=request.flag("descending", False),
+        skip=request.number("skip", 0),
+        limit=max(1, min(request.number("limit", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX)),
+    )
+    return reply(replace(found, performance=request.performance()))
+
+
+async def get_key(request: HttpRequest) -> Response:
+    """What the key of the request may do."""
+    scopes = [scope.name.lower() for scope in request.key.scopes if scope.name]
+    prefixes = [prefix.decode() for prefix in request.key.prefixes]
+    return reply(KeyRights(request.context.keys.required, scopes, prefixes))
+
+
+# Storage and backups
+
+
+async def get_storage(request: HttpRequest) -> Response:
+    """Log objects and repacked files with the ranges in each, and parts by generation."""
+    found = await storage_map(request.broker, request.key.allows)
+    return reply(replace(found, performance=request.performance()))
+
+
+async def get_topic_storage(request: HttpRequest) -> Response:
+    """The storage of one topic."""
+    topic = request.broker.streams.topic(request.topic)
+    found = await storage_map(request.broker, request.key.allows, topic)
+    return reply(replace(found, performance=request.performance()))
+
+
+async def post_backup(request: HttpRequest) -> Response:
+    """Make a consistent copy of everything as of now, and answer when it is complete."""
+    return reply(await request.broker.backups.run(request.json(_backup_body).to))
+
+
+# Cluster
+
+
+async def get_cluster(request: HttpRequest) -> Response:
+    """List the brokers that share the log, as this one sees them."""
+    cluster, log = request.broker.cluster, request.broker.log
+    brokers = [
+        BrokerView(
+            member.broker,
+            member.epoch,
+            member.node,
+            member.zone,
+            dict(member.addresses),
+            round(cluster.silent_s(member.broker), 3),
+        )
+        for member in cluster.members()
+    ]
+    return reply(
+        ClusterView(
+            cluster=log.identity.hex(),
+            shared=cluster.shared,
+            broker=cluster.broker,
+            epoch=log.epoch,
+            position=log.ledger.position,
+            refusal=None if cluster.refusal is None else str(cluster.refusal),
+            upkeep=cluster.broker_for("upkeep"),
+            clock_off_ms=cluster.clock_off_ms,
+            brokers=brokers,
+        )
+    )
+
+
+# Pipelines
+
+
+async def post_pipeline_report(request: HttpRequest) -> Response:
+    """Store a pipeline's report, for the list and the metrics."""
+    report = request.json(_pipeline_report)
+    for topic in report.named():
+        request.require_name(topic)
+    await request.context.pipeline_reports.hear(report)
+    return reply(PipelineReportAccepted(True, request.performance()))
+
+
+async def list_pipelines(request: HttpRequest) -> Response:
+    """Pipelines that reported lately: state, rows read and written, and lag."""
+    shown = [
+        pipeline
+        for pipeline in request.context.pipeline_reports.pipelines()
+        if all(map(request.key.allows, pipeline.topics))
+    ]
+    return reply(PipelineList(shown, request.performance()))

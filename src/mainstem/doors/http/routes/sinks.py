@@ -1,0 +1,67 @@
+"""Sinks: raw batches in, by tasks side by side, and one call that makes all of them count."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem import limits
+from mainstem.api.sinks import (
+    BatchAppended,
+    SinkAborted,
+    SinkCommit,
+    SinkCommitBody,
+    SinkExtended,
+    SinkRunBody,
+    SinkTask,
+    SinkTaskBody,
+)
+from mainstem.doors.http.transport.errors import throttled
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response, reply
+
+_task = msgspec.json.Decoder(SinkTaskBody)
+_commit = msgspec.json.Decoder(SinkCommitBody)
+_run = msgspec.json.Decoder(SinkRunBody)
+
+
+async def post_task(request: HttpRequest) -> Response:
+    """Begin one attempt at a task of a batch. Returns the producer and epoch for its record batches."""
+    body = request.json(_task)
+    begun = await request.broker.sinks.begin(
+        body.query, body.run, body.batch, body.attempt, timeout_ms=body.timeout_ms, lasting=body.lasting
+    )
+    return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
+
+
+async def post_commit(request: HttpRequest) -> Response:
+    """Commit a batch: exactly the records of these attempts, atomically."""
+    body = request.json(_commit)
+    attempts = [(one.attempt, one.producer, one.epoch) for one in body.attempts]
+    first = await request.broker.sinks.commit(
+        body.query, body.run, body.batch, attempts, lasting=body.lasting
+    )
+    return reply(SinkCommit(True, not first))
+
+
+async def post_abort(request: HttpRequest) -> Response:
+    """Abort the open transactions of a run, and reject its new tasks."""
+    body = request.json(_run)
+    await request.broker.sinks.abort(body.query, body.run)
+    return reply(SinkAborted(True))
+
+
+async def post_extend(request: HttpRequest) -> Response:
+    """Extend a run: restarts the timeout of its transactions."""
+    body = request.json(_run)
+    await request.broker.sinks.extend(body.query, body.run)
+    return reply(SinkExtended(True))
+
+
+async def post_batches(request: HttpRequest) -> Response:
+    """Append record batches (RecordBatch v2) unchanged. Transactional batches join their transaction."""
+    bound = limits.HTTP_INGEST_BYTES_MAX
+    if request.context.body_bytes > bound:
+        raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
+    topic = request.broker.streams.topic(request.topic)
+    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body))
+    return reply(BatchAppended(topic.name, request.partition, base, facts.count))

@@ -1,0 +1,216 @@
+"""Topics: make, configure, look at, list, delete."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import partial
+
+import msgspec
+
+from mainstem import limits
+from mainstem.api.topics import (
+    CONFIG_BOUNDS,
+    QueueStats,
+    TopicConfigBody,
+    TopicConfigResponse,
+    TopicConfigured,
+    TopicDeletion,
+    TopicDescription,
+    TopicList,
+    TopicListing,
+)
+from mainstem.broker.topics.names import valid_name
+from mainstem.broker.topics.partition_summaries import PartitionSummary
+from mainstem.doors.http.transport.errors import invalid
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.errors import TopicExists, TopicIncompatible, TopicNotEmpty, TopicNotFound
+from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.topics import Topic
+
+_config_body = msgspec.json.Decoder(TopicConfigBody)
+DEFAULT_CONFIG = TopicConfigBody()
+
+# Configuration fields that the ledger stores under the same name; `durable` is only short for a durability.
+_STORED = tuple(name for name in TopicConfigBody.__struct_fields__ if name != "durable")
+
+
+def applied(body: TopicConfigBody, base: TopicConfig) -> TopicConfig:
+    """The configuration of a topic: what the body says, and the settings of other doors as `base` has them."""
+    changes = {name: _clamped(name, getattr(body, name)) for name in _STORED}
+    changes["durability"] = body.durability or ("fsync" if body.durable else "disk")
+    return msgspec.structs.replace(base, **changes)
+
+
+def _clamped(name: str, value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or name == "priority":
+        return value
+    low, high = CONFIG_BOUNDS.get(name, (0, limits.OFFSET_MAX))
+    return min(max(value, low), high)
+
+
+def echo(config: TopicConfig) -> TopicConfigResponse:
+    """A stored configuration as responses show it."""
+    stored = {name: getattr(config, name) for name in _STORED}
+    return TopicConfigResponse(durable=config.durability == "fsync", **stored)
+
+
+def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
+    """Raises Refusal 400 unless it names another topic."""
+    name = body.dead_letter
+    if name is None:
+        return
+    if not valid_name(name):
+        raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
+    if name == topic and body.type == "queue":
+        raise invalid("dead_letter must be another topic than the queue itself")
+
+
+async def put_topic(request: HttpRequest) -> Response:
+    """Create a topic, or replace its whole config."""
+    body = request.json(_config_body)
+    check_dead_letter(request.topic, body)
+    topic = request.broker.streams.get(request.topic)
+    created = False
+    if topic is None:
+        try:
+            config = applied(body, request.broker.options.default_config)
+            await request.broker.make_topic(request.topic, config)
+            created = True
+        except TopicExists:
+            topic = request.broker.streams.get(request.topic)  # another PUT was first: this one changes it
+    if topic is not None:
+        _check_compatible(topic, body)
+        await request.broker.change_topic(topic.name, partial(applied, body))
+    config = request.broker.streams.topic(request.topic).config
+    configured = TopicConfigured(request.topic, created, echo(config), request.performance())
+    return reply(configured, 201 if created else 200)
+
+
+def _check_compatible(topic: Topic, body: TopicConfigBody) -> None:
+    config = topic.config
+    if body.type != config.type:
+        raise TopicIncompatible(
+            f"topic {topic.name!r} is a {config.type} and cannot become a {body.type}",
+            topic=topic.name,
+            existing_type=config.type,
+            requested_type=body.type,
+        )
+    wanted = applied(body, config).durability
+    if (wanted == "ephemeral") != (config.durability == "ephemeral"):
+        raise TopicIncompatible(
+            f"topic {topic.name!r} has durability {config.durability} and cannot change to {wanted}: "
+            "only the offsets of records in the log outlive the process",
+            topic=topic.name,
+            existing_durability=config.durability,
+            requested_durability=wanted,
+        )
+
+
+async def get_topic(request: HttpRequest) -> Response:
+    """Get the state and config of a topic."""
+    broker = request.broker
+    topic = broker.streams.topic(request.topic)
+    await broker.routing.drain(topic.name)
+    state = await broker.states.settled(topic, request.partition)
+    if request.flag("touch", True):
+        broker.activity.read(topic.topic_id)
+    queue = None
+    if topic.config.type == "queue":
+        queue = QueueStats(*await broker.queues.state(topic.name, request.partition))
+    return reply(
+        TopicDescription(
+            topic=topic.name,
+            type=topic.config.type,
+            head_seq=state.head_seq,
+            earliest_seq=state.earliest_seq,
+            next_seq=state.head_seq + 1,
+            count=state.count,
+            bytes=state.bytes,
+            config=echo(topic.config),
+            effective_priority=broker.activity.priority(topic.topic_id, topic.config),
+            last_write_ts=state.last_write_ms,
+            last_read_ts=broker.activity.last_read_ms(topic.topic_id),
+            performance=request.performance(),
+            queue=queue,
+        )
+    )
+
+
+async def list_topics(request: HttpRequest) -> Response:
+    """List topics by name, in pages."""
+    broker = request.broker
+    prefix = request.text("prefix") or ""
+    after = after_cursor(request.text("cursor"))
+    size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
+    names = [
+        topic
+        for topic in broker.streams.topics()
+        if topic.name.startswith(prefix) and topic.name > after and request.key.allows(topic.name)
+    ]
+    page = names[:size]
+    touch = request.flag("touch", False)
+    rows = [_row(request, topic, touch) for topic in page]
+    cursor = cursor_after(page[-1].name) if len(names) > size else None
+    return reply(TopicList(rows, request.performance(), cursor))
+
+
+def _row(request: HttpRequest, topic: Topic, touch: bool) -> TopicListing:
+    broker = request.broker
+    if touch:
+        broker.activity.read(topic.topic_id)
+    state: PartitionSummary = broker.states.state(topic)
+    return TopicListing(
+        topic.name,
+        state.head_seq,
+        state.earliest_seq,
+        state.count,
+        state.bytes,
+        topic.config.durability == "fsync",
+        broker.activity.priority(topic.topic_id, topic.config),
+    )
+
+
+class _Cursor(msgspec.Struct):
+    after: str
+
+
+def cursor_after(name: str) -> str:
+    """What to send as `cursor` for the page after this name."""
+    return base64.b64encode(msgspec.json.encode(_Cursor(name))).decode()
+
+
+def after_cursor(cursor: str | None) -> str:
+    """The name a page begins after. Raises Refusal 400."""
+    if not cursor:
+        return ""
+    try:
+        # A plus sign that a client sends as it is means a space in a query.
+        plain = cursor.replace(" ", "+")
+        return msgspec.json.decode(base64.b64decode(plain, validate=True), type=_Cursor).after
+    except (binascii.Error, ValueError):
+        raise invalid("the cursor is not one that a page before gave out") from None
+
+
+async def delete_topic(request: HttpRequest) -> Response:
+    """Delete a topic and its records."""
+    broker = request.broker
+    topic = broker.streams.get(request.topic)
+    removed: list[str] = []
+    deleted = False
+    if topic is not None:
+        if request.flag("if_empty", False):
+            state = await broker.states.settled(topic, 0)
+            count = sum(
+                broker.states.state(topic, partition).count for partition in range(1, len(topic.streams))
+            )
+            if state.count + count:
+                raise TopicNotEmpty(topic.name, state.count + count)
+        removed = await broker.routing.forget(topic.name)
+        try:
+            await broker.delete_topic(topic.name)
+            deleted = True
+        except TopicNotFound:
+            deleted = False  # another request was first
+    return reply(TopicDeletion(request.topic, deleted, removed, request.performance()))

@@ -1,0 +1,1 @@
+"""HTTP connections: parsing, routing, authentication, responses."""

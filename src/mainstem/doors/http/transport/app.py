@@ -1,0 +1,287 @@
+"""The door as an ASGI application: checks every request in the contract's order, then serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+from mainstem import events, limits
+from mainstem.api.routes import CATALOG, Body, Route, Scope
+from mainstem.doors.http.live import websocket
+from mainstem.doors.http.routes import iceberg, positions
+from mainstem.doors.http.routes.table import ROUTES
+from mainstem.doors.http.transport.auth import ApiKey, bearer
+from mainstem.doors.http.transport.context import Context
+from mainstem.doors.http.transport.encodings import packed, unpacked
+from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Asgi, Push, Receive, Response, Send, Stream
+from mainstem.doors.http.transport.routing import Endpoint
+from mainstem.errors import MainstemError
+
+_log = events.named("http")
+
+_UNKNOWN_SUBROUTE = b"/v0/topics/"
+
+Write = Callable[[Response], Awaitable[None]]
+
+
+class ClientDisconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+class App:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await websocket.serve(self.context, scope, receive, send)
+            return
+        await self.serve(scope, receive, send, None)
+
+    async def serve(self, scope: Asgi, receive: Receive, send: Send, write: Write | None) -> None:
+        """Serve one request. `write` takes a whole answer at once, where the server can do that."""
+        started = perf_counter()
+        exchange = _Exchange(self.context, scope, receive, started)
+        try:
+            response = await _response(exchange, scope)
+            if isinstance(response, Response):
+                if len(response.body) >= limits.HTTP_PACKED_BYTES_MIN:
+                    response = await packed(response, exchange.header(b"accept-encoding") or b"")
+                sent = len(response.body)
+                await (_send(response, send) if write is None else write(response))
+            elif isinstance(response, Push):
+                exchange.release()  # it may go on for hours, and is counted among the streams
+                sent = await response.serve(receive, send)
+            else:
+                exchange.release()
+                sent = await _send_stream(response, receive, send)
+        except ClientDisconnected:
+            return
+        finally:
+            exchange.release()
+        self.context.traffic.served(
+            exchange.route_name, response.status, perf_counter() - started, exchange.received, sent
+        )
+
+
+async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Push:
+    try:
+        return await exchange.run()
+    except (MainstemError, Refusal) as error:
+        return (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
+    except ClientDisconnected:
+        raise
+    except Exception as error:  # noqa: BLE001 - one request must not take the server down
+        _log.exception("request failed", path=scope["path"], method=scope["method"])
+        return error_response(500, "internal", f"a fault of the server: {type(error).__name__}")
+
+
+class _Exchange:
+    """One request on its way through the checks."""
+
+    def __init__(self, context: Context, scope: Asgi, receive: Receive, started: float) -> None:
+        self._context = context
+        self._scope = scope
+        self._receive = receive
+        self._started = started
+        self._key: ApiKey | None = None
+        self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first one
+        self._held_bytes = 0
+        self.route_name = "none"
+        self.received = 0
+
+    async def run(self) -> Response | Stream | Push:
+        found: tuple[Endpoint, dict[str, str]] | Refusal
+        scope = self._scope
+        try:
+            found = ROUTES.find(scope["method"], scope["raw_path"])
+        except Refusal as refusal:
+            found = refusal
+        key = self._authenticated(found)
+        self._enter(key)
+        if isinstance(found, Refusal):
+            self._check_unknown(key, found)
+            raise found
+        endpoint, parameters = found
+        route = endpoint.route
+        self.route_name = endpoint.name
+        request = HttpRequest(
+            self._context, key, parameters, scope["query_string"], self._headers, b"", self._started
+        )
+        if route.scope is not Scope.NONE:
+            request.require(route.scope)
+        name = parameters.get("topic") or parameters.get("router")
+        if name is not None:
+            request.require_name(name)
+        if route.body is not Body.NONE:
+            request.body = await self._body(route)
+        sharing = self._context.broker.log.sharing
+        if sharing is not None:
+            query = scope["query_string"]
+            target = scope["raw_path"] + (b"?" + query if query else b"")
+            return await positions.serve(
+                endpoint, request, sharing, positions.RequestTarget(scope["scheme"], target)
+            )
+        return await endpoint.handler(request)
+
+    def header(self, name: bytes) -> bytes | None:
+        return self._headers.get(name)
+
+    def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> ApiKey:
+        keys = self._context.keys
+        if not keys.required:
+            return keys.everyone()
+        secret = bearer(self.header(b"authorization"))
+        if not isinstance(found, Refusal):
+            route = found[0].route
+            if route.public or (route.probe and not self._context.probe_auth):
+                return keys.everyone()
+            if secret is None and route.streams:
+                secret = self._token()
+        key = keys.find(secret)
+        if key is None:
+            raise Refusal(
+                401,
+                "unauthorized",
+                "this server needs a key: send it as Authorization: Bearer <key>",
+                headers=((b"www-authenticate", b"Bearer"),),
+            )
+        return key
+
+    def _token(self) -> bytes | None:
+        """?token=, for event streams opened by browsers, which cannot send headers with them."""
+        query = HttpRequest(
+            self._context, ApiKey(b""), {}, self._scope["query_string"], {}, b"", self._started
+        )
+        token = query.text("token")
+        return token.encode() if token else None
+
+    def _enter(self, key: ApiKey) -> None:
+        bound = self._context.limits.inflight_per_key
+        if bound and key.in_flight >= bound:
+            raise throttled(
+                "max_inflight_per_key", bound, f"this key has {bound} requests under way, the most it may"
+            )
+        key.in_flight += 1
+        self._key = key
+
+    def release(self) -> None:
+        """Whatever the request held counts no more."""
+        if self._key is not None:
+            self._key.in_flight -= 1
+            self._key = None
+        self._context.body_bytes -= self._held_bytes
+        self._held_bytes = 0
+
+    def _check_unknown(self, key: ApiKey, refusal: Refusal) -> None:
+        """Unknown things under a topic demand write, so that nobody can probe for them without."""
+        if refusal.status == 404 and self._scope["raw_path"].startswith(_UNKNOWN_SUBROUTE):
+            probing = HttpRequest(self._context, key, {}, b"", {}, b"", self._started)
+            probing.require(Scope.WRITE)
+            probing.require_name(self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0])
+
+    # Body
+
+    async def _body(self, route: Route[Any]) -> bytes:
+        bound = self._context.limits.body_bytes
+        length = self.header(b"content-length")
+        if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
+            raise _too_large(bound)
+        wanted = b"application/octet-stream" if route.body is Body.BYTES else b"application/json"
+        typed = (self.header(b"content-type") or b"").lower().startswith(wanted)
+        if not typed and (route.body in (Body.JSON, Body.BYTES) or length not in (None, b"0")):
+            raise _untyped(wanted)
+        body = await self._receive_all(bound)
+        if not body:
+            if route.body is Body.OPTIONAL:
+                return b"{}"
+        elif not typed:
+            raise _untyped(wanted)
+        encoding = self.header(b"content-encoding")
+        if encoding is not None:
+            body = await unpacked(encoding, body, bound)
+            self._hold(len(body))
+        return body
+
+    async def _receive_all(self, bound: int) -> bytes:
+        message = await self._receive()
+        body: bytes = message.get("body", b"")
+        self._count(len(body), bound)
+        if message["type"] == "http.request" and not message.get("more_body"):
+            return body
+        parts = [body]
+        while message.get("more_body"):
+            message = await self._receive()
+            parts.append(message.get("body", b""))
+            self._count(len(parts[-1]), bound)
+        if message["type"] != "http.request":
+            raise ClientDisconnected
+        return b"".join(parts)
+
+    def _count(self, more: int, bound: int) -> None:
+        self.received += more
+        self._hold(more)
+        if bound and self.received > bound:
+            raise _too_large(bound)
+        all_bound = limits.HTTP_INGEST_BYTES_MAX
+        if self._context.body_bytes > all_bound:
+            raise throttled("ingest_queue", all_bound, "too many bytes are being received at once: retry")
+
+    def _hold(self, more: int) -> None:
+        self._held_bytes += more
+        self._context.body_bytes += more
+
+
+def _too_large(bound: int) -> Refusal:
+    return Refusal(413, "payload_too_large", f"the body is over the limit of {bound} bytes", {"max": bound})
+
+
+def _untyped(wanted: bytes) -> Refusal:
+    return Refusal(415, "unsupported_media_type", f"send the body with Content-Type: {wanted.decode()}")
+
+
+async def _send(response: Response, send: Send) -> None:
+    length = (b"content-length", b"%d" % len(response.body))
+    headers = [length, *response.headers]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _send_stream(stream: Stream, receive: Receive, send: Send) -> int:
+    """Send chunks until they end or the client leaves, whichever comes first."""
+    sending = asyncio.ensure_future(_send_chunks(stream, send))
+    leaving = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        if not sending.done():
+            sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sending
+    return 0 if sending.cancelled() else sending.result()
+
+
+async def _send_chunks(stream: Stream, send: Send) -> int:
+    sent = 0
+    await send({"type": "http.response.start", "status": stream.status, "headers": list(stream.headers)})
+    try:
+        async for chunk in stream.chunks:
+            sent += len(chunk)
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    finally:
+        close = getattr(stream.chunks, "aclose", None)
+        if close is not None:
+            await close()
+    await send({"type": "http.response.body", "body": b""})
+    return sent
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,81 @@
+"""What every request of a door shares."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from mainstem import limits
+from mainstem.broker.broker import Broker
+from mainstem.broker.groups.lags import group_metrics, lake_metrics
+from mainstem.broker.groups.service import Groups
+from mainstem.broker.pipeline_reports import PipelineReports
+from mainstem.broker.tables.lake_reports import LakeReports
+from mainstem.doors.http.transport.auth import ApiKeys
+from mainstem.doors.http.transport.live_connections import LiveConnections
+from mainstem.metrics import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of this door; 0 = unlimited."""
+
+    inflight_per_key: int = limits.HTTP_INFLIGHT_PER_KEY_MAX
+    body_bytes: int = limits.HTTP_BODY_BYTES_MAX
+    watch_sessions: int = limits.HTTP_WATCH_SESSIONS_MAX
+    streams: int = limits.HTTP_STREAMS_MAX  # event streams and web sockets open at once
+    streams_per_key: int = limits.HTTP_STREAMS_PER_KEY_MAX
+
+
+class Traffic:
+    """What went through the door since it opened."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()  # (route, status)
+        self.seconds: Counter[str] = Counter()  # spent, by route
+        self.received_bytes = 0
+        self.sent_bytes = 0
+
+    def served(self, route: str, status: int, seconds: float, received: int, sent: int) -> None:
+        self.requests[route, status] += 1
+        self.seconds[route] += seconds  # type: ignore[assignment]  # a Counter takes any number
+        self.received_bytes += received
+        self.sent_bytes += sent
+
+
+@dataclass(slots=True)
+class Context:
+    broker: Broker
+    keys: ApiKeys = field(default_factory=ApiKeys)
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    probe_auth: bool = False  # health and readiness need a key as well
+    traffic: Traffic = field(default_factory=Traffic)
+    started: float = field(default_factory=time.monotonic)
+    body_bytes: int = 0  # of requests being received and served
+    streams: int = 0  # event streams open
+    groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
+    published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
+    live: LiveConnections = field(init=False)
+    lake_reports: LakeReports = field(init=False)
+    pipeline_reports: PipelineReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions)
+        self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
+        self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
+        self.published += [
+            self.broker.log.commit_metrics.published,
+            lambda: group_metrics(self.broker.log, self.known_groups()),
+            lambda: lake_metrics(self.broker.lake),
+            self.lake_reports.published,
+            self.pipeline_reports.published,
+        ]
+
+    def known_groups(self) -> Groups:
+        """Those of the door that members come through; without one nobody is a member, and offsets are all."""
+        live = self.groups() if self.groups is not None else None
+        return live or Groups(self.broker.log, self.broker.clock)

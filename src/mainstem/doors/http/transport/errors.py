@@ -1,0 +1,124 @@
+"""Errors on the wire: one table from Mainstem's errors to status and code, one shape for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mainstem import errors
+from mainstem.api.base import ErrorBody, ErrorResponse
+from mainstem.doors.http.transport.responses import JSON, Header, Response
+
+RETRY_SOON: Header = (b"retry-after", b"1")
+
+
+class Refusal(Exception):
+    """A request the door itself refuses, with the answer it gets."""
+
+    def __init__(
+        self, status: int, code: str, message: str, detail: object = None, headers: tuple[Header, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = headers
+
+    def response(self) -> Response:
+        return error_response(self.status, self.code, str(self), self.detail, self.headers)
+
+
+def invalid(message: str, detail: object = None) -> Refusal:
+    """The request says something it may not say."""
+    return Refusal(400, "invalid_request", message, detail)
+
+
+def throttled(limit: str, bound: int, message: str) -> Refusal:
+    return Refusal(429, "throttled", message, {"limit": limit, "max": bound}, (RETRY_SOON,))
+
+
+class _Row:
+    """How one kind of error is answered."""
+
+    def __init__(
+        self, status: int, code: str, detail: Callable[[Any], object] | None = None, *headers: Header
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = headers
+
+
+def _topic(error: Any) -> object:
+    return {"topic": error.topic}
+
+
+# The nearest ancestor of an error that stands here decides.
+WIRE: dict[type[BaseException], _Row] = {
+    errors.InvalidInput: _Row(400, "invalid_request"),
+    errors.TooLarge: _Row(400, "record_too_large"),
+    errors.TopicNotFound: _Row(404, "topic_not_found", _topic),
+    errors.PartitionNotFound: _Row(
+        404, "topic_not_found", lambda error: {"topic": error.topic, "partition": error.partition}
+    ),
+    errors.GroupNotFound: _Row(404, "group_not_found", lambda error: {"group": error.group}),
+    errors.RouterNotFound: _Row(404, "router_not_found", lambda error: {"router": error.router}),
+    errors.NotFound: _Row(404, "not_found"),
+    errors.GroupNotEmpty: _Row(409, "group_not_empty", lambda error: {"group": error.group}),
+    errors.GroupRefused: _Row(409, "group_refused"),
+    errors.TopicIncompatible: _Row(409, "topic_exists_incompatible", lambda error: error.detail),
+    errors.TopicExists: _Row(409, "topic_exists_incompatible", _topic),
+    errors.TableExists: _Row(409, "table_exists", lambda error: {"table": f"{error.namespace}.{error.name}"}),
+    errors.TableIncompatible: _Row(409, "table_incompatible"),
+    errors.TableChanged: _Row(409, "table_changed"),
+    errors.TopicNotEmpty: _Row(
+        409, "topic_not_empty", lambda error: {"topic": error.topic, "count": error.count}
+    ),
+    errors.RouterCycle: _Row(409, "router_cycle", lambda error: {"cycle": error.cycle}),
+    errors.NotAQueue: _Row(409, "not_a_queue", _topic),
+    errors.TopicFull: _Row(422, "topic_full"),
+    errors.TaskHeld: _Row(409, "task_held", lambda error: {"holder": error.holder}),
+    errors.StalePlan: _Row(409, "stale_plan", lambda error: {"reason": str(error)}),
+    errors.OffsetOutOfRange: _Row(
+        416,
+        "offset_out_of_range",
+        lambda error: {"offset": error.offset, "start": error.start, "end": error.end},
+    ),
+    errors.RecordsLost: _Row(
+        410,
+        "records_lost",
+        lambda error: {"start": error.start, "end": error.end, "reason": error.reason},
+    ),
+    errors.BrokerFenced: _Row(503, "not_ready", lambda error: {"replay_progress": 1.0}, RETRY_SOON),
+    errors.ProducerFenced: _Row(409, "producer_fenced"),
+    errors.InvalidTransaction: _Row(409, "invalid_transaction"),
+    errors.OutOfOrderSequence: _Row(409, "out_of_order_sequence"),
+    errors.LimitReached: _Row(429, "throttled", None, RETRY_SOON),
+    errors.Throttled: _Row(
+        429, "throttled", lambda error: {"limit": error.limit, "max": error.bound}, RETRY_SOON
+    ),
+    errors.Closed: _Row(503, "shutting_down", None, RETRY_SOON),
+    # The log is replayed before the door opens: what is missing is never a part of that.
+    errors.Unavailable: _Row(503, "not_ready", lambda error: {"replay_progress": 1.0}, RETRY_SOON),
+}
+
+
+def answer(error: errors.MainstemError | Refusal) -> Response:
+    """The response to a request that failed with this error."""
+    if isinstance(error, Refusal):
+        return error.response()
+    for kind in type(error).__mro__:
+        row = WIRE.get(kind)
+        if row is not None:
+            detail = row.detail(error) if row.detail else None
+            return error_response(row.status, row.code, str(error), detail, row.headers)
+    return error_response(500, "internal", str(error) or type(error).__name__)
+
+
+def error_response(
+    status: int, code: str, message: str, detail: object = None, headers: tuple[Header, ...] = ()
+) -> Response:
+    body = ErrorResponse(ErrorBody(code, message, detail))
+    return Response(status, msgspec.json.encode(body), (JSON, *headers))

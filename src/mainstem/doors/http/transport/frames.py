@@ -1,0 +1,57 @@
+"""What watchers are told, as JSON: the same for event streams and web sockets."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.broker.watch import WatchPage
+from mainstem.doors.http.routes.rendering import render
+from mainstem.errors import InvariantBroken
+
+_encode = msgspec.json.Encoder().encode
+
+TOO_OLD = "from_seq_too_old"  # why a gap is met that was there before the client came
+
+
+def records_data(watch_page: WatchPage, *, tags: bool, meta: bool, data: bool, trace: bool) -> bytes:
+    page = watch_page.page
+    return b'{"topic":%b,%b"from_seq":%d,"head_seq":%d,"records":[%b],"to_seq":%d}' % (
+        _encode(watch_page.topic),
+        _partition(watch_page),
+        watch_page.from_seq,
+        page.head_seq,
+        render(page.chosen, tags=tags, meta=meta, data=data, trace=trace),
+        page.next_from_seq,
+    )
+
+
+def tombstone_data(watch_page: WatchPage, *, first: bool) -> bytes:
+    """`first`: nothing of the topic was read through this connection before."""
+    gap = watch_page.page.tombstone
+    if gap is None:
+        raise InvariantBroken("a tombstone is told of where there is one")
+    return b'{"topic":%b,%b"reason":%b,"gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d}' % (
+        _encode(watch_page.topic),
+        _partition(watch_page),
+        _encode(TOO_OLD if first else gap.reason),
+        gap.gap_from,
+        gap.gap_to,
+        gap.earliest_seq,
+        gap.head_seq,
+    )
+
+
+def caught_up_data(watch_page: WatchPage) -> bytes:
+    return b'{"topic":%b,%b"head_seq":%d}' % (
+        _encode(watch_page.topic),
+        _partition(watch_page),
+        watch_page.page.head_seq,
+    )
+
+
+def deleted_data(topic: str) -> bytes:
+    return b'{"topic":%b,"head_seq":0,"reason":"deleted"}' % _encode(topic)
+
+
+def _partition(watch_page: WatchPage) -> bytes:
+    return b"" if watch_page.partition is None else b'"$partition":%d,' % watch_page.partition

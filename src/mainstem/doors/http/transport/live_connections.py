@@ -1,0 +1,44 @@
+"""Everything a door keeps open: streams and sockets, their sessions and heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from mainstem.broker.watch_sessions import WatchSessions
+from mainstem.doors.http.live.broadcast import Broadcast
+from mainstem.doors.http.live.heartbeats import Heartbeats
+from mainstem.doors.http.live.shared_event_streams import RecordFormat, SharedEventStream
+from mainstem.ports.clock import Clock, SystemRandom
+
+
+class LiveConnection(Protocol):
+    def shut_down(self) -> None:
+        """Tell the client that the server ends, and end."""
+        ...
+
+
+class LiveConnections:
+    def __init__(self, clock: Clock, sessions_max: int) -> None:
+        # Whoever knows a session's id can read it where no keys are used: it must not be guessable.
+        self.sessions = WatchSessions(clock, SystemRandom(), sessions_max)
+        self.heartbeats = Heartbeats(clock)
+        self.broadcast = Broadcast()
+        self.open: set[LiveConnection] = set()
+        self._clock = clock
+        self._watcher_groups: dict[RecordFormat, SharedEventStream] = {}
+
+    def watcher_group(self, form: RecordFormat) -> SharedEventStream:
+        """Of the event streams that show records in this form."""
+        watcher_group = self._watcher_groups.get(form)
+        if watcher_group is None:
+            watcher_group = self._watcher_groups[form] = SharedEventStream(form, self._clock, self.broadcast)
+        return watcher_group
+
+    async def shut_down(self) -> None:
+        """Tell every client that the server ends, and end."""
+        self.heartbeats.stop()
+        loop = asyncio.get_running_loop()
+        for stream in self.open:
+            loop.call_soon(stream.shut_down)
+        await asyncio.sleep(0)  # so that they have said so before anybody closes their connections

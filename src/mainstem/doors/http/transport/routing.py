@@ -1,0 +1,101 @@
+"""Finding the endpoint of a path."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
+
+from mainstem.api.routes import Route
+from mainstem.doors.http.transport.errors import Refusal
+
+if TYPE_CHECKING:
+    from mainstem.doors.http.transport.requests import HttpRequest
+    from mainstem.doors.http.transport.responses import Push, Response, Stream
+
+Handler = Callable[["HttpRequest"], Awaitable["Response | Stream | Push"]]
+
+
+_PATHS_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A route of the contract, and what serves it."""
+
+    route: Route[Any]
+    handler: Handler
+    name: str  # in metrics
+
+
+class Routes:
+    """Looks routes up by the shape of the path: its fixed segments, and how many there are."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._shapes: dict[tuple[str | None, ...], dict[str, Endpoint]] = {}
+        self._names: dict[tuple[str | None, ...], tuple[str, ...]] = {}
+        self._found: dict[
+            tuple[str, bytes], tuple[Endpoint, dict[str, str]]
+        ] = {}  # the paths asked for lately
+        for endpoint in endpoints:
+            route = endpoint.route
+            segments = route.path.split("/")[1:]
+            shape = tuple(None if segment.startswith("{") else segment for segment in segments)
+            self._shapes.setdefault(shape, {})[route.method] = endpoint
+            self._names[shape] = tuple(s[1:-1] for s in segments if s.startswith("{"))
+
+    def find(self, method: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint and the path's parameters. Raises Refusal: 404, or 405 where only the method is wrong."""
+        known = self._found.get((method, raw_path))
+        if known is not None:
+            return known
+        found = self._look_up(method, raw_path)
+        if len(self._found) >= _PATHS_KEPT:
+            self._found.clear()
+        self._found[method, raw_path] = found
+        return found
+
+    def _look_up(self, method: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]]:
+        segments = raw_path.decode("latin-1").split("/")[1:]
+        for shape in _shapes_of(segments):
+            methods = self._shapes.get(shape)
+            if methods is None:
+                continue
+            endpoint = methods.get(method)
+            if endpoint is None:
+                allowed = ", ".join(sorted(methods))
+                raise Refusal(
+                    405,
+                    "method_not_allowed",
+                    f"this path takes {allowed}, not {method}",
+                    headers=((b"allow", allowed.encode()),),
+                )
+            values = [_decoded(s) for s, fixed in zip(segments, shape, strict=True) if fixed is None]
+            return endpoint, dict(zip(self._names[shape], values, strict=True))
+        raise Refusal(404, "not_found", "there is nothing at this path")
+
+
+def _shapes_of(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
+    """The shapes a path can have: all fixed, or with a name as its third segment from /v0 on, or the catalog's."""
+    whole: tuple[str | None, ...] = tuple(segments)
+    if len(segments) < 3:
+        return (whole,)
+    if segments[0] == "iceberg":
+        return (whole, *_catalog_shapes(segments))
+    return (whole, (*segments[:2], None, *segments[3:]))
+
+
+def _catalog_shapes(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
+    """Below /iceberg/v1/namespaces stands a namespace, and two further on maybe a table."""
+    in_namespace = (*segments[:3], None, *segments[4:])
+    if len(segments) < 6:
+        return (in_namespace,)
+    return ((*in_namespace[:5], None, *segments[6:]),)
+
+
+def _decoded(segment: str) -> str:
+    if "%" not in segment:
+        return segment
+    # What is no UTF-8 becomes a sign that no name has.
+    return unquote_to_bytes(segment).decode("utf-8", "replace")

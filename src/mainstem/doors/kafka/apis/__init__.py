@@ -1,0 +1,1 @@
+"""One module per Kafka API, and what several of them share."""

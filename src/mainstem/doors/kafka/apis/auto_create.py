@@ -1,0 +1,28 @@
+"""Topics that a client names and that do not exist are made, as Kafka does by default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.doors.kafka.transport.api import Call
+from mainstem.doors.kafka.transport.context import KafkaContext
+from mainstem.errors import MainstemError
+
+
+def may_create(call: Call, name: str) -> bool:
+    """Whether the access rules let this client make a topic by asking for it."""
+    return call.may(Operation.CREATE, ResourceType.TOPIC, name) or call.may(
+        Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+
+
+async def create_missing(context: KafkaContext, names: Sequence[str]) -> dict[str, MainstemError]:
+    """Make these topics. Returns what refused those that could not be made."""
+    refused: dict[str, MainstemError] = {}
+    for name in dict.fromkeys(names):
+        try:
+            await context.broker.create_topic(name, partitions=context.default_partitions, exist_ok=True)
+        except MainstemError as error:
+            refused[name] = error
+    return refused

@@ -1,0 +1,55 @@
+"""What a broker tells about its settings, under the names Kafka clients know. None changes while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem import limits
+from mainstem.broker.topics.configs import value_of
+from mainstem.broker.topics.topic_settings import TOPIC_SETTINGS, Kind
+from mainstem.doors.kafka.transport.context import KafkaContext
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    name: str
+    kind: Kind
+    value: str
+    help: str
+
+
+def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
+    """By name. Defaults of topics go by the names that Kafka gives them on a server."""
+    listener = f"PLAINTEXT://{context.advertised_host}:{context.advertised_port}"
+    options = context.broker.options
+    own = [
+        BrokerSetting("advertised.listeners", "string", listener, "Where clients are sent."),
+        BrokerSetting(
+            "auto.create.topics.enable",
+            "boolean",
+            str(context.auto_create).lower(),
+            "Whether a topic that a client names is made.",
+        ),
+        BrokerSetting("broker.id", "int", str(context.node_id), "The number of this broker."),
+        BrokerSetting("default.replication.factor", "int", "1", "Copies are the store's, not the brokers'."),
+        BrokerSetting("delete.topic.enable", "boolean", "true", "Topics can be deleted."),
+        BrokerSetting("log.dirs", "list", str(options.data_dir), "The directory that holds the log."),
+        BrokerSetting("node.id", "int", str(context.node_id), "The number of this broker."),
+        BrokerSetting(
+            "num.partitions",
+            "int",
+            str(context.default_partitions),
+            "Partitions of a topic made without a word.",
+        ),
+        BrokerSetting(
+            "socket.request.max.bytes", "int", str(limits.KAFKA_REQUEST_BYTES_MAX), "The largest request."
+        ),
+    ]
+    if context.rack is not None:
+        own.append(BrokerSetting("broker.rack", "string", context.rack, "Where this broker stands."))
+    defaults = [
+        BrokerSetting(row.server_name, row.kind, value_of(row, options.default_config), row.help)
+        for row in TOPIC_SETTINGS
+        if row.server_name
+    ]
+    return sorted(own + defaults, key=lambda setting: setting.name)

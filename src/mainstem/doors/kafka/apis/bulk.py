@@ -1,0 +1,54 @@
+"""Requests that do the same for many topics: what they have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from mainstem import limits
+from mainstem.doors.kafka.transport.errors import code_of
+from mainstem.errors import MainstemError
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Key = TypeVar("Key", bound=Hashable)
+
+
+class ItemRefused(Exception):
+    """A part of a request is answered with this code, which none of Mainstem's own errors stands for."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ItemResult(NamedTuple):
+    code: ErrorCode
+    message: str | None
+
+
+DONE = ItemResult(ErrorCode.none, None)
+
+
+def outcome_of(error: ItemRefused | MainstemError) -> ItemResult:
+    """What a client is told about an error. It may quote what the client sent, of any length."""
+    code = error.code if isinstance(error, ItemRefused) else code_of(error)
+    return ItemResult(code, str(error)[: limits.KAFKA_ERROR_MESSAGE_CHARS_MAX])
+
+
+async def side_by_side(work: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:
+    """The answers of `work`, in order. Some run at once, so that one commit makes many changes durable."""
+    answers: list[Answer] = []
+    for first in range(0, len(items), limits.KAFKA_CHANGES_AT_ONCE):
+        some = items[first : first + limits.KAFKA_CHANGES_AT_ONCE]
+        answers += await asyncio.gather(*map(work, some))
+    return answers
+
+
+def repeated(keys: Iterable[Key]) -> set[Key]:
+    """Those that come more than once."""
+    return {key for key, times in Counter(keys).items() if times > 1}

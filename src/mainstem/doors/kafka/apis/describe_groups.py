@@ -1,0 +1,90 @@
+"""DescribeGroups: members and assignments of classic groups."""
+
+from __future__ import annotations
+
+from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+from kio.schema.describe_groups.v6.response import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.types import GroupId
+from kio.static.primitive import i32
+
+from mainstem.broker.groups.classic import DEAD, EMPTY, STABLE, ClassicGroup
+from mainstem.doors.kafka.security.access import ResourceType
+from mainstem.doors.kafka.transport.api import Api, Call
+from mainstem.doors.kafka.transport.errors import group_code_of
+from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
+from mainstem.errors import NotCoordinator
+
+_FIRST, _LAST = 0, 6
+_FIRST_WITH_NOT_FOUND = 6
+
+
+async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    asked = request.include_authorized_operations
+    groups = tuple(
+        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
+        for name in request.groups
+    )
+    return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
+
+
+def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGroup:
+    try:
+        call.context.groups.check_coordinator(name)
+    except NotCoordinator as error:
+        return DescribedGroup(
+            error_code=group_code_of(error),
+            group_id=name,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+            authorized_operations=operations,
+        )
+    group = call.context.groups.get(name)
+    if isinstance(group, ClassicGroup):
+        return DescribedGroup(
+            error_code=ErrorCode.none,
+            group_id=name,
+            group_state=group.state,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol or "") if group.state == STABLE else "",
+            members=_members(group),
+            authorized_operations=operations,
+        )
+    found = group is None and call.context.groups.offsets.exists(name)  # it has offsets, and no members
+    missing = not found and call.version >= _FIRST_WITH_NOT_FOUND
+    return DescribedGroup(
+        error_code=ErrorCode.group_id_not_found if missing else ErrorCode.none,
+        error_message=f"there is no classic group {name!r}" if missing else None,
+        group_id=name,
+        group_state=EMPTY if found else DEAD,
+        protocol_type="",
+        protocol_data="",
+        members=(),
+        authorized_operations=operations,
+    )
+
+
+def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
+    """While a group is being rebalanced, nobody knows yet what its members will read."""
+    stable = group.state == STABLE
+    return tuple(
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    )
+
+
+API = Api(15, _FIRST, _LAST, handle, coordinated=True)

@@ -1,0 +1,386 @@
+"""One Fetch under way: gathers what is there, and waits for more as long as the client allows.
+
+What memory holds is gathered at once; what needs a file, in one task for the whole request. While it waits it
+is one watcher of all its streams and one timer. Gathering goes on where it stopped, so waking up is cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from mainstem import limits
+from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
+from mainstem.broker.streams import ReadChunk
+from mainstem.doors.kafka.transport.api import Call, Part, Reply
+from mainstem.doors.kafka.transport.context import KafkaContext
+from mainstem.doors.kafka.transport.errors import code_of
+from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
+from mainstem.records.header import walk
+
+
+class FetchPart:
+    """One partition: what is wanted of it, and what was found."""
+
+    __slots__ = (
+        "aborted",
+        "at",
+        "batches",
+        "code",
+        "elsewhere",
+        "end",
+        "full",
+        "index",
+        "max_bytes",
+        "offset",
+        "size",
+        "stable_end",
+        "start",
+        "stored_from",
+        "stream",
+    )
+
+    def __init__(self, index: int, stream: int, offset: int, max_bytes: int) -> None:
+        self.index = index
+        self.stream = stream
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.at = offset  # where gathering goes on
+        self.batches: list[memoryview] = []
+        self.size = 0
+        self.full = False  # what follows has to go into another answer
+        self.stored_from = -1  # from where on its batches are as they were written, markers among them
+        self.code = 0
+        self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
+        self.start = -1
+        self.end = -1
+        self.stable_end = -1
+        self.aborted: Sequence[tuple[int, int]] | None = None
+
+
+class FetchTopic:
+    __slots__ = ("key", "parts")
+
+    def __init__(self, key: bytes, parts: list[FetchPart]) -> None:
+        self.key = key  # name or id as the answer repeats it
+        self.parts = parts
+
+
+class FetchPoll:
+    """Answers a Fetch once. If nothing came, it goes on watching: an idle client asks the same again, and
+    then there is nothing to parse or to look up."""
+
+    def __init__(
+        self,
+        call: Call,
+        topics: list[FetchTopic],
+        write: Callable[[FetchPoll], list[Part]],
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        committed_only: bool,
+    ) -> None:
+        self.topics = topics
+        access = call.context.access
+        self.throttle_ms = 0  # that the answer names
+        self.rules = 0 if access is None else access.state  # by which the client may read all this
+        self._call = call
+        self._streams = call.context.broker.streams
+        self._write = write
+        self._max_wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
+        self._max_bytes = min(max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
+        meter = call.meter(CONSUMER_BYTE_RATE)
+        if meter is not None:  # an answer that takes hours to pay for would silence the client
+            self._max_bytes = min(self._max_bytes, meter.burst)
+        self._min_bytes = min(min_bytes, self._max_bytes)
+        self._committed_only = committed_only
+        self._parts = _rotated(call.context, [part for topic in topics for part in topic.parts])
+        self._total = 0
+        self._loop = asyncio.get_running_loop()
+        self._asked = b""
+        self._reply: Reply | None = None  # None: it is answered
+        self._empty: list[Part] | None = None  # the answer when nothing came, as long as there is no news
+        self._watched: list[int] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking = False  # a look is in line, or one is under way off the loop
+        self._news = False
+        self._late = self._max_wait_s <= 0
+
+    def beyond(self) -> bool:
+        """Whether it asks for partitions or offsets that are not known here."""
+        return any(part.code or part.offset > self._known_end(part) for part in self._parts)
+
+    def _known_end(self, part: FetchPart) -> int:
+        try:
+            return self._streams.bounds(part.stream)[1]
+        except MainstemError:
+            return -1
+
+    def start(self, asked: bytes, reply: Reply) -> None:
+        """`asked` is the request's body, by which it is known again."""
+        self._asked = asked
+        self._reply = reply
+        self._poll()
+
+    def again(self, asked: bytes, reply: Reply) -> bool:
+        """Serve the same request once more. False: it is another one, or too much has happened."""
+        if self._empty is None or self._reply is not None or asked != self._asked:
+            return False
+        self._reply = reply
+        self._late = False
+        if self._news:
+            self._poll()
+        else:
+            self._wait()
+        return True
+
+    def forget(self) -> None:
+        """Nobody will ask again."""
+        self._reply = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watched is not None:
+            self._streams.unwatch(self._watched, self)
+            self._watched = None
+
+    # Gathering
+
+    def _poll(self) -> None:
+        """Gather what is there now, then answer or wait."""
+        self._looking = self._news = False
+        self._empty = None
+        reply = self._reply
+        if reply is None:
+            return
+        cold = [
+            part for part in self._parts if not part.code and part.elsewhere < 0 and not self._gather(part)
+        ]
+        if cold:
+            self._looking = True
+            reply.run(self._gather_cold(cold))
+        else:
+            self._answer_or_wait()
+
+    async def _gather_cold(self, parts: list[FetchPart]) -> None:
+        for part in parts:
+            if self._reply is None:
+                return
+            await self._gather_from_file(part)
+        self._looking = False
+        if self._news and not self._is_complete():
+            self._poll()
+        else:
+            self._answer_or_wait()
+
+    def _gather(self, part: FetchPart) -> bool:
+        """Take what memory holds of a partition. False: a file must be read."""
+        while (room := self._room(part)) > 0:
+            try:
+                chunk = self._streams.read_cached(part.stream, part.at, room)
+            except MainstemError as error:
+                if not self._passed(part, error):
+                    return True
+                continue
+            if chunk is None:
+                return False
+            if not self._take(part, chunk, room):
+                return True
+        return True
+
+    async def _gather_from_file(self, part: FetchPart) -> None:
+        while (room := self._room(part)) > 0:
+            try:
+                chunk = await self._streams.read(part.stream, part.at, room)
+            except MainstemError as error:
+                if not self._passed(part, error):
+                    return
+                continue
+            if not self._take(part, chunk, room):
+                return
+
+    def _room(self, part: FetchPart) -> int:
+        """Bytes the partition may still add. The first records found are taken whatever their size."""
+        if part.full:
+            return 0
+        room = min(part.max_bytes - part.size, self._max_bytes - self._total)
+        return max(room, 1) if not self._total else room
+
+    def _take(self, part: FetchPart, chunk: ReadChunk, room: int) -> bool:
+        """Add what was read. False: there is no more to be had now."""
+        batches: Sequence[memoryview] = chunk.batches
+        next_offset = chunk.next_offset
+        if part.size and batches and next(walk(batches[0])).base_offset < part.at:
+            # Made of a part for somebody who began to read elsewhere. Clients leave out what comes before the
+            # offset they asked for, so the same batch is right at the start of the next answer.
+            part.full = True
+            return False
+        if chunk.of_part and self._aborted(part):
+            part.full = True  # the part has no markers
+            return False
+        if self._committed_only:
+            batches, next_offset = _below(batches, next_offset, self._stable_end(part))
+        size = sum(map(len, batches))
+        if size > room:
+            batches, size, next_offset = _within(batches, room, at_least_one=not self._total)
+        moved = next_offset > part.at
+        if size:
+            if not chunk.of_part and part.stored_from < 0:
+                part.stored_from = part.at
+            part.batches += batches
+            part.size += size
+            self._total += size
+        if moved:
+            part.at = next_offset
+        return moved
+
+    def _aborted(self, part: FetchPart) -> Sequence[tuple[int, int]]:
+        """Of what was gathered, what a client has to leave out: all that a producer wrote from there on, until it
+        meets the marker. So that has to be in the same answer."""
+        if part.stored_from < 0 or not self._committed_only:
+            return ()
+        return self._streams.aborted(part.stream, part.stored_from, part.at)
+
+    def _stable_end(self, part: FetchPart) -> int:
+        return self._streams.stable_end(part.stream, self._streams.bounds(part.stream)[1])
+
+    def _passed(self, part: FetchPart, error: MainstemError) -> bool:
+        """Whether gathering goes on after an error. Lost records are passed over, but never quietly."""
+        if isinstance(error, RecordsLost):
+            if self._aborted(part):
+                part.full = True  # no marker among them is told of
+                return False
+            part.stored_from = -1
+            self._call.context.metrics.lost(part.stream, error)
+            part.at = error.end
+            return True
+        if part.size or (isinstance(error, OffsetOutOfRange) and part.at != part.offset):
+            return False  # what is there is served; the next fetch meets the error
+        part.code = code_of(error)
+        return False
+
+    # Waiting
+
+    def _is_complete(self) -> bool:
+        return (
+            self._late
+            or self._total >= self._min_bytes
+            or any(part.code or part.full or part.elsewhere >= 0 for part in self._parts)
+        )
+
+    def _answer_or_wait(self) -> None:
+        if self._is_complete():
+            self._answer()
+        elif self._watched is None:
+            self._watched = [part.stream for part in self._parts]
+            self._streams.watch(self._watched, self)
+            self._wait()
+        elif self._timer is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(self._max_wait_s, self._hurry)
+        if self._reply is not None:
+            self._reply.on_hurry(self._hurry)
+
+    def changed(self) -> None:
+        """Something became visible in one of the streams."""
+        self._news = True
+        if not self._looking and self._reply is not None:
+            self._looking = True
+            self._loop.call_soon(self._poll_again)
+
+    def _poll_again(self) -> None:
+        reply = self._reply
+        if reply is None:
+            self._poll()  # at nothing: nobody waits for it any more
+            return
+        try:
+            reply.step(self._poll)
+        except Exception as error:  # noqa: BLE001  # nobody else would see it
+            reply.fail(error)
+
+    def _hurry(self) -> None:
+        """The client waits no longer."""
+        self._late = True
+        if not self._looking and self._reply is not None:
+            self._answer()
+
+    def _answer(self) -> None:
+        reply, self._reply = self._reply, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if reply is None:
+            return
+        if self._empty is not None:
+            reply.send(self._empty)
+            return
+        for part in self._parts:
+            self._bound(part)
+        failed = any(part.code for part in self._parts)
+        if self._total:
+            self.throttle_ms = self._call.throttle(CONSUMER_BYTE_RATE, self._total, reply)
+        answer = self._write(self)
+        if self._total or failed or not self._watched:
+            self.forget()
+        else:
+            self._empty = answer
+            self._call.memory = self
+        reply.send(answer, failed=failed)
+
+    def _bound(self, part: FetchPart) -> None:
+        if part.stream < 0:
+            return
+        try:
+            part.start, part.end = self._streams.bounds(part.stream)
+        except MainstemError as gone:
+            part.code = code_of(gone)
+            part.batches, part.size = [], 0
+            return
+        part.stable_end = self._streams.stable_end(part.stream, part.end)
+        if self._committed_only and not part.code:
+            part.aborted = self._aborted(part)
+
+
+def _rotated(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
+    """Each fetch begins with another partition, so that a busy one does not starve the rest."""
+    context.fetches += 1
+    first = context.fetches % len(parts) if parts else 0
+    return parts[first:] + parts[:first]
+
+
+def _below(batches: Sequence[memoryview], next_offset: int, end: int) -> tuple[list[memoryview], int]:
+    """Only what lies below `end`."""
+    if next_offset <= end:
+        return list(batches), next_offset
+    kept: list[memoryview] = []
+    reached = -1
+    for slice in batches:
+        for header in walk(slice):
+            if header.next_offset > end:
+                if header.position:
+                    kept.append(slice[: header.position])
+                return kept, reached
+            reached = header.next_offset
+        kept.append(slice)
+    return kept, end
+
+
+def _within(
+    batches: Sequence[memoryview], room: int, *, at_least_one: bool
+) -> tuple[list[memoryview], int, int]:
+    """As many whole batches as fit, their size, and the offset after them (-1: none fits)."""
+    kept: list[memoryview] = []
+    size, reached = 0, -1
+    for slice in batches:
+        for header in walk(slice):
+            if size + header.end > room and not (at_least_one and reached < 0):
+                if header.position:
+                    kept.append(slice[: header.position])
+                    size += header.position
+                return kept, size, reached
+            reached = header.next_offset
+        kept.append(slice)
+        size += len(slice)
+    return kept, size, reached

@@ -1,0 +1,80 @@
+"""ListOffsets: the first offset, the next one, or the one of a time."""
+
+from __future__ import annotations
+
+from kio.schema.list_offsets.v10.request import ListOffsetsPartition, ListOffsetsRequest
+from kio.schema.list_offsets.v10.response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kio.static.primitive import i32, i64
+
+from mainstem.broker.streams import StreamService
+from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH, wrong_epoch
+from mainstem.doors.kafka.transport.api import Api, Call
+from mainstem.doors.kafka.transport.errors import code_of
+from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
+from mainstem.errors import InvalidInput, MainstemError
+
+# Times that stand for places.
+_LATEST = -1
+_EARLIEST = -2
+_OF_THE_LATEST_TIME = -3
+_EARLIEST_LOCAL = -4  # all of a stream counts as local
+_LATEST_TIERED = -5  # nothing counts as moved to another tier
+_READ_COMMITTED = 1
+
+
+async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    committed_only = request.isolation_level == _READ_COMMITTED
+    streams = call.context.broker.streams
+    await call.context.broker.barrier()  # a broker that lags must not make a client go back
+    topics = []
+    for topic in request.topics:
+        found = [await _partition(streams, topic.name, part, committed_only) for part in topic.partitions]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
+    return ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+
+async def _partition(
+    streams: StreamService, name: str, wanted: ListOffsetsPartition, committed_only: bool
+) -> ListOffsetsPartitionResponse:
+    code = wrong_epoch(wanted.current_leader_epoch)
+    offset = time = -1
+    if not code:
+        try:
+            stream = streams.of(name, wanted.partition_index)
+            offset, time = await _place(streams, stream, wanted.timestamp, committed_only)
+        except MainstemError as error:
+            code = code_of(error)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=code,
+        timestamp=i64(time),
+        offset=i64(offset),
+        leader_epoch=i32(LEADER_EPOCH if offset >= 0 else -1),
+    )
+
+
+async def _place(streams: StreamService, stream: int, time: int, committed_only: bool) -> tuple[int, int]:
+    """Offset and record time; -1 for what there is not."""
+    start, end = streams.bounds(stream)
+    if committed_only:
+        end = streams.stable_end(stream, end)
+    if time == _LATEST:
+        return end, -1
+    if time in (_EARLIEST, _EARLIEST_LOCAL):
+        return start, -1
+    if time == _LATEST_TIERED:
+        return -1, -1
+    if time == _OF_THE_LATEST_TIME:
+        found = await streams.of_latest_time(stream)
+    elif time >= 0:
+        found = await streams.at_time(stream, time)
+    else:
+        raise InvalidInput(f"no place has the time {time}")
+    return found if found is not None and found[0] < end else (-1, -1)
+
+
+API = Api(2, 1, 10, handle)

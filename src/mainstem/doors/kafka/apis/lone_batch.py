@@ -1,0 +1,190 @@
+"""The most common Produce: one batch for one partition, from a client that sends such requests in a row.
+
+They are the same up to the partition's number but for the correlation id, so that beginning is compared instead of
+parsed, and the answer is its own beginning and end around one struct. What does not look just like the one before, or
+meets another topic, quota or access rule than that did, takes the long way.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from mainstem.broker.append import Placed
+from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.kafka.transport.api import Call, Part, Reply
+from mainstem.doors.kafka.transport.errors import produce_code_of
+from mainstem.doors.kafka.transport.wire import NO_TAGS, UVARINT_BYTES_MAX, kept, span, write_string
+from mainstem.errors import MainstemError
+
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.transport.connection import KafkaConnection
+    from mainstem.doors.kafka.transport.dispatch import ApiRoute
+
+_PRODUCE = 0
+_API = struct.Struct(">hh")
+_CLIENT_ID_LENGTH = struct.Struct(">h")
+_HEAD = struct.Struct(">ii")  # of an answer: its length, which does not count itself, and the correlation id
+_PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, append time, first offset
+
+
+class LoneBatches:
+    """Requests of one connection that begin alike."""
+
+    __slots__ = (
+        "_abortable",
+        "_access",
+        "_answer",
+        "_answer_length",
+        "_api",
+        "_appends",
+        "_beginning",
+        "_call",
+        "_end",
+        "_flexible",
+        "_head",
+        "_joins",
+        "_quotas",
+        "_read",
+        "_records_at",
+        "_rules",
+        "_size_min",
+        "_stamped",
+        "_tail",
+        "_topic",
+        "_topics",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        topic: Topic,
+        beginning: bytes,
+        end: bytes,
+        *,
+        flexible: bool,
+        answer: tuple[bytes, bytes],
+        joins: str | None,
+        abortable: bool,
+    ) -> None:
+        """`beginning` and `end`: what stands in the body before the partition's number, and after its records.
+
+        `answer`: what stands before and after the partition in an answer without an error.
+        `joins`, `abortable`: as in `Appends.batches` and `produce_code_of`."""
+        client_id = None if call.client_id is None else call.client_id.encode()
+        named = b"" if client_id is None else client_id
+        tags = NO_TAGS if flexible else b""
+        self._call = call
+        broker = call.context.broker
+        self._appends = broker.appends
+        self._topics = broker.streams
+        self._quotas = broker.client_quotas
+        self._access = call.context.access
+        self._rules = 0 if self._access is None else self._access.state
+        self._topic = topic
+        self._stamped = topic.config.timestamp_type == "LogAppendTime"
+        self._api = _API.pack(_PRODUCE, call.version)
+        self._beginning = (
+            _CLIENT_ID_LENGTH.pack(-1 if client_id is None else len(named)) + named + tags + beginning
+        )
+        read = struct.Struct(f">4si{len(self._beginning)}si")  # api, correlation id, beginning, partition
+        self._read = read.unpack_from
+        self._records_at = read.size
+        self._size_min = read.size + UVARINT_BYTES_MAX
+        self._end = end
+        self._flexible = flexible
+        self._head, self._tail = tags + answer[0], answer[1]
+        whole = struct.Struct(f">ii{len(self._head)}sihqqq{len(self._tail)}s")
+        self._answer = whole.pack
+        self._answer_length = whole.size - 4  # which does not count itself
+        self._joins = joins
+        self._abortable = abortable
+
+    def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
+        """Start a request. False: this one is another, or something has changed since the last."""
+        if len(frame) < self._size_min:
+            return False
+        api, correlation, beginning, index = self._read(frame)
+        topic = self._topic
+        if (
+            beginning != self._beginning
+            or api != self._api
+            or self._topics.get(topic.name) is not topic
+            or (self._quotas.held and self._metered())
+            or (self._access is not None and self._access.state != self._rules)
+            or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
+        ):
+            return False
+        first, end = span(frame, self._records_at, self._flexible)
+        if first < 0 or frame[end:] != self._end:
+            return False
+        request = LoneReply(connection, route, correlation, len(frame), self, index)
+        connection.enqueue(request)
+        try:
+            facts = self._appends.batches(topic, index, kept(frame, first, end), request, self._joins)
+        except MainstemError as error:
+            request.set_exception(error)
+            return True
+        if self._stamped:
+            request.append_time = facts.max_timestamp
+        return True
+
+    def _metered(self) -> bool:
+        call = self._call
+        return call.meter(PRODUCER_BYTE_RATE) is not None or call.meter(REQUEST_PERCENTAGE) is not None
+
+    def answer(self, correlation: int, index: int, base: int, append_time: int) -> bytes:
+        """With its length and header."""
+        start = self._topics.start(self._topic.streams[index])
+        return self._answer(
+            self._answer_length, correlation, self._head, index, 0, base, append_time, start, self._tail
+        )
+
+    def refusal(self, correlation: int, index: int, error: BaseException) -> bytes:
+        # The tail: no record errors, then a null message, then the rest.
+        none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
+        failure = _PARTITION.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
+        body = self._head + failure + none + write_string(str(error), self._flexible) + rest
+        return _HEAD.pack(len(body) + 4, correlation) + body
+
+
+class LoneReply(Reply):
+    """One of them, which waits itself until it is durable."""
+
+    __slots__ = ("_alike", "_index", "append_time")
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        route: ApiRoute,
+        correlation: int,
+        size: int,
+        alike: LoneBatches,
+        index: int,
+    ) -> None:
+        super().__init__(connection, route, correlation, False, size)
+        self._alike = alike
+        self._index = index
+        self.append_time = -1
+
+    def done(self) -> bool:
+        return self.answered
+
+    def set_result(self, placed: Placed) -> None:
+        try:
+            answer = self._alike.answer(self.correlation, self._index, placed[0], self.append_time)
+        except Exception as error:  # noqa: BLE001  # its topic may be gone: whatever became of it, the client is told
+            self.set_exception(error)
+        else:
+            self.send((answer,))
+
+    def set_exception(self, error: BaseException) -> None:
+        self.send((self._alike.refusal(self.correlation, self._index, error),), failed=True)
+
+    def write(self, out: list[Part]) -> int:
+        if not self.parts:
+            return 0
+        (whole,) = self.parts
+        out.append(whole)
+        return len(whole)

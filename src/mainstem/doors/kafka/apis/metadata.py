@@ -1,0 +1,279 @@
+"""Metadata: which brokers and topics there are, and who leads which partition. Asked-for topics may be made.
+
+The answer is written by hand, a topic at a time, and kept: clients ask for the same over and over, and a
+library takes milliseconds to write a hundred topics. Answer body (flexible from 9):
+
+| field                             | type             | versions |
+|-----------------------------------|------------------|----------|
+| throttle_time_ms                  | i4               | 3+       |
+| brokers                           | array            |          |
+| · node_id, host, port             | i4, string, i4   |          |
+| · rack                            | nullable string  | 1+       |
+| cluster_id                        | nullable string  | 2+       |
+| controller_id                     | i4               | 1+       |
+| topics                            | array            |          |
+| · error_code                      | i2               |          |
+| · name                            | string           |          |
+| · topic_id                        | uuid             | 10+      |
+| · is_internal                     | bool             | 1+       |
+| · partitions                      | array            |          |
+| · · error_code, index, leader     | i2, i4, i4       |          |
+| · · leader_epoch                  | i4               | 7+       |
+| · · replicas, in-sync replicas    | arrays of i4     |          |
+| · · offline replicas              | array of i4      | 5+       |
+| · topic_authorized_operations     | i4               | 8+       |
+| cluster_authorized_operations     | i4               | 8 to 10  |
+| error_code                        | i2               | 13+      |
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
+from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
+from mainstem.doors.kafka.apis.messages import read_as_sent
+from mainstem.doors.kafka.security.access import Operation, ResourceType
+from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
+from mainstem.doors.kafka.transport.context import KafkaContext
+from mainstem.doors.kafka.transport.errors import code_of
+from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.transport.peers import Peer
+from mainstem.doors.kafka.transport.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
+from mainstem.errors import MainstemError
+
+_KEY = 3
+_FIRST, _LAST = 0, 13
+_FLEXIBLE_FROM = 9
+_INT16 = struct.Struct(">h")
+_PARTITION = struct.Struct(">hii")
+_NO_ID = bytes(UUID_BYTES)
+
+
+@dataclass(slots=True)
+class _RequestedTopics:
+    names: list[str] | None  # None: every topic
+    ids: list[bytes]
+    may_create: bool
+    topic_operations: bool  # what may be done to each is wanted too
+    cluster_operations: bool
+
+
+def handle(call: Call, body: memoryview, reply: Reply) -> None:
+    context = call.context
+    state = context.broker.streams.topics_state ^ context.peers.state
+    asked = key = bytes(body)
+    if context.access is not None:  # the answer is for this client only
+        state ^= context.access.state
+        key = b"\0".join((asked, call.principal.encode(), call.host.encode()))
+    answer = context.metadata_answers.get(state, call.version, key)
+    if answer is None:
+        wanted = _parse(call.version, asked)
+        missing = _to_create(call, wanted)
+        if missing:
+            reply.run(_create_and_answer(call, wanted, missing, reply))
+            return
+        if context.broker.cluster.shared and _may_lack(context, wanted):
+            reply.run(_answer_behind_barrier(call, wanted, reply))
+            return
+        answer = _answer(call, wanted, {})
+        context.metadata_answers.put(call.version, key, answer)
+    reply.send([answer])
+
+
+def _parse(version: int, body: bytes) -> _RequestedTopics:
+    request = read_as_sent(_KEY, version, body)
+    may_create = getattr(request, "allow_auto_topic_creation", True)
+    operations = (
+        getattr(request, "include_topic_authorized_operations", False),
+        getattr(request, "include_cluster_authorized_operations", False),
+    )
+    # Version 0 has no null array: there, asking for no topic asks for all of them.
+    if request.topics is None or (version == 0 and not request.topics):
+        return _RequestedTopics(None, [], may_create, *operations)
+    names: list[str] = []
+    ids: list[bytes] = []
+    for topic in request.topics:
+        id = getattr(topic, "topic_id", None)
+        if id is not None:  # whatever name stands beside it: the Java client sends an empty one
+            ids.append(id.bytes)
+        elif topic.name is not None:
+            names.append(topic.name)
+    return _RequestedTopics(names, ids, may_create, *operations)
+
+
+def _to_create(call: Call, wanted: _RequestedTopics) -> list[str]:
+    if not wanted.names or not wanted.may_create or not call.context.auto_create:
+        return []
+    return [
+        name
+        for name in wanted.names
+        if call.context.broker.streams.get(name) is None and _visible(call, name) and may_create(call, name)
+    ]
+
+
+def _may_lack(context: KafkaContext, wanted: _RequestedTopics) -> bool:
+    """Whether another broker may have just made, or deleted, what the answer is about."""
+    streams = context.broker.streams
+    if wanted.names is None:
+        return True
+    return any(streams.get(name) is None for name in wanted.names) or any(
+        streams.get_by_id(id) is None for id in wanted.ids
+    )
+
+
+async def _answer_behind_barrier(call: Call, wanted: _RequestedTopics, reply: Reply) -> None:
+    unsure: dict[str, MainstemError] = {}
+    try:
+        await call.context.broker.barrier()
+    except MainstemError as error:
+        # What is known can be told; of what is not, nobody can say now that there is no such thing.
+        streams = call.context.broker.streams
+        unsure = {name: error for name in wanted.names or () if streams.get(name) is None}
+    reply.send([_answer(call, wanted, unsure)], failed=bool(unsure))
+
+
+def _visible(call: Call, name: str) -> bool:
+    return call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+async def _create_and_answer(call: Call, wanted: _RequestedTopics, missing: list[str], reply: Reply) -> None:
+    context = call.context
+    await context.broker.barrier()  # another broker may have made them a moment ago
+    missing = [name for name in missing if context.broker.streams.get(name) is None]
+    refused = await create_missing(context, missing)
+    reply.send([_answer(call, wanted, refused)], failed=bool(refused))
+
+
+def _answer(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> bytes:
+    version, context = call.version, call.context
+    flexible = version >= _FLEXIBLE_FROM
+    topics = _topics(call, wanted, refused)
+    out = [INT32.pack(0)] if version >= 3 else []
+    peers = context.peers.all()
+    out.append(write_count(len(peers), flexible))
+    for peer in peers:
+        _write_broker(out, peer, version)
+    if version >= 2:
+        out.append(write_string(context.cluster_id, flexible))
+    if version >= 1:
+        out.append(INT32.pack(context.peers.controller()))
+    out.append(write_count(len(topics), flexible))
+    out += topics
+    if 8 <= version <= 10:
+        operations = operations_on(call, ResourceType.CLUSTER) if wanted.cluster_operations else NOT_ASKED
+        out.append(INT32.pack(operations))
+    if version >= 13:
+        out.append(_INT16.pack(0))
+    if flexible:
+        out.append(NO_TAGS)
+    return b"".join(out)
+
+
+def _write_broker(out: list[bytes], peer: Peer, version: int) -> None:
+    flexible = version >= _FLEXIBLE_FROM
+    out.append(INT32.pack(peer.node_id))
+    out.append(write_string(peer.host, flexible))
+    out.append(INT32.pack(peer.port))
+    if version >= 1:
+        out.append(write_string(peer.rack, flexible))
+    if flexible:
+        out.append(NO_TAGS)
+
+
+def _topics(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> list[bytes]:
+    streams = call.context.broker.streams
+    if wanted.names is None:
+        return [_topic(call, topic, wanted) for topic in streams.topics() if _visible(call, topic.name)]
+    found = []
+    for name in dict.fromkeys(wanted.names):
+        topic = streams.get(name)
+        if not _visible(call, name):
+            found.append(_no_topic(call.version, ErrorCode.topic_authorization_failed, name, _NO_ID))
+        elif topic is not None:
+            found.append(_topic(call, topic, wanted))
+        else:
+            code = _missing(call, wanted, name, refused.get(name))
+            found.append(_no_topic(call.version, code, name, _NO_ID))
+    for id in dict.fromkeys(wanted.ids):
+        topic = streams.get_by_id(id)
+        if topic is not None and _visible(call, topic.name):
+            found.append(_topic(call, topic, wanted))
+        else:
+            code = ErrorCode.unknown_topic_id if topic is None else ErrorCode.topic_authorization_failed
+            found.append(_no_topic(call.version, code, None, id))
+    return found
+
+
+def _missing(call: Call, wanted: _RequestedTopics, name: str, error: MainstemError | None) -> ErrorCode:
+    if error is not None:
+        return code_of(error)
+    wants_it_made = wanted.may_create and call.context.auto_create
+    if wants_it_made and not may_create(call, name):
+        return ErrorCode.topic_authorization_failed
+    return ErrorCode.unknown_topic_or_partition
+
+
+def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
+    # Null names came with version 12; before it, an id that is not known has an empty one.
+    return _write_topic(version, code, name if version >= 12 else name or "", id, [], NOT_ASKED)
+
+
+def _topic(call: Call, topic: Topic, wanted: _RequestedTopics) -> bytes:
+    partitions = _partitions(call.context, call.version, topic)
+    operations = operations_on(call, ResourceType.TOPIC, topic.name) if wanted.topic_operations else NOT_ASKED
+    return _write_topic(call.version, 0, topic.name, topic.topic_id, partitions, operations)
+
+
+def _write_topic(
+    version: int, code: int, name: str | None, id: bytes, partitions: list[bytes], operations: int
+) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    out = [_INT16.pack(code), write_string(name, flexible)]
+    if version >= 10:
+        out.append(id)
+    if version >= 1:
+        out.append(b"\0")  # not internal
+    out.append(write_count(len(partitions), flexible))
+    out += partitions
+    if version >= 8:
+        out.append(INT32.pack(operations))
+    if flexible:
+        out.append(NO_TAGS)
+    return b"".join(out)
+
+
+def _partitions(context: KafkaContext, version: int, topic: Topic) -> list[bytes]:
+    """The log behind the brokers is what is replicated: replicas are those that clients had better read from."""
+    rests: dict[tuple[int, ...], bytes] = {}
+    found = []
+    for index, stream in enumerate(topic.streams):
+        nodes = context.peers.replicas(stream)
+        if nodes not in rests:
+            rests[nodes] = _after_leader(nodes, version)
+        found.append(_PARTITION.pack(0, index, nodes[0]) + rests[nodes])
+    return found
+
+
+def _after_leader(nodes: tuple[int, ...], version: int) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    replicas = write_count(len(nodes), flexible) + b"".join(map(INT32.pack, nodes))
+    rest = replicas + replicas
+    if version >= 5:
+        rest += write_count(0, flexible)
+    if version >= 7:
+        rest = INT32.pack(LEADER_EPOCH) + rest
+    if flexible:
+        rest += NO_TAGS
+    return rest
+
+
+def _throttle_at(version: int) -> int | None:
+    return 0 if version >= 3 else None
+
+
+API = FastApi(_KEY, _FIRST, _LAST, _FLEXIBLE_FROM, handle, throttle_at=_throttle_at)

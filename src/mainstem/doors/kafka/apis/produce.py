@@ -1,0 +1,409 @@
+"""Produce: record batches in, put into the log in the order they came, answered when durable.
+
+Written by hand. Request body (flexible from 9):
+
+| field            | type            | versions |
+|------------------|-----------------|----------|
+| transactional_id | nullable string | 3+       |
+| acks             | i2              |          |
+| timeout_ms       | i4              |          |
+| topics           | array           |          |
+| · name           | string          | 0 to 12  |
+| · topic_id       | uuid            | 13+      |
+| · partitions     | array           |          |
+| · · index        | i4              |          |
+| · · records      | nullable bytes  |          |
+
+Answer body:
+
+| field                | type                          | versions |
+|----------------------|-------------------------------|----------|
+| topics               | array                         |          |
+| · name or topic_id   | as asked                      |          |
+| · partitions         | array                         |          |
+| · · index            | i4                            |          |
+| · · error_code       | i2                            |          |
+| · · base_offset      | i8                            |          |
+| · · log_append_time  | i8, -1 = the producer's times | 2+       |
+| · · log_start_offset | i8                            | 5+       |
+| · · record_errors    | array, always empty           | 8+       |
+| · · error_message    | nullable string               | 8+       |
+| throttle_time_ms     | i4                            | 1+       |
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kio.schema.errors import ErrorCode
+
+from mainstem import limits
+from mainstem.broker.append import Placed
+from mainstem.broker.broker import Broker
+from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
+from mainstem.broker.streams import StreamService
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
+from mainstem.doors.kafka.apis.lone_batch import LoneBatches
+from mainstem.doors.kafka.security.access import Operation, ResourceType
+from mainstem.doors.kafka.security.refusals import FORBIDDEN
+from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
+from mainstem.doors.kafka.transport.errors import produce_code_of
+from mainstem.doors.kafka.transport.wire import (
+    INT32,
+    NO_TAGS,
+    count,
+    kept,
+    skip_tags,
+    span,
+    string,
+    topic_id,
+    write_count,
+    write_string,
+)
+from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
+from mainstem.records.header import Slice
+
+_FLEXIBLE_FROM = 9
+_TOPIC_IDS_FROM = 13
+_ABORTABLE_FROM = 11  # first version that knows TRANSACTION_ABORTABLE
+_JOINS_FROM = 12  # first version before which no AddPartitionsToTxn is sent (transaction.version 2)
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
+
+# One partition of the answer, by the first version that has the layout.
+_PARTITION_0 = struct.Struct(">ihq")
+_PARTITION_2 = struct.Struct(">ihqq")
+_PARTITION_5 = struct.Struct(">ihqqq")
+_NO_RECORD_ERRORS = INT32.pack(0)
+_NO_RECORD_ERRORS_FLEXIBLE = b"\1"
+_NO_THROTTLE = INT32.pack(0)
+
+
+class _PartitionProduce:
+    """One partition of a request, and what became of it."""
+
+    __slots__ = ("append_time", "base", "code", "index", "message", "records", "start", "stream", "work")
+
+    def __init__(self, index: int, records: Slice | None) -> None:
+        self.index = index
+        self.records = records  # until they are placed
+        self.work: _Produce | None = None  # while they are placed
+        self.stream = -1
+        self.base = -1
+        self.append_time = -1
+        self.start = -1
+        self.code = 0
+        self.message: str | None = None
+
+    def fail(self, code: int, message: str) -> None:
+        self.code, self.message = code, message
+        self.base = self.append_time = self.start = -1
+
+    def done(self) -> bool:
+        return self.work is None
+
+    def set_result(self, placed: Placed) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            work.placed(self, placed)
+
+    def set_exception(self, error: BaseException) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            work.refused(self, error)
+
+
+class _TopicParts:
+    """The partitions of one topic, named as the client does."""
+
+    __slots__ = ("forbidden", "key", "name", "parts", "parts_at", "topic", "topic_id")
+
+    def __init__(self, key: bytes, name: str | None, topic_id: bytes | None) -> None:
+        self.key = key  # name or id as the answer repeats it
+        self.name = name
+        self.topic_id = topic_id
+        self.topic: Topic | None = None
+        self.forbidden = False  # by the access rules
+        self.parts: list[_PartitionProduce] = []
+        self.parts_at = 0  # where they stand in the request
+
+    def find(self, streams: StreamService) -> None:
+        if self.topic_id is None:
+            self.topic = streams.get(self.name or "")
+        else:
+            self.topic = streams.get_by_id(self.topic_id)
+
+    def fail(self, code: int, message: str) -> None:
+        for part in self.parts:
+            part.fail(code, message)
+
+
+class _Produce:
+    """One request: places its batches, and answers when the last one is settled."""
+
+    __slots__ = (
+        "_abortable",
+        "_acks",
+        "_broker",
+        "_joins",
+        "_reply",
+        "_throttle_ms",
+        "_topics",
+        "_unsettled",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        version: int,
+        transactional_id: str | None,
+        acks: int,
+        topics: list[_TopicParts],
+        reply: Reply,
+        throttle_ms: int,
+    ) -> None:
+        self._broker = broker
+        self._version = version
+        self._abortable = transactional_id is not None and version >= _ABORTABLE_FROM
+        self._joins = transactional_id if version >= _JOINS_FROM else None
+        self._acks = acks
+        self._topics = topics
+        self._reply = reply
+        self._throttle_ms = throttle_ms
+        self._unsettled = 1  # partitions not settled, and one more until all are placed
+
+    def refuse(self, code: int, message: str) -> None:
+        for topic in self._topics:
+            topic.fail(code, message)
+        self._settled()
+
+    def place(self) -> None:
+        for wanted in self._topics:
+            topic = wanted.topic
+            if wanted.forbidden:
+                wanted.fail(ErrorCode.topic_authorization_failed, FORBIDDEN)
+                continue
+            if topic is None:
+                wanted.fail(*_missing(wanted))
+                continue
+            for part in wanted.parts:
+                self._place(topic, part)
+        self._settled()
+
+    def _place(self, topic: Topic, part: _PartitionProduce) -> None:
+        records, part.records = part.records, None
+        part.work = self
+        try:
+            if records is None:
+                raise InvalidBatch("there are no records")
+            facts = self._broker.appends.batches(topic, part.index, records, part, self._joins)
+        except MainstemError as error:
+            part.work = None
+            part.fail(produce_code_of(error, abortable=self._abortable), str(error))
+            return
+        part.stream = topic.streams[part.index]
+        if topic.config.timestamp_type == "LogAppendTime":
+            part.append_time = facts.max_timestamp
+        self._unsettled += 1
+
+    def placed(self, part: _PartitionProduce, placed: Placed) -> None:
+        # An idempotent retry is answered like the original: the client learns where its records are.
+        part.base = placed[0]
+        try:
+            part.start = self._broker.streams.start(part.stream)
+        except Exception as error:  # noqa: BLE001  # its topic may be gone
+            self.refused(part, error)
+        else:
+            self._settled()
+
+    def refused(self, part: _PartitionProduce, error: BaseException) -> None:
+        """Whatever became of it, the client is told."""
+        part.fail(produce_code_of(error, abortable=self._abortable), str(error))
+        self._settled()
+
+    def _settled(self) -> None:
+        self._unsettled -= 1
+        if self._unsettled:
+            return
+        failed = any(part.code for topic in self._topics for part in topic.parts)
+        if self._acks == 0:
+            self._reply.send_nothing(failed=failed)
+            if failed:  # nothing but this tells the client that something is wrong
+                self._reply.hang_up("a Produce that wants no answer failed")
+        else:
+            self._reply.send([_body(self._version, self._topics, self._throttle_ms)], failed=failed)
+
+
+def _missing(wanted: _TopicParts) -> tuple[int, str]:
+    if wanted.topic_id is not None:
+        return ErrorCode.unknown_topic_id, f"no topic has the id {wanted.topic_id.hex()}"
+    return ErrorCode.unknown_topic_or_partition, f"no topic is named {wanted.name!r}"
+
+
+def _body(version: int, topics: list[_TopicParts], throttle_ms: int) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    out = [write_count(len(topics), flexible)]
+    for topic in topics:
+        out += (topic.key, write_count(len(topic.parts), flexible))
+        for part in topic.parts:
+            _write_part(out, part, version)
+        if flexible:
+            out.append(NO_TAGS)
+    if version >= 1:
+        out.append(INT32.pack(throttle_ms))
+    if flexible:
+        out.append(NO_TAGS)
+    return b"".join(out)
+
+
+def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None:
+    if version >= 5:
+        out.append(_PARTITION_5.pack(part.index, part.code, part.base, part.append_time, part.start))
+    elif version >= 2:
+        out.append(_PARTITION_2.pack(part.index, part.code, part.base, part.append_time))
+    else:
+        out.append(_PARTITION_0.pack(part.index, part.code, part.base))
+    if version >= _FLEXIBLE_FROM:
+        out += (_NO_RECORD_ERRORS_FLEXIBLE, write_string(part.message, True), NO_TAGS)
+    elif version >= 8:
+        out += (_NO_RECORD_ERRORS, write_string(part.message, False))
+
+
+def handle(call: Call, body: memoryview, reply: Reply) -> None:
+    access = call.context.access
+    metered = call.meter(PRODUCER_BYTE_RATE) is not None
+    transactional_id, acks, topics = _parse(call.version, body)
+    streams = call.context.broker.streams
+    missing = False
+    for topic in topics:
+        topic.find(streams)
+        if access is not None:
+            _check_access(call, topic)
+        missing |= topic.topic is None and not topic.forbidden
+    throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
+    work = _Produce(call.context.broker, call.version, transactional_id, acks, topics, reply, throttle_ms)
+    if acks not in (-1, 0, 1):
+        work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
+    elif transactional_id is not None and not call.may(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
+    elif missing and (call.context.auto_create or call.context.shared):
+        reply.hold_others()  # what comes later for the same topic must not overtake
+        reply.run(_create_and_place(call, topics, work))
+    else:
+        alike = _lone_batch_matcher(call, body, transactional_id, topics) if acks else None
+        if alike is not None:
+            reply.expect(alike)
+        work.place()
+
+
+def _lone_batch_matcher(
+    call: Call, body: memoryview, transactional_id: str | None, topics: list[_TopicParts]
+) -> LoneBatches | None:
+    """What to expect of the requests to come, if this one is a lone batch."""
+    version = call.version
+    if len(topics) != 1 or len(topics[0].parts) != 1 or version < 8:
+        return None
+    (wanted,) = topics
+    topic, records = wanted.topic, wanted.parts[0].records
+    if topic is None or records is None or wanted.forbidden:
+        return None
+    flexible = version >= _FLEXIBLE_FROM
+    if flexible:
+        end = 3 * NO_TAGS  # of the partition, the topic and the request
+        answer = b"\2" + wanted.key + b"\2", b"\1\0" + 2 * NO_TAGS + _NO_THROTTLE + NO_TAGS
+    else:
+        end = b""
+        one = INT32.pack(1)
+        answer = one + wanted.key + one, _NO_RECORD_ERRORS + write_string(None, False) + _NO_THROTTLE
+    return LoneBatches(
+        call,
+        topic,
+        bytes(body[: wanted.parts_at]),
+        end,
+        flexible=flexible,
+        answer=answer,
+        joins=transactional_id if version >= _JOINS_FROM else None,
+        abortable=transactional_id is not None and version >= _ABORTABLE_FROM,
+    )
+
+
+def _check_access(call: Call, wanted: _TopicParts) -> None:
+    """Who may not write to a topic may not; nor make one by writing to it."""
+    name = wanted.name if wanted.topic is None else wanted.topic.name
+    if name is None:
+        return  # an id that no topic has, which is answered as such
+    wanted.forbidden = not call.may(Operation.WRITE, ResourceType.TOPIC, name) or (
+        wanted.topic is None and call.context.auto_create and not may_create(call, name)
+    )
+
+
+async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:
+    missing = [topic for topic in topics if topic.topic is None and not topic.forbidden]
+    await call.context.broker.barrier()  # another broker may have made them a moment ago
+    for topic in missing:
+        topic.find(call.context.broker.streams)
+    if call.context.auto_create:
+        await create_missing(call.context, [t.name for t in missing if t.topic is None and t.name])
+    for topic in missing:
+        topic.find(call.context.broker.streams)
+    work.place()
+
+
+def _parse(version: int, body: memoryview) -> tuple[str | None, int, list[_TopicParts]]:
+    """The transactional id, how many acks are wanted, and the rest."""
+    flexible = version >= _FLEXIBLE_FROM
+    at = 0
+    transactional_id = None
+    if version >= 3:
+        transactional_id, at = string(body, at, flexible)
+    acks, _ = _ACKS_AND_TIMEOUT.unpack_from(body, at)
+    topics, at = count(body, at + _ACKS_AND_TIMEOUT.size, flexible)
+    found: list[_TopicParts] = []
+    partitions = 0
+    for _ in range(topics):
+        at = _parse_topic(version, flexible, body, at, found)
+        partitions += len(found[-1].parts)
+        if max(partitions, len(found)) > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+            raise MalformedRequest("a Produce request names too many partitions")
+    if flexible:
+        at = skip_tags(body, at)
+    if at > len(body):
+        raise MalformedRequest(f"a Produce request of {len(body)} bytes ends at byte {at}")
+    return transactional_id, acks, found
+
+
+def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found: list[_TopicParts]) -> int:
+    begin = at
+    if version >= _TOPIC_IDS_FROM:
+        id, at = topic_id(body, at)
+        topic = _TopicParts(id, None, id)
+    else:
+        name, at = string(body, at, flexible)
+        topic = _TopicParts(bytes(body[begin:at]), name or "", None)
+    found.append(topic)
+    partitions, at = count(body, at, flexible)
+    if partitions > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+        raise MalformedRequest("a Produce request names too many partitions")
+    topic.parts_at = at
+    for _ in range(partitions):
+        (index,) = INT32.unpack_from(body, at)
+        first, at = span(body, at + 4, flexible)
+        topic.parts.append(_PartitionProduce(index, None if first < 0 else kept(body, first, at)))
+        if flexible:
+            at = skip_tags(body, at)
+    return skip_tags(body, at) if flexible else at
+
+
+def _throttle_at(version: int) -> int | None:
+    """From the end of the answer."""
+    if version == 0:
+        return None
+    return -5 if version >= _FLEXIBLE_FROM else -4
+
+
+API = FastApi(
+    0, 0, 13, _FLEXIBLE_FROM, handle, RequestOrder.OVERLAPPING, large=True, throttle_at=_throttle_at
+)

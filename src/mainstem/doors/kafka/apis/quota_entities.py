@@ -1,0 +1,50 @@
+"""Quota entities on the wire: parts of a type and a name each, where no name stands for the default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kio.schema.errors import ErrorCode
+
+from mainstem.broker.client_quotas import QuotaEntity
+from mainstem.doors.kafka.apis.bulk import ItemRefused
+
+USER, CLIENT = "user", "client-id"
+
+
+class _EntityPart(Protocol):
+    @property
+    def entity_type(self) -> str: ...
+    @property
+    def entity_name(self) -> str | None: ...
+
+
+def read_entity(parts: Sequence[_EntityPart]) -> QuotaEntity:
+    """Raises Refused."""
+    named: dict[str, str] = {}
+    for part in parts:
+        check_type(part.entity_type)
+        if part.entity_type in named:
+            raise ItemRefused(
+                ErrorCode.invalid_request, f"an entity has two parts of type {part.entity_type}"
+            )
+        if part.entity_name == "":
+            raise ItemRefused(
+                ErrorCode.invalid_request, f"a {part.entity_type} has a name; null is the default"
+            )
+        named[part.entity_type] = part.entity_name or ""
+    if not named:
+        raise ItemRefused(ErrorCode.invalid_request, "a quota is for a user, a client id, or both")
+    return QuotaEntity(named.get(USER), named.get(CLIENT))
+
+
+def parts_of(entity: QuotaEntity) -> list[tuple[str, str | None]]:
+    """(type, name) as answers have them."""
+    both = ((USER, entity.user), (CLIENT, entity.client))
+    return [(kind, name or None) for kind, name in both if name is not None]
+
+
+def check_type(kind: str) -> None:
+    if kind not in (USER, CLIENT):
+        raise ItemRefused(ErrorCode.invalid_request, f"quotas are for {USER} and {CLIENT}, not {kind[:64]!r}")

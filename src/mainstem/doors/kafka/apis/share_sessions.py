@@ -1,0 +1,148 @@
+"""Share sessions on the wire: what ShareFetch and ShareAcknowledge have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from mainstem import limits
+from mainstem.broker.share.sessions import CLOSES, ShareSession
+from mainstem.broker.share.shares import Settlement, Verdict
+from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
+from mainstem.doors.kafka.security.access import Operation, ResourceType
+from mainstem.doors.kafka.security.refusals import FORBIDDEN
+from mainstem.doors.kafka.transport.api import Call
+from mainstem.doors.kafka.transport.context import KafkaContext
+from mainstem.errors import MainstemError
+
+_KINDS = (Verdict.GAP, Verdict.ACCEPT, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW)
+
+
+class AcknowledgementBatch(Protocol):
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> Sequence[int]: ...
+
+
+class Acknowledgement(NamedTuple):
+    """Of one partition of a request."""
+
+    topic_id: bytes
+    partition: int
+    batches: Sequence[AcknowledgementBatch]
+
+
+def topic_bytes(topic_id: UUID | None) -> bytes:
+    return b"" if topic_id is None else topic_id.bytes
+
+
+async def catch_up(call: Call, topic_ids: Iterable[bytes]) -> None:
+    """A topic that is not known here may have been made through another broker a moment ago."""
+    streams = call.context.broker.streams
+    if any(streams.get_by_id(topic_id) is None for topic_id in topic_ids):
+        await call.context.broker.barrier()
+
+
+def check_readable(call: Call, topic_id: bytes) -> None:
+    """Raises Refused. An id that nobody knows is answered as such."""
+    topic = call.context.broker.streams.get_by_id(topic_id)
+    if topic is not None and not call.may(Operation.READ, ResourceType.TOPIC, topic.name):
+        raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
+
+
+def check_group(call: Call, group: str) -> None:
+    """Raises Refused."""
+    if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+        raise ItemRefused(
+            ErrorCode.invalid_group_id, f"a group name has 1 to {limits.NAME_CHARS_MAX} characters"
+        )
+    if not call.may(Operation.READ, ResourceType.GROUP, group):
+        raise ItemRefused(ErrorCode.group_authorization_failed, FORBIDDEN)
+
+
+def stream_of(call: Call, topic_id: bytes, partition: int) -> int:
+    """Raises Refused."""
+    topic = call.context.broker.streams.get_by_id(topic_id)
+    if topic is None:
+        raise ItemRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id.hex()}")
+    if not 0 <= partition < len(topic.streams):
+        raise ItemRefused(
+            ErrorCode.unknown_topic_or_partition, f"topic {topic.name!r} has no partition {partition}"
+        )
+    return topic.streams[partition]
+
+
+async def acknowledge(
+    call: Call, session: ShareSession, acknowledgements: Iterable[Acknowledgement], *, renews: bool
+) -> dict[tuple[bytes, int], ItemResult]:
+    """Settle what the member says it is done with; durable when it returns."""
+    outcomes: dict[tuple[bytes, int], ItemResult] = {}
+    for topic_id, partition, batches in acknowledgements:
+        try:
+            check_readable(call, topic_id)
+            stream = stream_of(call, topic_id, partition)
+            ranges = _settlements(batches, renews=renews)
+            await call.context.broker.shares.settle(session.group, session.member, stream, ranges)
+            outcomes[topic_id, partition] = DONE
+        except (ItemRefused, MainstemError) as error:
+            outcomes[topic_id, partition] = outcome_of(error)
+    return outcomes
+
+
+def _settlements(batches: Sequence[AcknowledgementBatch], *, renews: bool) -> list[Settlement]:
+    """A batch has one verdict for all of its records, or one for each. Raises Refused."""
+    found: list[Settlement] = []
+    reached = -1
+    for batch in batches:
+        first, end, kinds = batch.first_offset, batch.last_offset + 1, batch.acknowledge_types
+        if not reached < first < end or len(kinds) not in (1, end - first):
+            raise ItemRefused(
+                ErrorCode.invalid_request, f"no acknowledgement is for offsets {first} to {end - 1}"
+            )
+        if not all(kind in _KINDS and (renews or kind != Verdict.RENEW) for kind in kinds):
+            raise ItemRefused(
+                ErrorCode.invalid_request, "an acknowledgement is of a type that there is none of"
+            )
+        reached = end - 1
+        if len(kinds) == 1:
+            found.append((first, end, kinds[0]))
+        else:
+            found += ((first + at, first + at + 1, kind) for at, kind in enumerate(kinds))
+    return found
+
+
+async def close(call: Call, session: ShareSession) -> None:
+    """The member is done: what it has and did not look at is to be had again, as if it had not got it."""
+    context = call.context
+    if context.share_sessions.close(session):
+        await context.broker.shares.release(session.group, session.member, Verdict.UNREAD)
+
+
+def closes(epoch: int) -> bool:
+    return epoch == CLOSES
+
+
+def attend(call: Call, session: ShareSession) -> None:
+    """A member is there as long as its connection is: what it has when that breaks is to be had again."""
+    if not isinstance(call.memory, _ConnectionSessions):
+        call.memory = _ConnectionSessions(call.context)
+    call.memory.sessions[session.group, session.member] = session
+
+
+class _ConnectionSessions:
+    """The sessions that were opened through one connection."""
+
+    def __init__(self, context: KafkaContext) -> None:
+        self._context = context
+        self.sessions: dict[tuple[str, str], ShareSession] = {}
+
+    def forget(self) -> None:
+        for session in self.sessions.values():
+            if self._context.share_sessions.close(session):
+                self._context.broker.shares.abandon(session.group, session.member)

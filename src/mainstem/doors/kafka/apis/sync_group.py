@@ -1,0 +1,37 @@
+"""SyncGroup: the leader of a generation says who reads what, and every member hears its part."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+from kio.schema.sync_group.v5.request import SyncGroupRequest
+from kio.schema.sync_group.v5.response import SyncGroupResponse
+
+from mainstem.doors.kafka.transport.api import Api, Call
+from mainstem.doors.kafka.transport.errors import group_code_of
+from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
+from mainstem.errors import MainstemError
+
+
+async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+    try:
+        synced = await call.context.groups.sync(
+            request.group_id,
+            request.member_id,
+            request.generation_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments={part.member_id: part.assignment for part in request.assignments},
+        )
+    except MainstemError as error:
+        return SyncGroupResponse(throttle_time=NO_THROTTLE, error_code=group_code_of(error), assignment=b"")
+    return SyncGroupResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol,
+        assignment=synced.assignment,
+    )
+
+
+API = Api(14, 0, 5, handle, coordinated=True)

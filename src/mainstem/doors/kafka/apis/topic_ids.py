@@ -1,0 +1,18 @@
+"""Topics that clients name by their id."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainstem.doors.kafka.transport.api import Call
+
+
+def name_of(call: Call, topic_id: UUID | None) -> str | None:
+    """None if no topic has that id, or not any more."""
+    topic = call.context.broker.streams.get_by_id(topic_id.bytes) if topic_id is not None else None
+    return None if topic is None else topic.name
+
+
+def id_of(call: Call, name: str) -> UUID:
+    """Of a topic that exists. Raises TopicNotFound."""
+    return UUID(bytes=call.context.broker.topic(name).topic_id)

@@ -1,0 +1,1 @@
+"""Kafka connections: frames, dispatch, versions, errors, quotas."""

@@ -1,0 +1,229 @@
+"""What one Kafka API is to the door.
+
+Each API has a file of its own that exports `API`. Its handler is written once, against the message classes of
+the newest version it speaks; requests of older versions are brought up to it and answers down from it
+(versions.py). The hot ones (Produce, Fetch, Metadata) parse and write their bytes by hand instead and export
+a `FastApi`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mainstem.errors import invariant
+
+if TYPE_CHECKING:
+    from mainstem.broker.client_quotas import Meter
+    from mainstem.doors.kafka.security.access import Operation, ResourceType
+    from mainstem.doors.kafka.security.session import LoginSession
+    from mainstem.doors.kafka.transport.connection import KafkaConnection
+    from mainstem.doors.kafka.transport.context import KafkaContext
+    from mainstem.doors.kafka.transport.dispatch import ApiRoute
+
+Part = bytes | bytearray | memoryview
+
+_HEAD = struct.Struct(">ii")  # length of what follows, correlation id
+_TAGGED_HEAD = struct.Struct(">iib")
+
+
+@dataclass(slots=True)
+class Call:
+    """One request: who asks, in which version, and what the door can use to answer."""
+
+    context: KafkaContext
+    version: int  # that the client speaks; the request is already of the newest version
+    client_id: str | None
+    host: str  # where the client connects from
+    principal: str  # "User:ANONYMOUS" without authentication
+    memory: ConnectionState | None = None
+    session: LoginSession | None = None  # None: clients need not log in
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether the access rules, if there are any, let this client do it."""
+        access = self.context.access
+        return access is None or access.allows(self.principal, self.host, operation, kind, name)
+
+    def meter(self, quota: str) -> Meter | None:
+        """What counts the bytes this client moves; None: no quota holds for it."""
+        quotas = self.context.broker.client_quotas
+        if not quotas.held:
+            return None
+        return quotas.meter(quota, self.principal.removeprefix("User:"), self.client_id)
+
+    def throttle(self, quota: str, size: int, reply: Reply) -> int:
+        """Count bytes that the client moved. Returns the throttle_time_ms that its answer names."""
+        meter = self.meter(quota)
+        held_ms = 0 if meter is None else meter.take(size)
+        if held_ms:
+            self.context.metrics.throttled[quota] += 1
+            reply.mute(held_ms)
+        return held_ms
+
+
+class ConnectionState(Protocol):
+    """What a handler keeps between requests of one connection in one version."""
+
+    def forget(self) -> None:
+        """The connection is gone."""
+        ...
+
+
+class Reply:
+    """One request under way, and its place in the line of answers: they leave in the order of the requests."""
+
+    held_ms = 0  # for how long a quota of time throttles the client (request_quota.py)
+
+    __slots__ = (
+        "alone",
+        "answered",
+        "connection",
+        "correlation",
+        "hurry",
+        "parts",
+        "route",
+        "size",
+        "started",
+        "tagged",
+    )
+
+    def __init__(
+        self, connection: KafkaConnection, route: ApiRoute, correlation: int, tagged: bool, size: int
+    ) -> None:
+        self.connection = connection
+        self.route = route
+        self.correlation = correlation
+        self.tagged = tagged  # the answer's header has tagged fields
+        self.size = size  # bytes received
+        self.started = connection.now()
+        self.alone = route.alone
+        self.answered = False
+        self.parts: Sequence[Part] | None = None
+        self.hurry: Callable[[], None] | None = None
+
+    def send(self, parts: Sequence[Part], *, failed: bool = False) -> None:
+        """Answer with the body after the header, as buffers that nobody changes any more.
+
+        `failed`: it counts as an error."""
+        invariant(not self.answered, "a request is answered once")
+        self.parts = parts
+        self._finish(failed)
+
+    def send_nothing(self, *, failed: bool = False) -> None:
+        """The request is done and the protocol wants no answer."""
+        invariant(not self.answered, "a request is answered once")
+        self._finish(failed)
+
+    def _finish(self, failed: bool) -> None:
+        self.answered = True
+        self.hurry = None
+        connection = self.connection
+        self.route.counters.finished(connection.now() - self.started, failed)
+        connection.answered(self)
+
+    def hang_up(self, reason: str) -> None:
+        """Close the connection."""
+        self.connection.drop(reason)
+
+    def fail(self, error: Exception) -> None:
+        """An unexpected error: log it, and close the connection."""
+        self.connection.fail(error)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Continue in a task of the connection; if it fails, the connection is closed."""
+        self.connection.run(work)
+
+    def step(self, work: Callable[[], None]) -> None:
+        """Continue at once, after an event that the request waited for."""
+        work()
+
+    def hold_others(self) -> None:
+        """Start no later request of the connection before this one is answered."""
+        self.alone = True
+        self.connection.hold()
+
+    def mute(self, ms: int) -> None:
+        """Read nothing more from the client for this long: it moved more than its quota allows."""
+        self.connection.mute(ms)
+
+    def expect(self, alike: RequestMatcher) -> None:
+        """Requests of the connection that follow may be like this one: ask it first."""
+        self.connection.expect(alike, self.route)
+
+    def on_hurry(self, callback: Callable[[], None]) -> None:
+        """Called if the door closes, or the client is gone, before the answer is sent: wait no longer."""
+        self.hurry = callback
+
+    def write(self, out: list[Part]) -> int:
+        """Add what leaves, which is nothing if the protocol wants no answer. Returns how many bytes."""
+        parts = self.parts
+        if parts is None:
+            return 0
+        length = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if self.tagged:
+            out.append(_TAGGED_HEAD.pack(length + 5, self.correlation, 0))
+        else:
+            out.append(_HEAD.pack(length + 4, self.correlation))
+        out += parts
+        return length
+
+
+class RequestMatcher(Protocol):
+    """What knows requests that are like one before."""
+
+    def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
+        """Start a request, given with its header; its memory may be used only during the call.
+
+        False: it is another, which starts the usual way."""
+        ...
+
+
+Handler = Callable[[Call, Any], Awaitable[Any]]
+FastHandler = Callable[[Call, memoryview, Reply], None]
+
+
+class RequestOrder(Enum):
+    """What else of the same connection may be under way beside a request."""
+
+    ALONE = "nothing later starts before it is answered"
+    SINGLE = "one of its kind at a time, and only while the client reads its answers"
+    OVERLAPPING = "any number"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An API whose messages a library reads and writes."""
+
+    key: int
+    first: int  # oldest version spoken
+    last: int  # newest version spoken: what the handler takes and answers
+    handle: Handler
+    metered: bool = True  # its time counts against the quota of whoever asks
+    fresh: bool = False  # it is about what another broker may have made or changed a moment ago
+    coordinated: bool = False  # it is for the coordinator of the groups that it names
+
+
+def _in_front(version: int) -> int | None:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class FastApi:
+    """An API read and written by hand. Its handler gets the body after the request header, which it may use
+    only until it returns: what it keeps it copies. Raises MalformedRequest if the body makes no sense."""
+
+    key: int
+    first: int
+    last: int
+    flexible_from: int  # first version with tagged fields in its headers
+    handle: FastHandler
+    turn: RequestOrder = RequestOrder.ALONE
+    large: bool = False  # its requests may be as large as the door takes, others are bounded more tightly
+    plain_answer_header: bool = False  # no tagged fields in the answer's header whatever the version
+    metered: bool = True
+    throttle_at: Callable[[int], int | None] = (
+        _in_front  # where an answer's throttle_time_ms is; None: nowhere
+    )

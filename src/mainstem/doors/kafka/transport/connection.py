@@ -1,0 +1,477 @@
+"""One connection: frames in, answers out in the order of the requests, with bounds on both.
+
+Bytes are received into a buffer that all connections share, since it is empty again when a read event is
+over: requests are served from it in place, and what is left of an unfinished one is copied out. A request
+larger than what has arrived gets a buffer of its own size, which the rest is received into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from mainstem import events, limits
+from mainstem.doors.kafka.security.certificates import principal_of
+from mainstem.doors.kafka.transport.api import Call, Part, Reply, RequestMatcher
+from mainstem.doors.kafka.transport.metrics import KafkaMetrics
+from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
+from mainstem.doors.kafka.transport.wire import INT32
+from mainstem.doors.open_connections import OpenConnections
+from mainstem.errors import MalformedRequest
+
+if TYPE_CHECKING:
+    from mainstem.doors.kafka.security.guard import AuthenticationContext
+    from mainstem.doors.kafka.transport.dispatch import ApiRoute, Dispatch
+
+_log = events.named("kafka")
+_LENGTH_BYTES = 4
+_SWEEPS_PER_IDLE_TIME = 4
+_JOINED_BYTES_MAX = (
+    16 * limits.KIB
+)  # smaller parts of an answer are copied together: cheaper than an iovec each
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLimits:
+    """Bounds on what clients may make the door hold."""
+
+    connections: int = limits.KAFKA_CONNECTIONS_MAX
+    request_bytes: int = limits.KAFKA_REQUEST_BYTES_MAX
+    in_flight_requests: int = limits.KAFKA_REQUESTS_IN_FLIGHT_MAX  # of one connection
+    in_flight_bytes: int = limits.KAFKA_BYTES_IN_FLIGHT_MAX  # of one connection
+    in_flight_bytes_total: int = limits.KAFKA_BYTES_IN_FLIGHT_TOTAL_MAX
+    idle_s: float = limits.KAFKA_IDLE_S
+
+
+class KafkaConnections(OpenConnections["KafkaConnection"]):
+    """The connections of one door, the memory they share, and the bounds on what they hold."""
+
+    def __init__(self, bounds: KafkaLimits, metrics: KafkaMetrics) -> None:
+        super().__init__()
+        self._limit = bounds.connections
+        self._idle_s = bounds.idle_s
+        self.request_bytes_max = bounds.request_bytes
+        self.in_flight_requests_max = bounds.in_flight_requests
+        self.in_flight_bytes_max = bounds.in_flight_bytes
+        self._in_flight_total_max = bounds.in_flight_bytes_total
+        self._in_flight_total = 0
+        self._crowded_out: set[KafkaConnection] = set()
+        self.metrics = metrics
+        self.scratch = memoryview(bytearray(limits.KAFKA_RECEIVE_BUFFER_BYTES))
+        self.landing = ReceiveBuffer()
+        self._loop = asyncio.get_running_loop()
+        self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
+
+    def admit(self, connection: KafkaConnection) -> bool:
+        """False: too many are held already."""
+        if len(self._held) >= self._limit:
+            self.metrics.connections_refused += 1
+            if self.metrics.connections_refused.bit_count() == 1:  # the 1st, 2nd, 4th, 8th …
+                _log.warning(
+                    "too many connections", limit=self._limit, refused=self.metrics.connections_refused
+                )
+            return False
+        self.metrics.connections_accepted += 1
+        self._held.add(connection)
+        return True
+
+    def hold(self, size: int) -> None:
+        """A request was received."""
+        self._in_flight_total += size
+
+    def release(self, size: int) -> None:
+        """It is answered, or nobody waits for it any more."""
+        self._in_flight_total -= size
+        if self._crowded_out and self._in_flight_total < self._in_flight_total_max:
+            waiting, self._crowded_out = self._crowded_out, set()
+            for connection in waiting:
+                connection.update_reading()
+
+    def over_memory_limit(self, connection: KafkaConnection) -> bool:
+        """Whether all connections together hold too much. If so, this one is told when they do not."""
+        if self._in_flight_total < self._in_flight_total_max:
+            return False
+        self._crowded_out.add(connection)
+        return True
+
+    def forget(self, connection: KafkaConnection) -> None:
+        self._crowded_out.discard(connection)
+        super().forget(connection)
+
+    def _drop_idle(self) -> None:
+        self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
+        self.landing.let_go()
+        since = self._loop.time() - self._idle_s
+        for connection in list(self._held):
+            if connection.idle(since):
+                _log.debug("idle connection closed", client=connection.host)
+                connection.abort()
+
+    async def drain(self, within_s: float) -> int:
+        """Finish every connection; abort those left after `within_s`. Returns how many those were."""
+        self._sweep.cancel()
+        return await super().drain(within_s)
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """`_line` holds the requests under way, oldest first; `_waiting` whole frames whose turn has not come."""
+
+    def __init__(
+        self, dispatch: Dispatch, connections: KafkaConnections, guard: AuthenticationContext
+    ) -> None:
+        self._dispatch = dispatch
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self.host = ""
+        self.principal = ANONYMOUS
+        self.session = guard.session(self)  # None: the client need not log in
+        self._request_bytes_max = (
+            connections.request_bytes_max
+            if self.session is None
+            else min(connections.request_bytes_max, limits.KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
+        )
+        self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
+        self._alike: tuple[RequestMatcher, ApiRoute] | None = (
+            None  # what knows the requests that most likely follow
+        )
+        self._client_ids: tuple[bytes, str] = (b"", "")
+        self._landing = connections.landing
+        self._bulk = False  # the client sends much, so that it is received into the landing
+        self._buffer = connections.scratch  # what is received into now
+        self._stub = b""  # a length of which not all four bytes have arrived
+        self._frame: memoryview | None = None  # of the request that is being received
+        self._filled = 0
+        self._lands = False  # it does so in the landing
+        self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
+        self._line: deque[Reply] = deque()
+        self._waiting: deque[memoryview] = deque()
+        self._held_bytes = 0
+        self._alone = False  # a request is under way that nothing may overtake
+        self._single = False  # the same, for others of its kind
+        self._writable = True
+        self._paused = False
+        self._muted: asyncio.TimerHandle | None = None  # the client moved more than its quota allows
+        self._flushing = False
+        self._finishing = False
+        self.closed = False
+        self.active_at = self.now()
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=limits.KAFKA_WRITE_BUFFER_BYTES)
+        self.host = str((transport.get_extra_info("peername") or ("",))[0])
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.principal = principal_of(certificate) or ANONYMOUS
+        if not self._connections.admit(self):
+            self.closed = True
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return self._frame[self._filled :]
+        if self._bulk:
+            self._buffer = self._landing.room(self._expected)
+        else:
+            self._buffer = self._connections.scratch
+        return self._buffer[len(self._stub) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active_at = self.now()
+        if self.closed or self._finishing:
+            return
+        try:
+            if self._frame is None:
+                self._receive(nbytes)
+            else:
+                self._receive_rest(nbytes)
+            self.update_reading()
+        except Exception as error:  # noqa: BLE001  # a bug in one request must not take the server, nor hide
+            self.fail(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._connections.forget(self)
+        if self._muted is not None:
+            self._muted.cancel()
+        self._hurry()
+        for call in self.calls.values():
+            if call.memory is not None:
+                call.memory.forget()
+        self._connections.release(self._held_bytes)
+        self._line.clear()
+        self._waiting.clear()
+        self._forget_frame()
+        self._alike = None
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self.update_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.active_at = self.now()
+        self._start_waiting()
+        self.update_reading()
+
+    def logged_in(self, principal: str) -> None:
+        """The client has proved who it is. What was asked for before was asked by nobody."""
+        self.principal = principal
+        self.calls.clear()
+        self._alike = None
+        self._request_bytes_max = self._connections.request_bytes_max
+
+    # Requests in
+
+    def _receive(self, nbytes: int) -> None:
+        """Serve the whole frames that have arrived, and keep what is left."""
+        buffer, at, landed = self._buffer, 0, self._bulk
+        self._buffer = self._connections.scratch  # a client that falls silent holds nothing of the landing
+        if self._stub:
+            buffer[: len(self._stub)] = self._stub
+            nbytes += len(self._stub)
+            self._stub = b""
+        if landed:
+            self._landing.take(nbytes)
+        self._bulk = nbytes >= limits.KAFKA_BULK_BYTES
+        while nbytes - at >= _LENGTH_BYTES:
+            length = self._checked(INT32.unpack_from(buffer, at)[0])
+            begin = at + _LENGTH_BYTES
+            at = begin + length
+            if length >= limits.KAFKA_BULK_BYTES:
+                self._bulk = True
+            if at > nbytes:
+                self._filled = nbytes - begin
+                self._expected = length + _LENGTH_BYTES
+                if landed and at <= len(buffer) and self._landing.keep(at - nbytes):
+                    self._frame = buffer[begin:at]
+                    self._lands = True
+                else:
+                    self._frame = fresh(length)
+                    self._frame[: self._filled] = buffer[begin:nbytes]
+                return
+            self._take(buffer[begin:at], shared=not landed)
+            if self.closed:
+                return
+        self._stub = bytes(buffer[at:nbytes])
+
+    def _receive_rest(self, nbytes: int) -> None:
+        frame = self._frame
+        self._filled += nbytes
+        if frame is not None and self._filled == len(frame):
+            self._forget_frame()
+            self._take(frame, shared=False)
+
+    def _forget_frame(self) -> None:
+        self._frame = None
+        if self._lands:
+            self._lands = False
+            self._landing.finished()
+
+    def _checked(self, length: int) -> int:
+        if not 0 < length <= self._request_bytes_max:
+            raise MalformedRequest(
+                f"a request announces {length} bytes: at most {self._request_bytes_max} are taken"
+            )
+        return length
+
+    def _take(self, frame: memoryview, *, shared: bool) -> None:
+        """Serve a request if its turn has come, else keep it. `shared`: its bytes are overwritten soon."""
+        self._held_bytes += len(frame)
+        self._connections.hold(len(frame))
+        if self._alike is not None and not self._waiting and not self._alone:
+            alike, route = self._alike
+            if alike.serve(self, route, frame):
+                return
+        route = self._dispatch.route(frame)
+        if not self._waiting and self._may_start(route.single):
+            self._dispatch.start(self, route, frame)
+        else:
+            self._waiting.append(memoryview(bytes(frame)) if shared else frame)
+
+    def update_reading(self) -> None:
+        """Read nothing more while too much is under way, or while the client does not read its answers."""
+        connections = self._connections
+        full = (
+            not self._writable
+            or self._muted is not None
+            or self._held_bytes >= connections.in_flight_bytes_max
+            or len(self._line) + len(self._waiting) >= connections.in_flight_requests_max
+            or (self._held_bytes > 0 and connections.over_memory_limit(self))
+        )
+        if full == self._paused or self.closed:
+            return
+        self._paused = full
+        if full:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def mute(self, ms: int) -> None:
+        """Read nothing for so long. What was received before is served and answered."""
+        if self.closed:
+            return
+        self._connections.metrics.throttled_ms += ms
+        ends = self._loop.time() + ms / 1000
+        if self._muted is not None:
+            ends = max(ends, self._muted.when())
+            self._muted.cancel()
+        self._muted = self._loop.call_at(ends, self._unmute)
+        self.update_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.active_at = self.now()
+        self.update_reading()
+
+    def _may_start(self, single: bool) -> bool:
+        if self._alone:
+            return False
+        return not single or (self._writable and not self._single)
+
+    def _start_waiting(self) -> None:
+        try:
+            while self._waiting and not self.closed:
+                frame = self._waiting[0]
+                route = self._dispatch.route(frame)
+                if not self._may_start(route.single):
+                    return
+                self._waiting.popleft()
+                self._dispatch.start(self, route, frame)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.fail(error)
+
+    def enqueue(self, request: Reply) -> None:
+        """A request starts: its answer will leave after those of the requests before it."""
+        self._line.append(request)
+        if request.route.alone:
+            self._alone = True
+        elif request.route.single:
+            self._single = True
+
+    def expect(self, alike: RequestMatcher, route: ApiRoute) -> None:
+        """Ask it first about every request to come."""
+        self._alike = alike, route
+
+    def hold(self) -> None:
+        """Start nothing more before the newest request is answered."""
+        self._alone = True
+
+    def client_id(self, raw: memoryview) -> str:
+        """Most clients send the same one with every request."""
+        if raw != self._client_ids[0]:
+            self._client_ids = (bytes(raw), str(raw, "utf-8", "replace"))
+        return self._client_ids[1]
+
+    # Answers out
+
+    def answered(self, request: Reply) -> None:
+        """Its answer is ready; it leaves with others that become ready in the same turn of the loop."""
+        if request.alone:
+            self._alone = False
+        if not self._flushing and not self.closed and (self._line[0].answered or self._waiting):
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self.closed:
+            return
+        parts: list[Part] = []
+        size = released = 0
+        line = self._line
+        while line and line[0].answered:
+            request = line.popleft()
+            released += request.size
+            if request.route.single:
+                self._single = False
+            size += request.write(parts)
+        if size > _JOINED_BYTES_MAX:
+            self._write(parts)
+        elif parts:
+            self._transport.write(b"".join(parts))
+        self.active_at = self.now()
+        self._held_bytes -= released
+        self._connections.release(released)
+        if self._waiting:
+            self._start_waiting()
+        if self._paused:
+            self.update_reading()
+        if self._finishing and not self._line and not self._waiting:
+            self.close()
+
+    def _write(self, parts: list[Part]) -> None:
+        small: list[Part] = []
+        for part in parts:
+            if len(part) <= _JOINED_BYTES_MAX:
+                small.append(part)
+                continue
+            if small:
+                self._transport.write(b"".join(small))
+                small = []
+            self._transport.write(part)
+        if small:
+            self._transport.write(b"".join(small))
+
+    # Tasks and endings
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Go on with a request in a task. A failure nobody foresaw closes the connection."""
+        self._connections.work(self._guarded(work))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001  # as above
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """A request cannot be answered: close the connection, and say why."""
+        if isinstance(error, MalformedRequest):
+            self.drop(str(error))
+        else:
+            _log.failure("request failed", error, client=self.host)
+            self.drop("it met an internal error")
+
+    def _hurry(self) -> None:
+        for request in list(self._line):
+            if request.hurry is not None:
+                request.hurry()
+
+    def drop(self, reason: str) -> None:
+        """Close the connection for what the client did."""
+        if not self.closed:
+            _log.warning("connection dropped", client=self.host, reason=reason)
+            self._connections.metrics.connections_dropped += 1
+            self.close()
+
+    def close(self) -> None:
+        """Close once what was written has left."""
+        self.closed = True
+        self._transport.close()
+
+    def finish(self) -> None:
+        """Take nothing more, answer what was received, then close."""
+        self._finishing = True
+        self._hurry()
+        if not self._line and not self._waiting:
+            self.close()
+
+    def abort(self) -> None:
+        self.closed = True
+        self._transport.abort()
+
+    def idle(self, since: float) -> bool:
+        """Nothing was received, answered or read since then."""
+        return self.active_at < since and (not self._line or not self._writable)

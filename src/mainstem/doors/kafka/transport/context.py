@@ -1,0 +1,63 @@
+"""What the door's handlers share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from mainstem import limits
+from mainstem.broker.broker import Broker
+from mainstem.broker.cluster.clock import Clock
+from mainstem.broker.groups.service import Groups
+from mainstem.broker.share.sessions import ShareSessions
+from mainstem.broker.transactions.service import TransactionService
+from mainstem.doors.kafka.security.access import Access
+from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.doors.kafka.transport.metrics import KafkaMetrics
+from mainstem.doors.kafka.transport.peers import Peers
+
+
+class MetadataCache:
+    """Answers of one state of the topics by version and request body, bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._state = 0
+        self._held = 0
+        self._answers: OrderedDict[tuple[int, bytes], bytes] = OrderedDict()
+
+    def get(self, state: int, version: int, body: bytes) -> bytes | None:
+        if state != self._state:
+            self._answers.clear()
+            self._held = 0
+            self._state = state
+        return self._answers.get((version, body))
+
+    def put(self, version: int, body: bytes, answer: bytes) -> None:
+        self._answers[version, body] = answer
+        self._held += len(body) + len(answer)
+        while self._held > limits.KAFKA_METADATA_BYTES_KEPT:
+            (_, oldest), dropped = self._answers.popitem(last=False)
+            self._held -= len(oldest) + len(dropped)
+
+
+@dataclass(slots=True)
+class KafkaContext:
+    broker: Broker
+    groups: Groups
+    transactions: TransactionService
+    clock: Clock
+    node_id: int
+    cluster_id: str  # 22 characters, base64 of 16 bytes
+    advertised_host: str
+    advertised_port: int
+    peers: Peers
+    rack: str | None = None
+    shared: bool = False  # other brokers write to the same log
+    auto_create: bool = True  # topics that a client asks for by name are made
+    default_partitions: int = 1
+    metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
+    security: KafkaSecurity = field(default_factory=KafkaSecurity)
+    access: Access | None = None  # None: every client may do everything
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
+    fetches: int = 0  # served so far
+    metadata_answers: MetadataCache = field(default_factory=MetadataCache)

@@ -1,0 +1,205 @@
+"""Whether a message fits into the bytes a client sent, found out before the library reads it.
+
+The library makes room for as many items as an array announces, and ends the process if that is too much: so
+every length and count is compared with what was sent first. It also refuses tagged fields unknown to it, which
+the protocol wants to be passed over: they are cut out.
+"""
+
+from __future__ import annotations
+
+import struct
+import typing
+from collections.abc import Callable
+from dataclasses import Field, fields, is_dataclass
+from typing import Any
+
+from mainstem.doors.kafka.transport.wire import INT16, INT32, count, span, uvarint, write_uvarint
+from mainstem.errors import MalformedRequest
+
+_SIZES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+
+_NULL = -1  # as a length or a count
+
+# What stands in the way of the library: tagged fields from one byte to another, and those of them to keep.
+_Cut = tuple[int, int, bytes]
+
+# Where a value that stands at a byte ends; adds what has to be cut.
+_Skip = Callable[[memoryview, int, list[_Cut]], int]
+
+
+def fitted(schema: type[Any], body: bytes) -> bytes:
+    """The body as the library can read it. Raises MalformedRequest if it is shorter than its message.
+
+    Bytes after the message are left out: librdkafka sends three with a Metadata for every topic."""
+    buf = memoryview(body)
+    cuts: list[_Cut] = []
+    try:
+        end = _skip_message(schema)(buf, 0, cuts)
+    except (IndexError, struct.error):
+        end = len(buf) + 1
+    if end > len(buf):
+        raise MalformedRequest(f"{len(buf)} bytes are no {schema.__name__} of version {schema.__version__}")
+    body = body[:end]
+    for first, last, kept in reversed(cuts):
+        body = body[:first] + kept + body[last:]
+    return body
+
+
+_messages: dict[type[Any], _Skip] = {}
+
+
+def _skip_message(schema: type[Any]) -> _Skip:
+    skip = _messages.get(schema)
+    if skip is None:
+        skip = _messages[schema] = _new_skip(schema)
+    return skip
+
+
+def _new_skip(schema: Any) -> _Skip:
+    flexible: bool = schema.__flexible__
+    hints = typing.get_type_hints(schema)
+    plain: list[_Skip | int] = []  # a size, or how to skip what has none
+    tagged: dict[int, _Skip] = {}
+    for field in fields(schema):
+        skip = _skip_field(field, hints[field.name], flexible)
+        tag = field.metadata.get("tag")
+        if tag is not None:
+            tagged[tag] = skip if callable(skip) else _fixed(skip)
+        elif plain and isinstance(plain[-1], int) and isinstance(skip, int):
+            plain[-1] += skip
+        else:
+            plain.append(skip)
+
+    def skip_message(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+        for step in plain:
+            at = at + step if isinstance(step, int) else step(buf, at, cuts)
+        if at > len(buf):
+            raise MalformedRequest("a message runs over the end")
+        return _skip_tagged(buf, at, tagged, cuts) if flexible else at
+
+    return skip_message
+
+
+def _skip_field(field: Field[Any], hint: Any, flexible: bool) -> _Skip | int:
+    """The size of a field, or how to skip it."""
+    inner, is_array, nullable = _inside(hint)
+    kind = field.metadata.get("kafka_type")
+    item: _Skip | int
+    if isinstance(inner, type) and is_dataclass(inner):
+        item = _skip_message(inner)
+        if nullable and not is_array:
+            return _nullable(item)
+    elif kind in _SIZES:
+        item = _SIZES[kind]
+    elif kind == "string":
+        item = _string(flexible, nullable or is_array)
+    else:
+        item = _bytes(flexible, nullable or is_array)
+    return _array(item, flexible, nullable) if is_array else item
+
+
+def _inside(hint: Any) -> tuple[Any, bool, bool]:
+    """The type of a field or of its items, whether it is an array, and whether it may be null."""
+    nullable = is_array = False
+    while True:
+        arguments = typing.get_args(hint)
+        if typing.get_origin(hint) is tuple:
+            is_array = True
+            hint = arguments[0]
+        elif type(None) in arguments:
+            nullable = True
+            hint = next(part for part in arguments if part is not type(None))
+        else:
+            return hint, is_array, nullable
+
+
+def _fixed(size: int) -> _Skip:
+    return lambda buf, at, cuts: at + size
+
+
+def _string(flexible: bool, nullable: bool) -> _Skip:
+    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+        if flexible:
+            length, at = uvarint(buf, at)
+            length -= 1
+        else:
+            (length,) = INT16.unpack_from(buf, at)
+            at += 2
+        _check_null(length, nullable)
+        return at + max(length, 0)
+
+    return skip
+
+
+def _bytes(flexible: bool, nullable: bool) -> _Skip:
+    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+        first, end = span(buf, at, flexible)
+        _check_null(first, nullable)
+        return end
+
+    return skip
+
+
+def _check_null(length: int, nullable: bool) -> None:
+    """The library hands on a null whether it may be one or not."""
+    if length < 0 and not (nullable and length == _NULL):
+        raise MalformedRequest("a field is null that must not be, or has a negative length")
+
+
+def _nullable(skip: _Skip) -> _Skip:
+    """A byte tells whether there is anything."""
+    return lambda buf, at, cuts: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1, cuts)
+
+
+def _array(item: _Skip | int, flexible: bool, nullable: bool) -> _Skip:
+    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+        if not nullable:
+            _check_null(uvarint(buf, at)[0] - 1 if flexible else INT32.unpack_from(buf, at)[0], nullable)
+        items, at = count(buf, at, flexible)
+        if isinstance(item, int):
+            at += items * item
+        else:
+            for _ in range(items):
+                at = item(buf, at, cuts)
+        if at > len(buf):
+            raise MalformedRequest("an array runs over the end")
+        return at
+
+    return skip
+
+
+def _skip_tagged(buf: memoryview, at: int, known: dict[int, _Skip], cuts: list[_Cut]) -> int:
+    begin = at
+    tags, at = uvarint(buf, at)
+    kept: list[bytes] = []
+    for _ in range(tags):
+        field_at = at
+        tag, at = uvarint(buf, at)
+        size, at = uvarint(buf, at)
+        end = at + size
+        if end > len(buf):
+            raise MalformedRequest(f"tagged field {tag} runs over the end")
+        if tag in known:
+            inside: list[_Cut] = []
+            if known[tag](buf, at, inside) != end or inside:
+                raise MalformedRequest(f"tagged field {tag} is not what its {size} bytes should be")
+            kept.append(bytes(buf[field_at:end]))
+        at = end
+    if len(kept) != tags:
+        cuts.append((begin, at, write_uvarint(len(kept)) + b"".join(kept)))
+    return at

@@ -1,0 +1,44 @@
+"""What a client may do, as Kafka's sets of bits."""
+
+from __future__ import annotations
+
+from kio.static.primitive import i32
+
+from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.doors.kafka.transport.api import Call
+
+NOT_ASKED = i32(-(1 << 31))
+
+_OF = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+def operations_on(call: Call, kind: ResourceType, name: str = CLUSTER_NAME) -> i32:
+    """Everything that this client may do to a resource."""
+    return i32(sum(1 << operation for operation in _OF[kind] if call.may(operation, kind, name)))

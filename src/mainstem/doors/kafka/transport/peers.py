@@ -1,0 +1,75 @@
+"""The brokers as Kafka clients see them: those whose Kafka door is open, and who leads what."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainstem.address import Address
+from mainstem.broker.cluster.service import Cluster
+
+
+class Peer(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Peers:
+    """On a log of its own the broker is the only one, and does everything."""
+
+    def __init__(self, cluster: Cluster, here: Peer) -> None:
+        self._cluster = cluster
+        self._here = here
+        self._known: dict[int, Peer] = {here.node_id: here}
+        self._known_at = -1
+
+    @property
+    def state(self) -> int:
+        """Equal as long as nobody comes or goes, and clients are sent to the same ones."""
+        return self._cluster.leaders_state
+
+    def all(self) -> list[Peer]:
+        """By number. Never empty: whoever is asked serves."""
+        return list(self._current().values())
+
+    def controller(self) -> int:
+        return self._reachable(self._cluster.coordinator("controller", ""))
+
+    def leader(self, stream: int, rack: str = "") -> int:
+        return self._reachable(self._cluster.leader(stream, rack))
+
+    def replicas(self, stream: int) -> tuple[int, ...]:
+        """The leader, then the broker of each zone that clients of that zone are sent to."""
+        zones = sorted({peer.rack for peer in self._current().values() if peer.rack is not None})
+        return tuple(dict.fromkeys([self.leader(stream), *(self.leader(stream, zone) for zone in zones)]))
+
+    def near(self, rack: str) -> bool:
+        """Whether somebody stands where a client says it is."""
+        return any(peer.rack == rack for peer in self._current().values())
+
+    def coordinator(self, kind: str, name: str) -> Peer:
+        return self._current()[self._reachable(self._cluster.coordinator(kind, name))]
+
+    def coordinates(self, kind: str, name: str) -> bool:
+        """Whether this broker looks after a group or transaction."""
+        return self.coordinator(kind, name).node_id == self._here.node_id
+
+    def _reachable(self, broker: int) -> int:
+        """The broker, or the first one that Kafka clients can reach."""
+        current = self._current()
+        return broker if broker in current else next(iter(current))
+
+    def _current(self) -> dict[int, Peer]:
+        if self._cluster.shared and self._known_at != self.state:
+            found = {}
+            for member in self._cluster.members():
+                told = member.address("kafka")
+                if told is not None:
+                    address = Address.parse(told)
+                    found[member.broker] = Peer(
+                        member.broker, address.host, address.port, member.zone or None
+                    )
+            self._known = found or {self._here.node_id: self._here}
+            self._known_at = self.state
+        return self._known

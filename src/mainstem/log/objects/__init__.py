@@ -1,0 +1,1 @@
+"""Objects of the log: checkpoints, sealing, tiering, repacking, backup, migration."""

@@ -1,0 +1,1 @@
+"""The read path: index, extents, parts, visibility, losses."""

@@ -1,0 +1,1 @@
+"""Durable and ephemeral streams behind one interface; aliases of copied records."""

@@ -1,0 +1,1 @@
+"""The write path: append requests, commit groups, syncs, delivery."""

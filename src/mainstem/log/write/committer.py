@@ -1,0 +1,526 @@
+"""The commit path: groups of commands are written, applied in log order, and answered by durability class.
+
+Self-clocking: while one group is written the next one fills, so there is no linger at low load and groups are
+large at high load. Writing never waits for a running sync. A group that fails to be written publishes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from mainstem import limits
+from mainstem.errors import (
+    Closed,
+    MainstemError,
+    ReadOnly,
+    Stale,
+    TooLarge,
+    Unavailable,
+)
+from mainstem.ledger.appends import (
+    SLICE_JOINS,
+    SLICE_KEYED,
+    SLICE_PACK,
+    SLICE_RESUMES,
+    SLICE_TRACKED,
+    SLICE_TRANSACTIONAL,
+    AppendRun,
+)
+from mainstem.ledger.entry import Entry
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.section import Command
+from mainstem.ledger.streams import RaiseCeilings
+from mainstem.log.read.extents import SealedExtents
+from mainstem.log.read.index import ExtentIndex
+from mainstem.log.read.tail import TailCache
+from mainstem.log.read.visibility import Visibility
+from mainstem.log.write.append import AppendRequest, Placed, Waiter
+from mainstem.log.write.commit_metrics import CommitMetrics
+from mainstem.log.write.delivery import Delivery
+from mainstem.log.write.follower import Follower
+from mainstem.log.write.group import CommitGroup, PendingAppends
+from mainstem.log.write.syncs import Syncs
+from mainstem.ports.clock import Clock
+from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
+from mainstem.records.checksums import joined
+from mainstem.records.header import slice_crc
+
+
+class Committer:
+    """One writer of one commit log."""
+
+    def __init__(
+        self,
+        port: CommitLog,
+        ledger: Ledger,
+        index: ExtentIndex,
+        tail: TailCache,
+        visibility: Visibility,
+        clock: Clock,
+        broker: int,
+        on_object_finished: Callable[[SealedExtents], None],
+        linger_s: float = 0.0,
+    ) -> None:
+        self._port = port
+        self._ledger = ledger
+        self._index = index
+        self._tail = tail
+        self._visibility = visibility
+        self._clock = clock
+        self._broker = broker
+        self._epoch = 0
+        self._commit_id = 0
+        self._on_object_finished = on_object_finished
+        self._loop = asyncio.get_running_loop()
+
+        self._linger_s = linger_s
+        self._held_back_s = 0.0
+        self._filling_since = 0.0  # when the group that fills got its first record
+        self._ripe = asyncio.Event()  # it shall be written without waiting for more
+        self.clock_trusted = True  # else commits carry the time of the one before
+        self.stale = False  # the port lost sight of the log's tail: rejoin
+        self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
+        self._filling = CommitGroup()
+        self._full: deque[CommitGroup] = deque()
+        self._writing: CommitGroup | None = None
+        self._pending_bytes = 0
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._refusal: MainstemError | None = None  # for good
+        self._held: MainstemError | None = None  # until there is an epoch
+
+        self.commit_metrics = CommitMetrics()
+        self._syncs = Syncs(port, self._stop_writing, clock, self.commit_metrics)
+        self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
+        self._follower: Follower | None = None
+        self._on_fatal: Callable[[Exception], None] = lambda _: None
+        self._uploads = asyncio.Semaphore(limits.UPLOADS_IN_FLIGHT_MAX)
+        # Groups of a shared log that are being uploaded or committed.
+        self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
+        self._in_line = asyncio.Event()
+        self._work = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._digest_sent = 0
+        self.written_bytes = 0
+
+    def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Follower:
+        """Others write to the log as well. Before `start`. `on_fatal`: this broker knows the state no longer."""
+        self._on_fatal = on_fatal
+        self._follower = Follower(
+            port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
+        )
+        return self._follower
+
+    def start(self) -> None:
+        if self._follower is None:
+            writing = [self._write_groups()]
+        else:
+            writing = [self._upload_groups(self._follower), self._commit_uploaded(self._follower)]
+        self._tasks = [self._loop.create_task(work, name="mainstem-write") for work in writing]
+        self._tasks.append(self._loop.create_task(self._syncs.run(), name="mainstem-sync"))
+
+    def take_epoch(self, epoch: int) -> None:
+        """The ledger accepted this broker: later commits carry its epoch."""
+        self._epoch = epoch
+        self._held = None
+        self.stale = False
+
+    @property
+    def epoch(self) -> int:
+        """Of this broker; 0 before it has one."""
+        return self._epoch
+
+    def take_number(self, broker: int) -> None:
+        """Commit as this broker from now on. Before the first epoch."""
+        self._broker = broker
+        if self._follower is not None:
+            self._follower.take_number(broker)
+
+    def hold(self, why: MainstemError) -> None:
+        """Refuse everything but `propose_held` until there is an epoch."""
+        self._held = why
+
+    def hold_back(self, seconds: float) -> None:
+        """Let every group of records wait for so long before it is written: what comes after does not keep up."""
+        self._held_back_s = seconds
+
+    @property
+    def refusal(self) -> MainstemError | None:
+        """Why nothing more is written, if so."""
+        return self._refusal or self._held
+
+    # Proposing
+
+    def append(self, request: AppendRequest, waiter: Waiter) -> None:
+        """Append batches to a stream of the log.
+
+        Raises the reason if the log takes no writes any more: then the waiter learns nothing."""
+        if self._pending_bytes >= limits.PENDING_BYTES_MAX or self._room:
+            turn: asyncio.Future[None] = self._loop.create_future()
+            turn.add_done_callback(partial(self._append_in_turn, request, waiter))
+            self._room.append(turn)
+        else:
+            self._add_slice(request, waiter)
+            self._proposed(self._filling)
+
+    def _append_in_turn(self, request: AppendRequest, waiter: Waiter, turn: asyncio.Future[None]) -> None:
+        try:
+            if not waiter.done():
+                self._add_slice(request, waiter)
+                self._proposed(self._filling)
+        except MainstemError as error:
+            waiter.set_exception(error)
+        finally:
+            # Only now: as long as it stands in the line, nobody who comes later gets in before it.
+            if turn in self._room:
+                self._room.remove(turn)
+            self._admit()
+
+    async def append_then(self, request: AppendRequest, command: Command) -> Any:
+        """Append and commit a command right after it, in one entry. Returns the command's result."""
+        while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
+            await self._wait_for_room()
+        # A run of its own: what the command says of it must not concern what others append.
+        appended: asyncio.Future[Placed] = self._loop.create_future()
+        appended.add_done_callback(_seen)
+        self._add_slice(request, appended, apart=True)
+        outcome = await self._enqueue(command)
+        if isinstance(outcome, MainstemError):
+            raise outcome
+        return outcome
+
+    async def _wait_for_room(self) -> None:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._room.append(turn)
+        try:
+            await turn
+        finally:
+            if turn in self._room:
+                self._room.remove(turn)
+            self._admit()
+
+    def _add_slice(self, request: AppendRequest, waiter: Waiter, *, apart: bool = False) -> None:
+        """The caller says when the group is complete, by `_proposed`."""
+        if self._refusal is not None or self._held is not None:
+            raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
+        slice, facts, records = request.batches, request.facts, request.records
+        flags = SLICE_TRACKED if records else 0
+        if facts.transactional:
+            flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
+        if facts.keyed:
+            flags |= SLICE_KEYED
+        if facts.resumes:
+            flags |= SLICE_RESUMES
+        length = len(slice)
+        row = SLICE_PACK.pack(
+            request.stream,
+            facts.count,
+            length,
+            slice_crc(slice, facts.batches),
+            facts.max_timestamp,
+            facts.producer,
+            facts.base_sequence,
+            facts.producer_epoch,
+            flags,
+            request.size,
+            facts.batches,
+        )
+        if not self._filling.takes(length):
+            self._complete_filling()
+        if self._linger_s and not self._filling.payload_bytes:
+            self._filling_since = self._loop.time()
+        self._filling.add_slice(row, records, slice, waiter, apart=apart)
+        self._pending_bytes += length
+
+    async def propose(self, command: Command) -> Any:
+        """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
+        if self.refusal is not None:
+            raise self.refusal
+        return await self.propose_held(command)
+
+    async def propose_held(self, command: Command) -> Any:
+        """As `propose`, whatever is held back."""
+        outcome = await self._enqueue(command)
+        if isinstance(outcome, MainstemError):
+            raise outcome
+        return outcome
+
+    async def propose_alone(self, command: Command) -> Any:
+        """As `propose_held`, in an entry of its own: the ledger takes the start of a broker in no other."""
+        if self._filling.parts:
+            self._full.append(self._filling)
+        self._filling = CommitGroup()
+        outcome = self._enqueue(command)
+        self._full.append(self._filling)
+        self._filling = CommitGroup()
+        settled = await outcome
+        if isinstance(settled, MainstemError):
+            raise settled
+        return settled
+
+    def _enqueue(self, command: Command) -> asyncio.Future[Any]:
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+        self._filling.add_command(command, waiter)
+        self._ripe.set()  # it need not wait for others: there is little to share with them
+        self._proposed(self._filling)
+        return waiter
+
+    def _raise_ceilings(self, command: RaiseCeilings) -> None:
+        # Nobody awaits it; if it fails, the appends that need it fail with the same error.
+        self._enqueue(command).add_done_callback(_seen)
+
+    def _proposed(self, group: CommitGroup) -> None:
+        if group.full:
+            self._complete_filling()
+        if not self._work.is_set():
+            self._work.set()
+
+    def _complete_filling(self) -> None:
+        """What comes from now on goes into the next group, and this one need not wait for it."""
+        self._full.append(self._filling)
+        self._filling = CommitGroup()
+        self._ripe.set()
+
+    def _admit(self) -> None:
+        """Tell the first in the line that there is room."""
+        if self._room and self._pending_bytes < limits.PENDING_BYTES_MAX and not self._room[0].done():
+            self._room[0].set_result(None)
+
+    # Writing
+
+    async def _write_groups(self) -> None:
+        while True:
+            group = await self._take_group()
+            self._writing = group
+            await self._settle(group, self._commit(group))
+
+    async def _upload_groups(self, following: Follower) -> None:
+        """A shared log: have the payloads of several groups on their way at once."""
+        while True:
+            await self._uploads.acquire()
+            group = await self._take_group()
+            entry = self._entry(group)
+            # Whatever becomes of it the number is used up: a write whose answer is lost may show up later.
+            self._commit_id += 1
+            self.written_bytes += group.payload_bytes
+            encoded = entry.encode(group.bodies())
+            uploading = self._loop.create_task(following.prepare(encoded, group.slices()))
+            uploading.add_done_callback(_seen)  # its error is met by whoever commits it
+            self._line.append((group, entry, encoded, uploading))
+            self._in_line.set()
+
+    async def _commit_uploaded(self, following: Follower) -> None:
+        """A shared log: commit groups in the order in which their uploads were begun."""
+        while True:
+            while not self._line:
+                self._in_line.clear()
+                await self._in_line.wait()
+            group, entry, encoded, uploading = self._line[0]
+            try:
+                await self._settle(group, self._commit_shared(following, group, entry, encoded, uploading))
+            finally:
+                self._line.popleft()
+                self._uploads.release()
+
+    async def _take_group(self) -> CommitGroup:
+        while True:
+            await self._work.wait()
+            if self._linger_s:
+                await self._linger()
+            if self._held_back_s and self._pending_bytes:
+                await asyncio.sleep(self._held_back_s)
+            group = self._next_group()
+            if group is not None:
+                group.began = self._clock.monotonic()
+                return group
+            self._work.clear()
+
+    async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
+        """Have a group written, and whoever waits for it told if it was not."""
+        try:
+            await writing
+        except Stale as error:
+            self.stale = True
+            group.fail(error)
+        except (Unavailable, TooLarge) as error:
+            # Refused whole: a full disk may have room for the next group, a failed fsync never will.
+            group.fail(error)
+            if isinstance(error, ReadOnly):
+                self._stop_writing(error)
+        except asyncio.CancelledError:
+            # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
+            group.fail(Closed("the log was closed while this was being written"))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: publish nothing
+            group.fail(error)
+            self._stop_writing(ReadOnly(f"the commit path failed, so nothing more is written: {error!r}"))
+            self._on_fatal(error)
+        finally:
+            self._writing = None
+            for waiter in group.written:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._pending_bytes -= group.payload_bytes
+            self._admit()
+
+    async def _linger(self) -> None:
+        """Let more records join those that wait, unless a command or a full group is among them."""
+        self._ripe.clear()
+        if self._full or self._filling.singles:
+            return
+        left = self._filling_since + self._linger_s - self._loop.time()
+        if self._filling.parts and left > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._ripe.wait()
+
+    def _next_group(self) -> CommitGroup | None:
+        if self._full:
+            return self._full.popleft()
+        if not self._filling.parts:
+            return None
+        group = self._filling
+        self._filling = CommitGroup()
+        return group
+
+    async def _commit(self, group: CommitGroup) -> None:
+        if self._refusal is not None and not isinstance(self._refusal, Closed):
+            raise self._refusal
+        entry = self._entry(group)
+        encoded = entry.encode(group.bodies())
+        payload, crc = group.slices(), _payload_crc(group, entry)
+        if self._delivery.waits_for_sync(entry):
+            placement, sync_s = await self._port.append_synced(encoded, payload, crc)
+        else:
+            placement, sync_s = await self._port.append(encoded, payload, crc), None
+        if sync_s is not None:
+            self.commit_metrics.synced(sync_s)
+            group.began += sync_s
+        self._commit_id += 1
+        self.written_bytes += group.payload_bytes + 2 * len(encoded)
+        self._apply(group, entry, placement)
+        if self._index.open_extents >= limits.OPEN_EXTENTS_MAX:
+            await self._port.roll()
+
+    async def _commit_shared(
+        self,
+        following: Follower,
+        group: CommitGroup,
+        entry: Entry,
+        encoded: bytes,
+        uploading: asyncio.Task[object],
+    ) -> None:
+        uploaded = await uploading
+        if self._refusal is not None and not isinstance(self._refusal, Closed):
+            raise self._refusal
+        placement = await following.append(encoded, group.slices(), uploaded)
+        self._apply(group, entry, placement)
+        following.applied()
+
+    def _entry(self, group: CommitGroup) -> Entry:
+        return Entry(
+            broker=self._broker,
+            broker_epoch=self._epoch,
+            commit_id=self._commit_id,
+            time_ms=self._clock.now_ms() if self.clock_trusted else self._ledger.time_ms,
+            parts=[part.part() if type(part) is PendingAppends else part.command for part in group.parts],  # type: ignore[union-attr]
+            digest=self._digest_to_send(),
+        )
+
+    def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
+        if self._index.open_number not in (None, placement.object):
+            # Before the apply: now the ledger stands exactly at the end of the finished object.
+            self.finish_object()
+        self._index.open_object(placement.object)
+        self._delivery.deliver(group, placement, self._ledger.apply(entry))
+        self.committed_at = now = self._clock.monotonic()
+        self.commit_metrics.committed(now - group.began, group.payload_bytes, group.commands)
+
+    def finish_object(self) -> None:
+        """Close the index of the object that took commits so far."""
+        finished = self._index.finish()
+        if finished is not None:
+            self._on_object_finished(finished)
+
+    def _digest_to_send(self) -> tuple[int, int] | None:
+        digest = self._ledger.last_digest
+        if digest is None or digest[0] == self._digest_sent:
+            return None
+        self._digest_sent = digest[0]
+        return digest
+
+    def refuse(self, error: MainstemError) -> None:
+        """Write nothing more, for this reason."""
+        self._stop_writing(error)
+
+    def _stop_writing(self, error: MainstemError) -> None:
+        self._refusal = error
+        for group in (*self._full, self._filling):
+            group.fail(error)
+            self._pending_bytes -= group.payload_bytes
+            for waiter in group.written:
+                if not waiter.done():
+                    waiter.set_result(None)
+        self._full.clear()
+        self._filling = CommitGroup()
+        for turn in self._room:
+            if not turn.done():
+                turn.set_result(None)
+        self._room.clear()
+
+    async def sync(self) -> None:
+        """Wait until everything proposed so far is durable."""
+        last = self._filling if self._filling.parts else self._full[-1] if self._full else self._writing
+        if last is None and self._line:
+            last = self._line[-1][0]
+        if last is not None:
+            written: asyncio.Future[None] = self._loop.create_future()
+            last.written.append(written)
+            await written
+        await self._syncs.all_written()
+
+    async def shown(self) -> None:
+        """Wait until readers see what was applied so far."""
+        await self._syncs.all_written()
+
+    # Ending
+
+    async def drain(self) -> None:
+        """Refuse new proposals, write and sync what was proposed before."""
+        if self._refusal is None:
+            self._refusal = Closed("the log is closing")
+        await self.sync()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for group, _, _, uploading in self._line:
+            uploading.cancel()
+            group.fail(Closed("the log was closed while this was being written"))
+        self._line.clear()
+        closed = Closed("the log is closed")
+        self._stop_writing(self._refusal or closed)
+        self._syncs.fail(closed)
+
+
+def _payload_crc(group: CommitGroup, entry: Entry) -> int | None:
+    """That of all slices in a row, put together from theirs; None where passing over them again is cheaper."""
+    slices = group.commands - group.singles
+    if not slices or group.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:
+        return None
+    runs = [part.slices for part in entry.parts if isinstance(part, AppendRun)]
+    crc = 0
+    for run in runs:
+        for its, length in zip(run["crc"].tolist(), run["length"].tolist(), strict=True):
+            crc = joined(crc, its, length)
+    return crc
+
+
+def _seen(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()

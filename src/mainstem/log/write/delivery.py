@@ -1,0 +1,268 @@
+"""Delivery: what a commit's outcomes mean for the index, the tail cache, the readers and the callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mainstem.errors import (
+    BrokerFenced,
+    InvalidTransaction,
+    MainstemError,
+    NotFound,
+    OutOfOrderSequence,
+    ProducerFenced,
+    Rejected,
+    TopicFull,
+)
+from mainstem.ledger.appends import SLICE_PACK, AppendCode, AppendOutcome, AppendRun
+from mainstem.ledger.entry import Entry
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.queues import JobsChanged, JobsClaimed, LeasesExpired
+from mainstem.ledger.repacked_objects import PublishRepack
+from mainstem.ledger.router import Forwarded
+from mainstem.ledger.shares import ShareAcquired, ShareSettled
+from mainstem.ledger.sinks import SinkBatchAborted, SinkBatchCommitted, SinksForgotten, SinkTaskBegun
+from mainstem.ledger.streams import RaiseCeilings, Trim
+from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
+from mainstem.ledger.transactions import ProducerInitialised, TransactionEnded, TransactionsExpired
+from mainstem.log.read.extents import extents_of
+from mainstem.log.read.index import ExtentIndex
+from mainstem.log.read.tail import TailCache
+from mainstem.log.read.visibility import Visibility
+from mainstem.log.write.append import Placed, Waiter
+from mainstem.log.write.group import CommitGroup, PendingAppends, PendingCommand
+from mainstem.log.write.syncs import (
+    AnswerCaller,
+    PublishAppends,
+    PublishRaisedCeilings,
+    PublishTransactionEnds,
+    Syncs,
+)
+from mainstem.ports.commitlog.port import Placement
+from mainstem.records.header import stamp, stamp_lone
+
+# Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch serves for all.
+LEADER_EPOCH = 0
+
+_REFUSALS: dict[int, Callable[[], MainstemError]] = {
+    AppendCode.NO_STREAM: lambda: NotFound("the topic was deleted meanwhile"),
+    AppendCode.FULL: lambda: TopicFull("the topic's cap is reached and it rejects what exceeds it"),
+    AppendCode.OUT_OF_ORDER: lambda: OutOfOrderSequence(
+        "the batch does not continue its producer's sequence"
+    ),
+    AppendCode.PRODUCER_FENCED: lambda: ProducerFenced("a newer epoch of this producer has taken over"),
+    AppendCode.INVALID_TRANSACTION: lambda: InvalidTransaction(
+        "the batch is no part of an open transaction of its producer, or ought to be"
+    ),
+    AppendCode.BROKER_FENCED: lambda: BrokerFenced(
+        "this broker was replaced: it must rejoin before it writes"
+    ),
+    AppendCode.PRODUCER_UNKNOWN: lambda: OutOfOrderSequence(
+        "nothing is known of this producer here, so its first batch must have sequence 0"
+    ),
+    AppendCode.OVERTAKEN: lambda: Rejected("another broker made these copies first"),
+}
+
+
+# Outcomes that tell of transactions that ended.
+_ENDING = (
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionsExpired,
+    SinkTaskBegun,
+    SinkBatchCommitted,
+    SinkBatchAborted,
+    SinksForgotten,
+)
+
+_LEASING = (JobsClaimed, JobsChanged, LeasesExpired, ShareAcquired, ShareSettled)
+_Leasing = JobsClaimed | JobsChanged | LeasesExpired | ShareAcquired | ShareSettled
+
+
+class Delivery:
+    """Runs on the loop, right after a commit was applied."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        index: ExtentIndex,
+        tail: TailCache,
+        visibility: Visibility,
+        syncs: Syncs,
+        raise_ceilings: Callable[[RaiseCeilings], None],
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._tail = tail
+        self._visibility = visibility
+        self._syncs = syncs
+        self._raise_ceilings = raise_ceilings
+
+    def deliver(self, group: CommitGroup, placement: Placement, outcomes: list[Any]) -> None:
+        """Make the outcomes of a commit known, part by part, in order."""
+        start = placement.start
+        if group.payload_bytes:
+            self._tail.put(placement.object, start, group.slices(), group.payload_bytes)
+        for part, outcome in zip(group.parts, outcomes, strict=True):
+            if type(part) is PendingAppends:
+                start = self._deliver_run(part, outcome, placement, start)
+            else:
+                self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
+
+    def waits_for_sync(self, entry: Entry) -> bool:
+        """Whether somebody will wait for this entry to be durable."""
+        relaxed = self._visibility.relaxed
+        return not all(
+            isinstance(part, AppendRun)
+            and all(relaxed[stream] for stream in set(part.slices["stream"].tolist()))
+            for part in entry.parts
+        )
+
+    def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
+        """Make known what another broker committed: nobody here waits for an answer."""
+        start = placement.start
+        for part, outcome in zip(entry.parts, outcomes, strict=True):
+            if isinstance(part, AppendRun):
+                if isinstance(outcome, AppendOutcome):  # else it repeats a commit, whose slices are known
+                    self._observe_run(part, outcome, placement, start)
+                start += int(part.slices["length"].sum(dtype=np.int64))
+            elif not isinstance(outcome, MainstemError):
+                self._take_note(part, outcome, placement.position)
+                if isinstance(outcome, Forwarded):
+                    self._syncs.after(placement.position, PublishAppends(self._visibility, outcome.ends, []))
+                elif isinstance(outcome, (JobsChanged, LeasesExpired, ShareSettled)):
+                    self._visibility.wake(part.stream)  # type: ignore[attr-defined]  # there may be jobs to claim
+
+    def _observe_run(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> None:
+        lengths = run.slices["length"].astype(np.int64)
+        extents = extents_of(run.slices, outcome, start + np.cumsum(lengths) - lengths)
+        self._index.open_object(placement.object).extend(extents)
+        ends = dict(
+            zip(extents["stream"].tolist(), (extents["base"] + extents["count"]).tolist(), strict=True)
+        )
+        self._syncs.after(placement.position, PublishAppends(self._visibility, ends, []))
+
+    def _deliver_run(
+        self, run: PendingAppends, outcome: AppendOutcome, placement: Placement, start: int
+    ) -> int:
+        """Index and stamp the slices, publish what may be seen now, leave the rest to the next sync."""
+        add_extent = self._index.open_object(placement.object).add
+        ends: dict[int, int] = {}
+        for row, base, code, slice in zip(
+            SLICE_PACK.iter_unpack(run.rows),
+            outcome.base.tolist(),
+            outcome.code.tolist(),
+            run.slices,
+            strict=True,
+        ):
+            stream, count, length = row[0], row[1], row[2]
+            if not code:
+                add_extent(stream, count, base, start, length, row[3], row[4])
+                if row[10] == 1:
+                    stamp_lone(slice, base, LEADER_EPOCH)
+                else:
+                    stamp(slice, base, LEADER_EPOCH)
+                ends[stream] = base + count
+            start += length
+        late = self._publish_relaxed(ends)
+        if not late and not outcome.code.any():
+            for waiter, base in zip(run.waiters, outcome.base.tolist(), strict=True):
+                if not waiter.done():
+                    waiter.set_result((base, False))
+        else:
+            self._answer_each(run, outcome, placement.position, late)
+        return start
+
+    def _publish_relaxed(self, ends: dict[int, int]) -> dict[int, int]:
+        """Show what needs no sync. Returns the ends of the other streams."""
+        visibility = self._visibility
+        late: dict[int, int] = {}
+        ceilings: list[tuple[int, int]] = []
+        for stream, end in ends.items():
+            if not visibility.relaxed[stream]:
+                late[stream] = end
+                continue
+            ceiling = visibility.next_ceiling(stream, end)
+            if ceiling is not None:
+                ceilings.append((stream, ceiling))
+            if visibility.below_ceiling(stream, end):
+                visibility.publish(stream, end)
+            else:
+                late[stream] = end
+        if ceilings:
+            self._raise_ceilings(RaiseCeilings(tuple(ceilings)))
+        return late
+
+    def _answer_each(
+        self, run: PendingAppends, outcome: AppendOutcome, position: int, late: dict[int, int]
+    ) -> None:
+        answers: list[tuple[Waiter, Placed]] = []
+        for row, base, code, waiter in zip(
+            SLICE_PACK.iter_unpack(run.rows),
+            outcome.base.tolist(),
+            outcome.code.tolist(),
+            run.waiters,
+            strict=True,
+        ):
+            if code == AppendCode.DUPLICATE:
+                # The original may itself be waiting for its sync, so the retry waits for one as well.
+                answers.append((waiter, (base, True)))
+            elif not code and row[0] in late:
+                answers.append((waiter, (base, False)))
+            elif waiter.done():
+                continue
+            elif code:
+                waiter.set_exception(_REFUSALS[code]())
+            else:
+                waiter.set_result((base, False))
+        if answers:
+            self._syncs.after(position, PublishAppends(self._visibility, late, answers))
+
+    def _deliver_command(self, single: PendingCommand, outcome: Any, position: int) -> None:
+        command = single.command
+        if isinstance(outcome, MainstemError):
+            self._syncs.after(position, AnswerCaller(single.waiter, outcome))
+            return
+        self._take_note(command, outcome, position)
+        answer = AnswerCaller(single.waiter, outcome)
+        if isinstance(outcome, Forwarded):
+            late = self._publish_relaxed(outcome.ends)
+            if not late:
+                answer()
+                return
+            self._syncs.after(position, PublishAppends(self._visibility, late, []))
+        if isinstance(outcome, _LEASING) and self._needs_no_sync(command, outcome):
+            answer()
+        else:
+            self._syncs.after(position, answer)
+
+    def _take_note(self, command: Any, outcome: Any, position: int) -> None:
+        """What a command changes for readers."""
+        if isinstance(command, (CreateTopic, AddPartitions)):
+            self._visibility.grow(self._ledger)
+        elif isinstance(command, AlterTopic):
+            self._visibility.reclassify(self._ledger, outcome.streams)
+        elif isinstance(command, DeleteTopic):
+            for stream in outcome.streams:
+                self._visibility.wake(stream)
+        elif isinstance(command, Trim):
+            self._visibility.wake(command.stream)
+        elif isinstance(command, RaiseCeilings):
+            self._syncs.after(position, PublishRaisedCeilings(self._visibility, command))
+        elif isinstance(command, PublishRepack):
+            self._index.follow_repack()
+        elif isinstance(outcome, _ENDING):
+            self._syncs.after(position, PublishTransactionEnds(self._visibility, outcome.marked))
+
+    def _needs_no_sync(self, command: Any, outcome: _Leasing) -> bool:
+        """Leases that are not durable anyway are answered once written, if readers can see the jobs."""
+        if isinstance(outcome, ShareAcquired):
+            return True  # its records were read before, and its locks do not outlive this broker
+        if not isinstance(outcome, JobsClaimed):
+            return outcome.relaxed
+        stream = command.stream
+        visible = self._visibility.before_ending(stream, self._visibility.ends[stream])
+        return outcome.relaxed and outcome.reach <= visible

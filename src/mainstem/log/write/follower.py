@@ -1,0 +1,171 @@
+"""Following: what other brokers commit to a shared log, applied in log order between this broker's own commits.
+
+Own commits and others' are applied by whoever holds the next position, so nothing is locked: a commit is applied only
+when it is the one the ledger waits for, and applying never gives up the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from mainstem import events, limits
+from mainstem.errors import Closed, OutcomeUnknown, Stale, Unavailable, invariant
+from mainstem.ledger.entry import Entry
+from mainstem.ledger.ledger import Ledger
+from mainstem.log.read.index import ExtentIndex
+from mainstem.log.write.delivery import Delivery
+from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement, SharedCommitLog
+
+_log = events.named("following")
+
+
+class Follower:
+    def __init__(
+        self,
+        port: SharedCommitLog,
+        ledger: Ledger,
+        index: ExtentIndex,
+        delivery: Delivery,
+        broker: int,
+        finish_object: Callable[[], None],
+    ) -> None:
+        self._port = port
+        self._ledger = ledger
+        self._index = index
+        self._delivery = delivery
+        self._broker = broker
+        self._finish_object = finish_object
+        # The entry that is being appended. All of it: two that want one number differ in little else.
+        self._in_flight: bytes | None = None
+        self._moved = asyncio.Event()
+        self._barrier: asyncio.Task[None] | None = None
+        self._next_barrier: asyncio.Task[None] | None = None
+
+    async def prepare(self, encoded: bytes, slices: Sequence[Buffer]) -> object:
+        """Upload what is large of a commit, before it is its turn."""
+        return await self._port.prepare(encoded, slices)
+
+    async def append(self, encoded: bytes, slices: Sequence[Buffer], prepared: object = None) -> Placement:
+        """Write a commit. When this returns everything before it is applied, and the caller applies it at once.
+
+        Raises OutcomeUnknown; or Unavailable or TooLarge, if it is not there and never will be."""
+        self._in_flight = encoded
+        try:
+            while True:
+                try:
+                    placement = await self._port.append(encoded, slices, prepared)
+                except Overtaken as others:
+                    # The port may know more than is applied: what came before could not be read at the time.
+                    await self._reach(others.commits[0].placement.position)
+                    self._apply(others.commits)
+                except (Stale, Closed):
+                    raise  # it is not there, and never will be
+                except Unavailable as error:
+                    raise OutcomeUnknown(f"whether this was written is unknown: {error}") from error
+                else:
+                    await self._reach_written(placement.position)
+                    return placement
+        finally:
+            self._in_flight = None
+            self._moved.set()  # whatever became of it, nobody else need leave it to this broker any more
+
+    async def _reach_written(self, position: int) -> None:
+        """Apply what stands before a commit of this broker. If that fails the commit is in the log all the same."""
+        try:
+            await self._reach(position)
+        except Unavailable as error:
+            raise OutcomeUnknown(
+                f"this was written, but not what became of it can be told: {error}"
+            ) from error
+
+    def take_number(self, broker: int) -> None:
+        """This broker got another number. Before its first commit."""
+        self._broker = broker
+
+    def applied(self) -> None:
+        """The ledger went on by a commit of this broker."""
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Apply others' commits as they come, until cancelled. Raises StorageError: there is no going on."""
+        told_at = -limits.FOLLOW_TOLD_S
+        while True:
+            try:
+                await self._run()
+            except Closed:
+                return
+            except Unavailable as error:
+                if (now := asyncio.get_running_loop().time()) - told_at >= limits.FOLLOW_TOLD_S:
+                    told_at = now
+                    _log.warning("others' commits cannot be read", error=str(error))
+            await asyncio.sleep(limits.FOLLOW_RETRY_S)
+
+    async def _run(self) -> None:
+        async for commits in self._port.follow(self._ledger.position, wait=True):
+            left = commits
+            while left := left[self._apply(left) :]:
+                # What comes next is being appended by this broker, which answers its callers when it applies it.
+                self._moved.clear()
+                await self._moved.wait()
+
+    async def barrier(self) -> None:
+        """Wait until all is applied that anybody had committed when this was called.
+
+        Those that come while one is under way share the next one: its tail is read after all of them asked."""
+        if self._next_barrier is None:
+            self._next_barrier = asyncio.ensure_future(self._pass_barrier(self._barrier))
+        await asyncio.shield(self._next_barrier)
+
+    async def _pass_barrier(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        self._barrier, self._next_barrier = self._next_barrier, None
+        await self._reach(await self._port.tail())
+
+    async def reached(self, position: int) -> None:
+        """Wait until the commit before `position` is applied, by whomever it is read."""
+        while self._ledger.position < position:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def rejoin(self) -> None:
+        """Read up to the tail again, after the port said that it lost sight of it."""
+        await self._port.rejoin()
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Apply what can be read now."""
+        async for commits in self._port.follow(self._ledger.position):
+            if self._apply(commits) < len(commits):
+                return
+
+    async def _reach(self, position: int) -> None:
+        while self._ledger.position < position:
+            stopped = False
+            async for commits in self._port.follow(self._ledger.position):
+                stopped = self._apply(commits) < len(commits)
+                if stopped or self._ledger.position >= position:
+                    break
+            if stopped and self._ledger.position < position:
+                # This broker's own commit is the next: its answer is on the way.
+                self._moved.clear()
+                await self._moved.wait()
+
+    def _apply(self, commits: list[Committed]) -> int:
+        """Apply what the ledger waits for; stop before what this broker is appending. Returns how many are done."""
+        for number, commit in enumerate(commits):
+            position = commit.placement.position
+            if position < self._ledger.position:
+                continue
+            invariant(position == self._ledger.position, "others' commits come without a gap")
+            entry = Entry.decode(commit.entry)
+            if entry.broker == self._broker and commit.entry == self._in_flight:
+                return number
+            placement = commit.placement
+            if self._index.open_number not in (None, placement.object):
+                self._finish_object()
+            self._index.open_object(placement.object)
+            self._delivery.observe(entry, placement, self._ledger.apply(entry))
+            self._moved.set()
+        return len(commits)

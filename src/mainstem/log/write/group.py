@@ -1,0 +1,116 @@
+"""A commit group: the commands and slices that become one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mainstem import limits
+from mainstem.ledger.appends import RECORD, SLICE, AppendRun
+from mainstem.ledger.entry import canonical_command, encode_command
+from mainstem.ledger.section import Command
+from mainstem.log.write.append import Waiter
+from mainstem.records.header import Slice
+
+
+class PendingAppends:
+    """Consecutive appends, packed row by row as they come."""
+
+    __slots__ = ("records", "rows", "slices", "waiters")
+
+    def __init__(self) -> None:
+        self.rows = bytearray()
+        self.records = bytearray()
+        self.slices: list[Slice] = []
+        self.waiters: list[Waiter] = []
+
+    def part(self) -> AppendRun:
+        return AppendRun(np.frombuffer(bytes(self.rows), SLICE), np.frombuffer(bytes(self.records), RECORD))
+
+
+class PendingCommand:
+    """One command that is not an append, encoded before it joins others: what cannot be stored fails alone.
+
+    The broker applies the command as decoded from its own bytes, as every replay will."""
+
+    __slots__ = ("body", "command", "waiter")
+
+    def __init__(self, command: Command, waiter: asyncio.Future[Any]) -> None:
+        self.body = encode_command(command)
+        self.command = canonical_command(self.body)
+        self.waiter = waiter
+
+
+class CommitGroup:
+    """Fills while the group before it is written."""
+
+    __slots__ = ("began", "commands", "parts", "payload_bytes", "record_bytes", "singles", "written")
+
+    def __init__(self) -> None:
+        self.parts: list[PendingAppends | PendingCommand] = []
+        self.payload_bytes = 0
+        self.record_bytes = 0  # of the RECORD rows, which go into the entry
+        self.commands = 0  # slices included
+        self.singles = 0  # commands that are no slices
+        self.began = 0.0  # when its writing began, by the monotonic clock
+        self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
+
+    def add_slice(
+        self, row: bytes, records: bytes, slice: Slice, waiter: Waiter, *, apart: bool = False
+    ) -> None:
+        """`row` is a packed SLICE row, `records` packed RECORD rows. `apart`: not in one run with those before."""
+        if self.parts and type(self.parts[-1]) is PendingAppends and not apart:
+            run = self.parts[-1]
+        else:
+            run = PendingAppends()
+            self.parts.append(run)
+        run.rows += row
+        if records:
+            run.records += records
+            self.record_bytes += len(records)
+        run.slices.append(slice)
+        run.waiters.append(waiter)
+        self.payload_bytes += len(slice)
+        self.commands += 1
+
+    def add_command(self, command: Command, waiter: asyncio.Future[Any]) -> None:
+        self.parts.append(PendingCommand(command, waiter))
+        self.commands += 1
+        self.singles += 1
+
+    def takes(self, length: int) -> bool:
+        """Whether a slice of so many bytes still fits. A group that is empty takes any, whatever its size.
+
+        A payload within the bound is one object of a store; a byte more, and each commit would take two puts."""
+        return not self.payload_bytes or self.payload_bytes + length <= limits.GROUP_COMMIT_BYTES_MAX
+
+    @property
+    def full(self) -> bool:
+        return (
+            self.payload_bytes >= limits.GROUP_COMMIT_BYTES_MAX
+            or self.commands >= limits.GROUP_COMMIT_COMMANDS_MAX
+            or self.record_bytes >= limits.GROUP_COMMIT_BYTES_MAX
+        )
+
+    def bodies(self) -> list[bytes | None]:
+        """The commands as they are stored, and None for each run of appends."""
+        return [None if isinstance(part, PendingAppends) else part.body for part in self.parts]
+
+    def slices(self) -> list[Slice]:
+        """The payload, in the order of the rows."""
+        found: list[Slice] = []
+        for part in self.parts:
+            if type(part) is PendingAppends:
+                found += part.slices
+        return found
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing of this group was published."""
+        for part in self.parts:
+            waiters: Sequence[Waiter] = part.waiters if isinstance(part, PendingAppends) else [part.waiter]
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)

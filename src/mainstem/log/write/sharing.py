@@ -1,0 +1,136 @@
+"""Sharing: one broker's part in a log that others write to as well. Its number, its epochs, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from mainstem.errors import BrokerFenced, BrokerNumberTaken, MainstemError, StorageError, Unavailable
+from mainstem.ledger.brokers import AdmitBroker, Boot, Booted
+from mainstem.ledger.ledger import Ledger
+from mainstem.log.write.committer import Committer
+from mainstem.ports.clock import Clock
+from mainstem.ports.commitlog.port import SharedCommitLog
+
+_log = logging.getLogger("mainstem.log")
+
+
+class Sharing:
+    """`asked` is the number the broker shall have; None: the log gives it one. `boot_id` tells this process from
+    every other one that may run under the same number."""
+
+    def __init__(
+        self,
+        port: SharedCommitLog,
+        committer: Committer,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        asked: int | None,
+        boot_id: str,
+        node: str,
+    ) -> None:
+        self.broker = ledger.brokers.unused() if asked is None else asked
+        self.failure: MainstemError | None = None  # why this process cannot go on with the log
+        self.failed = asyncio.Event()  # set with it
+        self._numbered = asked is not None
+        self._boot_id = boot_id
+        self._node = node
+        self._committer = committer
+        self._ledger = ledger
+        self._clock = clock
+        committer.take_number(self.broker)
+        self.following = committer.share(port, self._commit_failed)
+
+    async def boot(self) -> Booted:
+        """A new epoch. What was written to a shared log is durable, whatever became of who wrote it: no jump."""
+        trusted = self.clock_trusted
+        self.trust_clock(False)  # nobody has checked it yet, or not since this process stood still
+        try:
+            return await self._boot()
+        finally:
+            self.trust_clock(trusted)
+
+    async def _boot(self) -> Booted:
+        while not self._numbered:
+            self.broker = self._ledger.brokers.unused()
+            self._committer.take_number(self.broker)
+            try:
+                admit = AdmitBroker(self.broker, self._boot_id, self._node)
+                booted = cast(Booted, await self._committer.propose_alone(admit))
+            except BrokerNumberTaken:
+                continue  # another one was quicker, and is known by now
+            self._numbered = True
+            return booted
+        boot = Boot(self.broker, self._boot_id, jump=False, node=self._node)
+        return cast(Booted, await self._committer.propose_alone(boot))
+
+    async def rejoin(self) -> None:
+        """Take a new epoch, after this broker was expired or lost sight of the log's tail."""
+        self._committer.hold(Unavailable("this broker is rejoining the others: try again"))
+        await self.following.rejoin()
+        self._committer.take_epoch((await self.boot()).broker_epoch)
+
+    @property
+    def expired(self) -> bool:
+        """Whether this broker may write no more until it rejoins. Fails for good if another one took its place."""
+        mine = self._ledger.brokers.get(self.broker)
+        if mine is not None and mine.boot_id != self._boot_id:
+            self._fail(
+                BrokerFenced(f"another process runs as broker {self.broker}: give each its own number")
+            )
+            return False
+        return self._committer.stale or not self._ledger.brokers.live(self.broker, self._committer.epoch)
+
+    @property
+    def clock_trusted(self) -> bool:
+        """Whether this broker's clock moves the time of all of them."""
+        return self._committer.clock_trusted
+
+    def trust_clock(self, trusted: bool) -> None:
+        self._committer.clock_trusted = trusted
+
+    def idle_s(self) -> float:
+        """Since a commit of this broker was last applied."""
+        return self._clock.monotonic() - self._committer.committed_at
+
+    async def follow(self) -> None:
+        """Apply what others commit, until cancelled or the log cannot be gone on with."""
+        try:
+            await self.following.run()
+        except asyncio.CancelledError:
+            raise
+        except MainstemError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, this process no longer knows the state
+            _log.exception("others' commits could not be applied")
+            self._fail(StorageError(f"others' commits could not be applied: {error!r}"))
+
+    async def barrier(self) -> None:
+        """Know all that any broker had committed when this was called, and show it to readers."""
+        await self.following.barrier()
+        await self._committer.shown()
+
+    async def reached(self, position: int, timeout_s: float) -> bool:
+        """Wait until a position that an answer named is known here and shown; False if that takes too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.following.reached(position)
+                await self._committer.shown()
+        except TimeoutError:
+            return False
+        return True
+
+    def _commit_failed(self, error: Exception) -> None:
+        if isinstance(error, MainstemError):
+            self._fail(error)
+        else:
+            self._fail(StorageError(f"the commit path failed: {error!r}"))
+
+    def _fail(self, error: MainstemError) -> None:
+        if self.failure is None:
+            _log.error("the log cannot be gone on with", extra={"error": str(error)})
+            self.failure = error
+            self._committer.refuse(error)
+            self.failed.set()

@@ -1,0 +1,171 @@
+"""Syncing the log, and what waits for it: answers, and what readers may see only once it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mainstem.errors import MainstemError, ReadOnly
+from mainstem.ledger.streams import RaiseCeilings
+from mainstem.ledger.transactions import Marked
+from mainstem.log.read.visibility import Visibility
+from mainstem.log.write.append import Placed, Waiter
+from mainstem.log.write.commit_metrics import CommitMetrics
+from mainstem.ports.clock import Clock
+from mainstem.ports.commitlog.port import CommitLog
+
+
+class Syncs:
+    """One sync at a time; while it runs, what the next one has to cover gathers."""
+
+    def __init__(
+        self,
+        port: CommitLog,
+        on_failure: Callable[[ReadOnly], None],
+        clock: Clock,
+        commit_metrics: CommitMetrics,
+    ) -> None:
+        self._port = port
+        self._on_failure = on_failure
+        self._clock = clock
+        self._commit_metrics = commit_metrics
+        self._waiting: deque[tuple[int, WhenSynced]] = deque()
+        self._wanted = asyncio.Event()
+
+    def after(self, position: int, action: WhenSynced) -> None:
+        """Run `action` once the commit at `position` is durable. Positions rise."""
+        if position < self._port.synced and not self._waiting:
+            action()  # it was synced as it was written
+        else:
+            self._waiting.append((position, action))
+            self._wanted.set()
+
+    async def all_written(self) -> None:
+        """Wait until everything written so far is durable."""
+        if self._port.end == self._port.synced and not self._waiting:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.after(self._port.end - 1, AnswerCaller(waiter, None))
+        await waiter
+
+    async def run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._run_actions(self._port.synced)
+            if not self._waiting:
+                continue
+            began = self._clock.monotonic()
+            try:
+                synced = await self._port.sync()
+            except Exception as error:  # noqa: BLE001 - a failed fsync is final, whatever its kind
+                refusal = error if isinstance(error, ReadOnly) else ReadOnly(f"fsync failed: {error!r}")
+                self._on_failure(refusal)
+                self.fail(refusal)
+                continue
+            self._commit_metrics.synced(self._clock.monotonic() - began)
+            self._run_actions(synced)
+            if self._waiting:
+                self._wanted.set()
+
+    def _run_actions(self, synced: int) -> None:
+        while self._waiting and self._waiting[0][0] < synced:
+            self._waiting.popleft()[1]()
+
+    def fail(self, error: MainstemError) -> None:
+        """Nothing that waits will ever be durable."""
+        while self._waiting:
+            self._waiting.popleft()[1].fail(error)
+
+
+class WhenSynced(Protocol):
+    """What is left to do for a commit once it is durable."""
+
+    def __call__(self) -> None: ...
+
+    def fail(self, error: MainstemError) -> None:
+        """The sync failed, so it never will be."""
+        ...
+
+
+class AnswerCaller:
+    """Answer a caller."""
+
+    __slots__ = ("value", "waiter")
+
+    def __init__(self, waiter: asyncio.Future[Any], value: Any) -> None:
+        self.waiter = waiter
+        self.value = value
+
+    def __call__(self) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result(self.value)
+
+    def fail(self, error: MainstemError) -> None:
+        if not self.waiter.done():
+            self.waiter.set_exception(error)
+
+
+class PublishAppends:
+    """Let readers see appends, and answer their callers."""
+
+    __slots__ = ("_answers", "_ends", "_visibility")
+
+    def __init__(
+        self,
+        visibility: Visibility,
+        ends: dict[int, int],
+        answers: list[tuple[Waiter, Placed]],
+    ) -> None:
+        self._visibility = visibility
+        self._ends = ends
+        self._answers = answers
+
+    def __call__(self) -> None:
+        for stream, end in self._ends.items():
+            self._visibility.publish(stream, end)
+        for waiter, placed in self._answers:
+            if not waiter.done():
+                waiter.set_result(placed)
+
+    def fail(self, error: MainstemError) -> None:
+        for waiter, _ in self._answers:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+
+class PublishTransactionEnds:
+    """Let readers pass the ends of transactions."""
+
+    __slots__ = ("_marked", "_visibility")
+
+    def __init__(self, visibility: Visibility, marked: tuple[Marked, ...]) -> None:
+        self._visibility = visibility
+        self._marked = marked
+        for stream, first, _ in marked:
+            if first >= 0:
+                visibility.ending(stream, first)
+
+    def __call__(self) -> None:
+        for stream, first, marker in self._marked:
+            self._visibility.ended(stream, first, marker + 1)
+
+    def fail(self, error: MainstemError) -> None:
+        """What they ended stays open to readers: it may be lost."""
+
+
+class PublishRaisedCeilings:
+    __slots__ = ("command", "visibility")
+
+    def __init__(self, visibility: Visibility, command: RaiseCeilings) -> None:
+        self.visibility = visibility
+        self.command = command
+
+    def __call__(self) -> None:
+        for stream, ceiling in self.command.ceilings:
+            self.visibility.raise_ceiling(stream, ceiling)
+
+    def fail(self, error: MainstemError) -> None:
+        """Nothing waits for a ceiling itself."""
