@@ -170,6 +170,14 @@ def test_closing_the_client_first_leaves_nobody_waiting() -> None:
             delivery.result(10)
 
 
+async def test_a_producer_that_waits_for_more_records_closes_at_once(own_broker: ThrowAwayBroker) -> None:
+    async with mainstem.AsyncClient(own_broker.url) as client:
+        producer = client.producer("t", batch_records=1, linger_ms=60_000)
+        await (await producer.send(1))
+        await asyncio.sleep(0.05)  # a full batch went out, and the sender waits for another one
+        await asyncio.wait_for(producer.close(), 30)
+
+
 async def test_a_flush_after_the_client_was_closed_ends() -> None:
     client = mainstem.AsyncClient("http://127.0.0.1:9")
     producer = client.producer("t", batch_records=1, buffer_bytes=1)

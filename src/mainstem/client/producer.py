@@ -234,7 +234,9 @@ class AsyncProducer:
             if left_s <= 0:
                 break
             try:
-                await asyncio.wait_for(self._news.wait(), left_s)
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes with the news, and `close` hangs.
+                async with asyncio.timeout(left_s):
+                    await self._news.wait()
             except TimeoutError:
                 break
             self._news.clear()

@@ -149,7 +149,8 @@ class EtcdClient:
         create = rpc.WatchCreateRequest(key=start, range_end=end, start_revision=revision)
         call = self._members[self._chosen].watch.Watch(metadata=_REQUIRE_LEADER)
         try:
-            await asyncio.wait_for(call.write(rpc.WatchRequest(create_request=create)), self._options.call_s)
+            async with asyncio.timeout(self._options.call_s):
+                await call.write(rpc.WatchRequest(create_request=create))
             while (response := await _next(call)) is not grpc.aio.EOF:
                 if response is None:
                     return
