@@ -234,7 +234,7 @@ class AsyncProducer:
             if left_s <= 0:
                 break
             try:
-                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes with the news, and `close` hangs.
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes with the news: `close` hangs.
                 async with asyncio.timeout(left_s):
                     await self._news.wait()
             except TimeoutError:
