@@ -176,6 +176,7 @@ async def test_a_producer_that_waits_for_more_records_closes_at_once(own_broker:
         await (await producer.send(1))
         await asyncio.sleep(0.05)  # a full batch went out, and the sender waits for another one
         await asyncio.wait_for(producer.close(), 30)
+        assert [record.value async for record in client.read("t")] == [1]
 
 
 async def test_a_flush_after_the_client_was_closed_ends() -> None:

@@ -1,20 +1,25 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.errors import StorageError
+from mainstem.errors import OlderVersion, StorageError
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import DeleteRecords
 from mainstem.log.objects.checkpoints import ChildCheckpointer
 from mainstem.log.recovery import recover
+from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.files import OsFiles
 from tests.support.batches import produced
 from tests.support.history import scan
 from tests.support.machine import DIRECTORY, Machine
@@ -233,3 +238,39 @@ async def test_work_before_a_crash_counts_towards_the_next_checkpoint() -> None:
     port = await machine.open_port()
     assert (await recover(port)).checkpoint_position > 0
     await port.close()
+
+
+def _with_an_older_checkpoint(directory: Path) -> None:
+    """Only development builds wrote version 1."""
+    stored = LocalCheckpoints(OsFiles(), directory / "checkpoints", limits.CHECKPOINTS_KEPT)
+    for position in stored.positions():
+        found = stored.read(position)
+        assert found is not None
+        state = bytearray(found.state)
+        struct.pack_into("<I", state, 8, 1)
+        stored.save(Checkpoint(position, bytes(state)))
+
+
+async def test_a_checkpoint_of_an_older_version_is_replaced_by_a_replay_of_the_log(tmp_path: Path) -> None:
+    options = BrokerOptions(tmp_path, segment_bytes=4096)
+    broker = await Broker.open(options)
+    await _work(broker)
+    before = broker.log.ledger.digests()
+    await broker.close()
+    _with_an_older_checkpoint(tmp_path)
+    broker = await Broker.open(options)
+    after = broker.log.ledger.digests()
+    assert [name for name in before if name != "brokers" and before[name] != after[name]] == []
+    await broker.close()
+
+
+async def test_an_older_checkpoint_of_a_log_that_lost_its_start_is_refused_with_a_way_out(
+    tmp_path: Path,
+) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))
+    await _work(broker)
+    await broker.close()
+    _with_an_older_checkpoint(tmp_path)
+    min((tmp_path / "wal").iterdir()).unlink()
+    with pytest.raises(OlderVersion, match="open the log with the build that wrote it"):
+        await Broker.open(BrokerOptions(tmp_path, segment_bytes=4096))

@@ -86,11 +86,11 @@ class JsonBody:
         timeout_s: float | None = None,
     ) -> WriteResult:
         """Once, whatever gets lost on the way: the key tells the server which attempts are the same."""
-        watch_options = b"" if create is None else b',"create":' + _json(create)
+        options = b"" if create is None else b',"create":' + _json(create)
         body = b'{"records":[%b],"idempotency_key":%b%b}' % (
             b",".join(self._parts),
             _json(key),
-            watch_options,
+            options,
         )
         answer = await transport.send(
             "POST",

@@ -170,6 +170,7 @@ async def recover(
 
     `trust`: as for `load_ledger`."""
     ledger = load_ledger(port, trust=trust)
+    _check_reaches_back(port, ledger)
     if shared is not None:
         await shared.refresh()  # the checkpoint may cover objects that this port has not listed yet
     recovered = RecoveredLog(ledger, ExtentIndex(ledger.repacked), ledger.position)
@@ -216,6 +217,16 @@ async def recover(
             reason="a development build wrote them; the state is intact, and new digests are compared again",
         )
     return recovered
+
+
+def _check_reaches_back(port: CommitLog, ledger: Ledger) -> None:
+    """Raises OlderVersion if the only checkpoint is one that cannot be read and the log alone is not enough."""
+    first = min((one.first_position for one in port.objects()), default=0)
+    if ledger.position == 0 < first and port.load_checkpoint() is not None:
+        raise OlderVersion(
+            f"a development build wrote the checkpoint, and the log no longer has the commits before {first}: "
+            "open the log with the build that wrote it, make a backup, and copy the topics to a new log"
+        )
 
 
 def _finish(recovered: RecoveredLog, sealed: set[int]) -> None:

@@ -43,10 +43,10 @@ class SharedCheckpoints:
         state = await asyncio.to_thread(compressed, checkpoint.state)
         await self._store.put(CheckpointName(checkpoint.position, token), state)
         listed = await self._store.names()
-        driver_status = await self._standing(listed)
-        if len(driver_status) == self._keep:
+        whole = await self._whole(listed)
+        if len(whole) == self._keep:
             for old in listed:
-                if old.position < driver_status[-1].position:
+                if old.position < whole[-1].position:
                     await self._store.delete(old)
 
     async def load(self) -> Checkpoint | None:
@@ -63,14 +63,14 @@ class SharedCheckpoints:
 
     async def positions(self) -> list[int]:
         """Of those that stand and are kept, rising."""
-        return [name.position for name in reversed(await self._standing(await self._store.names()))]
+        return [name.position for name in reversed(await self._whole(await self._store.names()))]
 
     async def covered(self) -> int:
         """Every kept checkpoint holds all before this position; 0 while there are fewer checkpoints than are kept."""
         kept = await self.positions()
         return kept[0] if len(kept) == self._keep else 0
 
-    async def _standing(self, listed: list[CheckpointName]) -> list[CheckpointName]:
+    async def _whole(self, listed: list[CheckpointName]) -> list[CheckpointName]:
         """The newest that no later commit can make void: newest first, one a position."""
         found: list[CheckpointName] = []
         for name in reversed(listed):
