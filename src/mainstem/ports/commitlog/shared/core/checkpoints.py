@@ -39,14 +39,14 @@ class SharedCheckpoints:
         return self._store.newest_position
 
     async def save(self, checkpoint: Checkpoint, token: bytes) -> None:
-        """Store durably, then delete all but the newest few of those that stand."""
+        """Store durably, then delete all but the newest few valid ones."""
         state = await asyncio.to_thread(compressed, checkpoint.state)
         await self._store.put(CheckpointName(checkpoint.position, token), state)
         listed = await self._store.names()
-        whole = await self._whole(listed)
-        if len(whole) == self._keep:
+        valid = await self._valid(listed)
+        if len(valid) == self._keep:
             for old in listed:
-                if old.position < whole[-1].position:
+                if old.position < valid[-1].position:
                     await self._store.delete(old)
 
     async def load(self) -> Checkpoint | None:
@@ -62,15 +62,15 @@ class SharedCheckpoints:
         return None
 
     async def positions(self) -> list[int]:
-        """Of those that stand and are kept, rising."""
-        return [name.position for name in reversed(await self._whole(await self._store.names()))]
+        """Of the valid checkpoints that are kept, rising."""
+        return [name.position for name in reversed(await self._valid(await self._store.names()))]
 
     async def covered(self) -> int:
         """Every kept checkpoint holds all before this position; 0 while there are fewer checkpoints than are kept."""
         kept = await self.positions()
         return kept[0] if len(kept) == self._keep else 0
 
-    async def _whole(self, listed: list[CheckpointName]) -> list[CheckpointName]:
+    async def _valid(self, listed: list[CheckpointName]) -> list[CheckpointName]:
         """The newest that no later commit can make void: newest first, one a position."""
         found: list[CheckpointName] = []
         for name in reversed(listed):
