@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
+from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.cluster.clock import LogClock
@@ -23,7 +24,6 @@ from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
-from mainstem.broker.security import Security
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log

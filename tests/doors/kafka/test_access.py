@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.security.access import (
+from mainstem.broker.access.rules import (
     ALLOW,
     DENY,
     LITERAL,
@@ -26,6 +25,7 @@ from mainstem.doors.kafka.security.access import (
     Operation,
     ResourceType,
 )
+from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.rules import RULES
 from mainstem.doors.kafka.transport.registry import apis

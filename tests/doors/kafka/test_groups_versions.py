@@ -10,10 +10,10 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.rules import Operation
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.broker.groups.options import GroupOptions
-from mainstem.doors.kafka.security.access import Operation
 from mainstem.doors.kafka.transport.registry import apis
 
 from .conftest import KafkaStage, opened

@@ -10,9 +10,9 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.rules import ALLOW, LITERAL, Operation, ResourceType
 from mainstem.broker.broker import Broker
 from mainstem.broker.transactions.service import ProducerStamp
-from mainstem.doors.kafka.security.access import ALLOW, LITERAL, Operation, ResourceType
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.ledger.access_rules import AccessRule, PutAccessRules
 from mainstem.ledger.client_quotas import AlterClientQuota, QuotaEntity

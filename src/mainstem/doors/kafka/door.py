@@ -11,11 +11,11 @@ from typing import Any
 
 from mainstem import events, limits
 from mainstem.address import Address
+from mainstem.broker.access.rules import Access
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock, SystemClock
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
-from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.guard import AuthenticationContext
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.connection import KafkaConnection, KafkaConnections, KafkaLimits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.errors import MainstemError

@@ -8,8 +8,8 @@ from uuid import UUID
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.groups.assignors import Partitions, TopicPartition
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call
 
 HIDDEN = "its members read topics that the access rules do not let you describe"

@@ -15,10 +15,10 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i32Timedelta
 
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.groups.assignors import Partitions
 from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
 from mainstem.doors.kafka.apis.by_topic import by_topic
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE

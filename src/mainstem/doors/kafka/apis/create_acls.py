@@ -6,9 +6,9 @@ from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
 from kio.schema.create_acls.v3.response import AclCreationResult, CreateAclsResponse
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.security import AccessRule, fault
+from mainstem.broker.access.rules import CLUSTER_NAME, ResourceType
+from mainstem.broker.access.service import AccessRule, fault
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, ResourceType
 from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE

@@ -11,7 +11,7 @@ from kio.schema.delete_acls.v3.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
-from mainstem.broker.security import AccessRule
+from mainstem.broker.access.service import AccessRule
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER, RuleFilter
 from mainstem.doors.kafka.transport.api import Api, Call

@@ -8,7 +8,7 @@ from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.schema.describe_acls.v3.response import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from kio.static.primitive import i8
 
-from mainstem.broker.security import AccessRule
+from mainstem.broker.access.service import AccessRule
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER, RuleFilter
 from mainstem.doors.kafka.transport.api import Api, Call

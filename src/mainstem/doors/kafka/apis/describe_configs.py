@@ -33,6 +33,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i8
 
 from mainstem import limits
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.configs import ConfigEntry
 from mainstem.broker.topics.service import TopicConfig
@@ -41,7 +42,6 @@ from mainstem.doors.kafka.apis.broker_configs import BrokerSetting, broker_setti
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.apis.config_entries import GROUP_SOURCE, SOURCES, TYPES, Resource
 from mainstem.doors.kafka.apis.group_configs import GroupConfig, group_configs
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
 from mainstem.doors.kafka.transport.context import KafkaContext

@@ -18,10 +18,10 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of

@@ -21,9 +21,9 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from mainstem import limits
+from mainstem.broker.access.rules import ResourceType
 from mainstem.broker.streams import LEADER_EPOCH
 from mainstem.broker.topics.service import Topic
-from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.operations import operations_on

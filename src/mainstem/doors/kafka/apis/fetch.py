@@ -48,9 +48,9 @@ import struct
 
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.doors.kafka.apis.fetch_poll import FetchPart, FetchPoll, FetchTopic
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH, UNKNOWN_EPOCH, wrong_epoch
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call, FastApi, Part, Reply, RequestOrder
 from mainstem.doors.kafka.transport.wire import (
     INT32,

@@ -33,11 +33,11 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.apis.messages import read_as_sent
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.errors import code_of

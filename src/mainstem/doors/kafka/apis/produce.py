@@ -38,6 +38,7 @@ import struct
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.append import Placed
 from mainstem.broker.broker import Broker
 from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
@@ -45,7 +46,6 @@ from mainstem.broker.streams import StreamService
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.errors import produce_code_of

@@ -9,10 +9,10 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.share.sessions import CLOSES, ShareSession
 from mainstem.broker.share.shares import Settlement, Verdict
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call
 from mainstem.doors.kafka.transport.context import KafkaContext

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.security import AccessRule
+from mainstem.broker.access.rules import LITERAL, PREFIXED
+from mainstem.broker.access.service import AccessRule
 from mainstem.doors.kafka.apis.bulk import ItemRefused, ItemResult
-from mainstem.doors.kafka.security.access import LITERAL, PREFIXED
 
 NO_AUTHORIZER = ItemResult(
     ErrorCode.security_disabled, "there is no authorizer: every client may do everything"

@@ -8,8 +8,8 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.apis.topic_ids import name_of
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import (
     message_in,
     refused,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mainstem.broker.access.service import Credential
 from mainstem.broker.cluster.clock import Clock
-from mainstem.broker.security import Credential
 from mainstem.config import Config
 from mainstem.doors.kafka.security.certificates import tls_context
 from mainstem.doors.kafka.security.exchange import Exchange

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 
 from mainstem import limits
-from mainstem.broker.security import KEY_BYTES, Credential
+from mainstem.broker.access.service import KEY_BYTES, Credential
 from mainstem.errors import InvalidConfig
 
 _SALT_BYTES = 16

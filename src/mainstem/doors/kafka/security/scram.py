@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import secrets
 
-from mainstem.broker.security import Credential
+from mainstem.broker.access.service import Credential
 from mainstem.doors.kafka.security.exchange import REFUSED, ExchangeStep, text_of
 from mainstem.doors.kafka.security.passwords import hash_name
 from mainstem.doors.kafka.security.users import Users

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
-from mainstem.broker.security import Credential, Security
+from mainstem.broker.access.service import Credential, Security
 from mainstem.doors.kafka.security.passwords import MECHANISMS, dummy_credential
 
 

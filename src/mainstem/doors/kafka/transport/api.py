@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mainstem.errors import invariant
 
 if TYPE_CHECKING:
+    from mainstem.broker.access.rules import Operation, ResourceType
     from mainstem.broker.client_quotas import Meter
-    from mainstem.doors.kafka.security.access import Operation, ResourceType
     from mainstem.doors.kafka.security.session import LoginSession
     from mainstem.doors.kafka.transport.connection import KafkaConnection
     from mainstem.doors.kafka.transport.context import KafkaContext

@@ -6,12 +6,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from mainstem import limits
+from mainstem.broker.access.rules import Access
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peers

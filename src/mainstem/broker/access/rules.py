@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from mainstem import limits
-from mainstem.broker.security import AccessRule, AccessRules
+from mainstem.ledger.access_rules import AccessRule, AccessRules
 
 
 class ResourceType(IntEnum):
