@@ -365,7 +365,7 @@ async def test_the_reader_keeps_a_bounded_number_of_bytes(
     for _ in range(40):
         await broker.append_values("q", [b"x" * 20_000])
     stream = broker.topic("q").streams[0]
-    reader = JobReader(broker.log)
+    reader = JobReader(broker.streams)
     for at in range(40):
         found = await reader.read(stream, [at])
         assert found[0] is not None

@@ -118,9 +118,9 @@ class Broker:
             log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
         )
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
-        self.diffs = Diffs(log, clock)
-        self.deletes = DeleteService(log, clock)
-        self.queues = QueueService(log, clock, random, self._topics)
+        self.diffs = Diffs(log, clock, self.streams)
+        self.deletes = DeleteService(log, clock, self.streams)
+        self.queues = QueueService(log, clock, random, self.streams, self._topics)
         self.routers = RouterService(
             log, clock, self.streams, self._topics, self.cluster, routers_max=options.routers_max
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mainstem import limits
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import View, stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
@@ -120,7 +120,9 @@ class Messages:
         ):
             at = page.from_offset
             try:
-                chunk = await self._log.streams.of(stream).read(stream, at, limits.MESSAGES_CHUNK_BYTES)
+                chunk = await self._broker.streams.read(
+                    stream, at, limits.MESSAGES_CHUNK_BYTES, view=View.COMMITTED
+                )
             except RecordsLost as loss:
                 page.lost.append((at, min(loss.end, end), loss.reason))
                 page.from_offset = min(loss.end, end)

@@ -16,6 +16,7 @@ from mainstem.api.server import (
     Position,
 )
 from mainstem.broker.report_store import ReceivedReport, ReportStore
+from mainstem.broker.streams import find_stream
 from mainstem.errors import MainstemError
 from mainstem.ledger.reports import PIPELINE
 from mainstem.metrics import Labels, Metric
@@ -70,9 +71,9 @@ class PipelineReports:
     def _behind(self, position: Position) -> int:
         """As of now, so that it grows while a pipeline is silent. A topic that is gone has nothing left to read."""
         topic = self._log.ledger.topics.get(position.topic)
-        if topic is None or position.partition >= len(topic.streams):
+        stream = find_stream(topic, position.partition)
+        if stream < 0:
             return 0
-        stream = topic.streams[position.partition]
         try:
             start = self._log.streams.of(stream).bounds(stream)[0]
             return max(0, self._log.streams.of(stream).stable_end(stream) - max(position.offset, start))

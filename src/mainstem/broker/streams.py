@@ -1,4 +1,4 @@
-"""Partitions by stream number: what a door needs that reads and writes many of them in one request.
+"""Partitions by stream number: what doors and features need that read many of them. `read` is the one way out.
 
 A request names its partitions once; from then on they are streams, and nothing here is a coroutine but the
 reads that need a file.
@@ -19,14 +19,30 @@ from mainstem.log.streams.stores import StreamStore
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.records.decoding import decode_records
 
-__all__ = ["LEADER_EPOCH", "ReadChunk", "StreamService", "View", "VisibilityWatcher", "stream_of"]
+__all__ = [
+    "LEADER_EPOCH",
+    "ReadChunk",
+    "StreamService",
+    "View",
+    "VisibilityWatcher",
+    "find_stream",
+    "stream_of",
+]
+
+
+def find_stream(topic: Topic | None, partition: int) -> int:
+    """The stream of a partition; -1 if the topic or the partition does not exist."""
+    if topic is None or not 0 <= partition < len(topic.streams):
+        return -1
+    return topic.streams[partition]
 
 
 def stream_of(topic: Topic, partition: int) -> int:
     """The stream of a partition. Raises PartitionNotFound."""
-    if not 0 <= partition < len(topic.streams):
+    stream = find_stream(topic, partition)
+    if stream < 0:
         raise PartitionNotFound(topic.name, partition, len(topic.streams))
-    return topic.streams[partition]
+    return stream
 
 
 class StreamService:
@@ -99,11 +115,11 @@ class StreamService:
         found = self._log.ledger.streams.transactions.aborted(stream, first, end)
         return [(one.producer, one.first) for one in found]
 
-    def read_cached(self, stream: int, offset: int, max_bytes: int) -> ReadChunk | None:
+    def read_cached(
+        self, stream: int, offset: int, max_bytes: int, view: View = View.STORED
+    ) -> ReadChunk | None:
         """What `read` returns, if memory has it; None if it takes a file. Raises as `read` does."""
-        return self.store(stream).read_cached(
-            stream, offset, min(max_bytes, limits.READ_BYTES_MAX), View.STORED
-        )
+        return self.store(stream).read_cached(stream, offset, min(max_bytes, limits.READ_BYTES_MAX), view)
 
     async def read(
         self,
@@ -125,6 +141,10 @@ class StreamService:
             min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000,
             view,
         )
+
+    async def read_undeleted(self, stream: int, offset: int, max_bytes: int) -> ReadChunk:
+        """As `read`, but batches come as they were written, deleted records included."""
+        return await self.store(stream).stored(stream, offset, max_bytes)
 
     async def at_time(self, stream: int, time_ms: int) -> tuple[int, int] | None:
         """Offset and time of the first record of `time_ms` or later."""

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mainstem import limits
+from mainstem.broker.streams import ReadChunk, StreamService
 from mainstem.errors import OffsetOutOfRange, RecordsLost
-from mainstem.log.log import Log
-from mainstem.log.read.extents import ReadChunk
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices
@@ -37,8 +36,8 @@ class _CachedBatches(NamedTuple):
 class JobReader:
     """Records by offset. Holds a bounded number of bytes, those used last."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, streams: StreamService) -> None:
+        self._streams = streams
         self._pieces: OrderedDict[tuple[int, int], _CachedBatches] = (
             OrderedDict()
         )  # by stream and first offset
@@ -81,7 +80,7 @@ class JobReader:
 
     async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
-        chunk = await self._log.streams.of(stream).stored(stream, offset, max_bytes)
+        chunk = await self._streams.read_undeleted(stream, offset, max_bytes)
         index = _index_of(chunk)
         # The first batch may begin before the offset, and its records serve as well.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset

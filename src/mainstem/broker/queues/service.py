@@ -14,7 +14,7 @@ from mainstem import limits
 from mainstem.broker.queues.dead_letters import DeadLetters
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.queues.signals import QueueSignal, QueueSignals
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.floors import expired_to
 from mainstem.broker.topics.service import TopicService
 from mainstem.errors import (
@@ -90,12 +90,14 @@ class _Claimer(NamedTuple):
 class QueueService:
     """Every method raises TopicNotFound, PartitionNotFound or NotAQueue for a name that is no queue's."""
 
-    def __init__(self, log: Log, clock: Clock, random: Random, topics: TopicService) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, random: Random, streams: StreamService, topics: TopicService
+    ) -> None:
         self._log = log
         self._clock = clock
         self._random = random
         self._broker_id = log.broker
-        self._reader = JobReader(log)
+        self._reader = JobReader(streams)
         self._dead_letters = DeadLetters(log, clock, self._reader, topics)
         self._wake_signals = QueueSignals(log, clock, self._expire)
         self._gathering: dict[int, list[_Claimer]] = {}  # by stream: claims that will be served together

@@ -22,6 +22,7 @@ from mainstem.broker.routers.record_copies import (
     make_copies,
 )
 from mainstem.broker.routers.tag_matching import Match
+from mainstem.broker.streams import StreamService, View
 from mainstem.broker.topics.floors import expire
 from mainstem.errors import OffsetOutOfRange, RecordsLost, Rejected, TopicFull
 from mainstem.ledger.router import Router, RouterPartition
@@ -37,9 +38,10 @@ _STAMP = "_topics_router"
 
 
 class RouterCopier:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
 
     async def advance(self, leg: RouterPartition) -> None:
         """Copy all there is by now, or as much as the destination takes.
@@ -69,8 +71,8 @@ class RouterCopier:
             await self._pass(leg, stop, 0)
             return True
         try:
-            chunk = await self._log.streams.of(leg.source).read(
-                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX
+            chunk = await self._streams.read(
+                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX, view=View.COMMITTED
             )
         except (RecordsLost, OffsetOutOfRange):
             return self._skipped(leg, cursor, end) is not None  # the next step says what it was

@@ -112,7 +112,7 @@ class RouterService:
         self._topics = topics
         self._cluster = cluster
         self._routers_max = routers_max  # 0: unlimited
-        self._copying = RouterCopier(log, clock)
+        self._copying = RouterCopier(log, clock, streams)
         self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forwards at a time
         self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
         self._tasks: set[asyncio.Task[None]] = set()

@@ -13,7 +13,7 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.broker.routers.tag_matching import Match
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, View, stream_of
 from mainstem.broker.topics.floors import expire, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
@@ -34,9 +34,10 @@ class _MatchingRecords:
 
 
 class DeleteService:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
 
     async def delete(
         self, topic: Topic, *, before_seq: int | None = None, match: Match | None = None, partition: int = 0
@@ -85,7 +86,7 @@ class DeleteService:
         at = start
         while at < end:
             try:
-                chunk = await self._log.streams.of(stream).read(stream, at, limits.READ_BYTES_DEFAULT)
+                chunk = await self._streams.read(stream, at, limits.READ_BYTES_DEFAULT, view=View.COMMITTED)
             except RecordsLost as loss:
                 at = loss.end
                 continue

@@ -12,6 +12,7 @@ import msgspec
 from mainstem import limits
 from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
+from mainstem.broker.streams import find_stream
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSession
@@ -176,7 +177,7 @@ class WatchStream(Push):
         for name, cursor in list(self._cursors.items()):
             topic = self._broker.streams.get(name)
             partition = session.partitions.get(name, 0)
-            if topic is None or partition >= len(topic.streams):
+            if topic is None or find_stream(topic, partition) < 0:
                 self._forget(name)
             else:
                 self._places.append(watching.enter(self, topic, cursor, watch_options, partition))
