@@ -3,15 +3,20 @@
 On a log of its own a broker is alone, and does everything. On a shared one it joins once its doors are open, commits
 something at least every second, and expires others it heard nothing of. Silence is measured by one's own monotonic
 clock, and the ledger undoes a wrong guess: an expiry names the last commit its proposer saw.
+
+The brokers agree on who does what by rendezvous hashing, without messages: every pair of a thing and a broker has a
+score, and the broker with the highest score does it. When one leaves, only its own things move; when one joins, it
+takes an equal share from each of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Protocol
 
 from mainstem import events, limits
-from mainstem.broker.cluster import placement
 from mainstem.errors import BrokerFenced, MainstemError, Stale
 from mainstem.ledger.brokers import ExpireBroker, Heartbeat
 from mainstem.ledger.members import BrokerMember, JoinBroker
@@ -120,7 +125,7 @@ class Cluster:
         if not zone and not self._suspects:
             return self._choice(f"stream {stream}")
         live = [member for member in self.members() if member.broker not in self._suspects]
-        return placement.preferred(f"stream {stream}", live, zone) or self.broker
+        return preferred(f"stream {stream}", live, zone) or self.broker
 
     def _choice(self, thing: str) -> int:
         if not self.shared:
@@ -131,7 +136,7 @@ class Cluster:
         found = self._chosen.get(thing)
         if found is None:
             brokers = [member.broker for member in self.members()]
-            found = self._chosen[thing] = placement.chosen(thing, brokers) or self.broker
+            found = self._chosen[thing] = chosen(thing, brokers) or self.broker
         return found
 
     async def reached(self, position: int, timeout_s: float) -> bool:
@@ -256,3 +261,26 @@ class Cluster:
 
 
 _CHOICES_KEPT = 100_000
+
+
+class PlacedBroker(Protocol):
+    @property
+    def broker(self) -> int: ...
+
+    @property
+    def zone(self) -> str: ...
+
+
+def score(thing: str, broker: int) -> int:
+    return int.from_bytes(blake2b(f"{broker} {thing}".encode(), digest_size=8).digest(), "little")
+
+
+def chosen(thing: str, brokers: Iterable[int]) -> int | None:
+    """The broker that does it; None if there is none."""
+    return max(brokers, key=lambda broker: (score(thing, broker), broker), default=None)
+
+
+def preferred(thing: str, live: Sequence[PlacedBroker], zone: str = "") -> int | None:
+    """The same, among the brokers of a zone if it has any."""
+    near = [one.broker for one in live if one.zone == zone] if zone else []
+    return chosen(thing, near or [one.broker for one in live])

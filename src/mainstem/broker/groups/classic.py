@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from mainstem import limits
-from mainstem.broker.groups.member import ClassicMember, Join, Joined, JoinedMember, Synced
+from mainstem.broker.groups.member import ClassicMember, CommonProtocols, Join, Joined, JoinedMember, Synced
 from mainstem.broker.groups.options import GroupOptions
-from mainstem.broker.groups.protocols import Protocols
 from mainstem.broker.groups.timers import Timer, Timers
 from mainstem.errors import (
     FencedInstance,
@@ -70,7 +69,7 @@ class ClassicGroup:
         self._new_id = new_id
         self._instances: dict[str, str] = {}  # instance id → member id
         self._pending: dict[str, Timer] = {}  # ids given to members that have yet to join with them
-        self._protocols = Protocols()
+        self._protocols = CommonProtocols()
         self._awaited: set[str] = set()  # members that have not joined again, while preparing
         self._unsynced: set[str] = (
             set()

@@ -13,9 +13,13 @@ from uuid import UUID
 from mainstem import limits
 from mainstem.broker.groups.classic import EMPTY, ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
-from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.consumer_member import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    check_consumer_heartbeat,
+    check_share_heartbeat,
+)
 from mainstem.broker.groups.group_persistence import GroupPersistence
-from mainstem.broker.groups.heartbeat_checks import check_consumer_heartbeat, check_share_heartbeat
 from mainstem.broker.groups.member import Join, Joined, Synced
 from mainstem.broker.groups.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
 from mainstem.broker.groups.options import GroupOptions

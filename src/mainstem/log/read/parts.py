@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from mainstem import limits
 from mainstem.api.lake import DataFile, Part
 from mainstem.errors import MainstemError, RecordsLost, Unavailable
-from mainstem.log.objects.stored_files import StoredFile
 from mainstem.log.read.part_cache import PartCache, PartChunk, PartKey
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.range_file import RangeFile
 from mainstem.records.header import seal, stamp_lone, walk
 
 if TYPE_CHECKING:
@@ -200,3 +200,26 @@ def _stretched(batch: bytearray, reach: int) -> bytearray:
         base_sequence=header.base_sequence,
         count=header.count,
     )
+
+
+class StoredFile(RangeFile):
+    """One object, open for reading. Blocks: not for the loop's own thread. Raises NotFound, Unavailable."""
+
+    def __init__(
+        self, store: ObjectStore, loop: asyncio.AbstractEventLoop, key: str, size_bytes: int
+    ) -> None:
+        super().__init__(self._get_blocking, size_bytes)
+        self._store = store
+        self._loop = loop
+        self._key = key
+
+    def _get_blocking(self, start: int, length: int) -> bytes:
+        getting = asyncio.run_coroutine_threadsafe(self._get(start, length), self._loop)
+        try:
+            return getting.result(limits.PART_READ_S)
+        except TimeoutError:
+            getting.cancel()
+            raise Unavailable(f"the object store did not answer in {limits.PART_READ_S:.0f} s") from None
+
+    async def _get(self, start: int, length: int) -> bytes:
+        return (await self._store.get_ranges(self._key, [(start, length)]))[0]
