@@ -359,7 +359,7 @@ async def test_compressed_batches_and_single_ones_read_alike(machine: Machine) -
 async def test_the_reader_keeps_a_bounded_number_of_bytes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "QUEUE_PIECES_BYTES_MAX", 200_000)
+    monkeypatch.setattr("mainstem.broker.queues.jobs.QUEUE_PIECES_BYTES_MAX", 200_000)
     broker = await machine.open()
     await queue(broker)
     for _ in range(40):

@@ -22,6 +22,7 @@ from mainstem.ledger.streams import DeleteRecords, Trim
 from mainstem.ledger.topics import DeleteTopic
 from mainstem.ledger.transactions import (
     EPOCH_MAX,
+    TRANSACTIONAL_ID_CHARS_MAX,
     AddStreamsToTransaction,
     ExpireTransactions,
     ForgetTransactionalIds,
@@ -243,12 +244,12 @@ def test_an_exhausted_epoch_gets_a_new_producer_id(writer: Writer) -> None:
 def test_bounds_are_named(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     for timeout in (0, -1, limits.TRANSACTION_TIMEOUT_MS_MAX + 1):
         assert isinstance(writer.do(InitProducer("tx", timeout)), InvalidTransactionTimeout)
-    for id in ("", "x" * (limits.TRANSACTIONAL_ID_CHARS_MAX + 1)):
+    for id in ("", "x" * (TRANSACTIONAL_ID_CHARS_MAX + 1)):
         assert isinstance(writer.do(InitProducer(id, 1_000)), InvalidInput)
-    monkeypatch.setattr(limits, "TRANSACTIONAL_IDS_MAX", 1)
-    monkeypatch.setattr(limits, "TRANSACTION_STREAMS_MAX", 2)
-    monkeypatch.setattr(limits, "TRANSACTION_GROUPS_MAX", 1)
-    monkeypatch.setattr(limits, "TRANSACTION_OFFSETS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTIONAL_IDS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_STREAMS_MAX", 2)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_GROUPS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_OFFSETS_MAX", 1)
     producer = Producer(writer)
     assert isinstance(writer.do(InitProducer("another", 1_000)), LimitReached)
     assert isinstance(producer.add(0, 1, 2), LimitReached)

@@ -52,6 +52,8 @@ from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 
+CLOCK_CHECK_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
@@ -101,7 +103,7 @@ class Broker:
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
-        self._clock_rounds = PeriodicTask("clock", limits.CLOCK_CHECK_S, self.check_clock)
+        self._clock_rounds = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, where the log is elsewhere
         self._retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)

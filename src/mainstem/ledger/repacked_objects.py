@@ -21,6 +21,8 @@ from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.parts import ObjectsForgotten
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+REPACKED_FILES_PER_ROUND_MAX = 10_000
+
 
 class RepackedFile(msgspec.Struct, frozen=True, array_like=True):
     """One object of the store. It holds places from (stream, offset) up to where the next one of its round begins."""
@@ -205,7 +207,7 @@ class RepackedObjects(Section[RepackedState]):
 def _bad_command(command: PublishRepack) -> InvalidInput | None:
     if not 0 <= command.first < command.end <= FIRST_NUMBER:
         return InvalidInput(f"objects {command.first} to {command.end} are no range of the log's objects")
-    if len(command.files) > limits.REPACKED_FILES_PER_ROUND_MAX:
+    if len(command.files) > REPACKED_FILES_PER_ROUND_MAX:
         return InvalidInput(f"a round of {len(command.files)} files is too large")
     for file in command.files:
         if not file.key.startswith(REPACKED) or len(file.key) > limits.OBJECT_KEY_CHARS_MAX:

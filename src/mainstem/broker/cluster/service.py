@@ -24,6 +24,12 @@ from mainstem.log.log import Log
 from mainstem.log.write.sharing import Sharing
 from mainstem.ports.clock import Clock
 
+MEMBER_HEARTBEAT_S = 1.0  # a broker commits at least this often …
+MEMBER_ALONE_HEARTBEAT_S = 15.0  # … and a single one this often: each commit to a bucket is a billed request
+MEMBER_SUSPECT_S = 2.0  # without a heartbeat for this long, clients are sent to other brokers …
+MEMBER_SILENT_S = 3.5  # … and after this the other brokers expire it
+MEMBER_REJOIN_S = 0.2  # between two attempts of an expired broker to rejoin
+
 _log = events.named("cluster")
 
 _Heard = tuple[int, int]  # epoch and last commit id
@@ -87,7 +93,7 @@ class Cluster:
         if self._log.refusal is not None:
             return str(self._log.refusal)
         waited_s = 0.0 if self._beat_since is None else self._clock.monotonic() - self._beat_since
-        if self._beat_failure is None and waited_s > limits.MEMBER_SILENT_S:
+        if self._beat_failure is None and waited_s > MEMBER_SILENT_S:
             return f"the log has not taken its heartbeat for {waited_s:.0f} s: see whether the store answers"
         return self._beat_failure
 
@@ -193,15 +199,15 @@ class Cluster:
                 self._heartbeat_loop()
                 self._tell()
             except (BrokerFenced, Stale):
-                await asyncio.sleep(limits.MEMBER_REJOIN_S)
+                await asyncio.sleep(MEMBER_REJOIN_S)
             except MainstemError as error:
                 self._heartbeat_failed(error)
-            await asyncio.sleep(limits.MEMBER_HEARTBEAT_S / 4)
+            await asyncio.sleep(MEMBER_HEARTBEAT_S / 4)
 
     def _beat_every_s(self) -> float:
         """Nobody misses a broker that is alone. Whoever joins is seen long before it would."""
         alone = len(self._log.ledger.members) <= 1
-        return limits.MEMBER_ALONE_HEARTBEAT_S if alone else limits.MEMBER_HEARTBEAT_S
+        return MEMBER_ALONE_HEARTBEAT_S if alone else MEMBER_HEARTBEAT_S
 
     def _heartbeat_loop(self) -> None:
         self._beat_since = None
@@ -232,7 +238,7 @@ class Cluster:
     def _silent(self) -> list[tuple[int, int, int]]:
         now = self._clock.monotonic()
         ledger = self._log.ledger
-        if now - self._looked > 2 * limits.MEMBER_HEARTBEAT_S:
+        if now - self._looked > 2 * MEMBER_HEARTBEAT_S:
             # This process, or the store, stood still. The others get as much time as if it had begun just now.
             self._heard.clear()
         self._looked = now
@@ -245,18 +251,16 @@ class Cluster:
             known = self._heard.get(broker)
             if known is None or known[0] != heard:
                 self._heard[broker] = (heard, now)
-            elif now - known[1] >= limits.MEMBER_SILENT_S:
+            elif now - known[1] >= MEMBER_SILENT_S:
                 found.append((broker, *heard))
         self._suspect(now)
         return found
 
     def _suspect(self, now: float) -> None:
         """Whoever is silent while this broker's own commits get through."""
-        speaks = self._sharing is not None and self._sharing.idle_s() < limits.MEMBER_SUSPECT_S
+        speaks = self._sharing is not None and self._sharing.idle_s() < MEMBER_SUSPECT_S
         self._suspects = frozenset(
-            broker
-            for broker, (_, since) in self._heard.items()
-            if speaks and now - since >= limits.MEMBER_SUSPECT_S
+            broker for broker, (_, since) in self._heard.items() if speaks and now - since >= MEMBER_SUSPECT_S
         )
 
 

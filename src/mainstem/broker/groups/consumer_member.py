@@ -19,6 +19,8 @@ from mainstem.broker.groups.assignors import ASSIGNORS, Partitions, TopicPartiti
 from mainstem.broker.groups.timers import Timer
 from mainstem.errors import InvalidInput, TooLarge, UnsupportedAssignor
 
+GROUP_TOPICS_PER_MEMBER_MAX = 10_000  # names in one subscription
+
 STABLE = "Stable"
 UNREVOKED = "Unrevoked"
 UNRELEASED = "Unreleased"
@@ -178,8 +180,8 @@ def check_consumer_heartbeat(beat: ConsumerHeartbeat) -> None:
             raise InvalidInput("a member that joins says which topics it reads")
         if beat.owned:
             raise InvalidInput("a member that joins owns no partitions yet")
-    if beat.topics is not None and len(beat.topics) > limits.GROUP_TOPICS_PER_MEMBER_MAX:
-        raise TooLarge(f"a member reads at most {limits.GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
+    if beat.topics is not None and len(beat.topics) > GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
     if beat.assignor is not None and beat.assignor not in ASSIGNORS:
         raise UnsupportedAssignor(f"there is no assignor {beat.assignor!r}: use {' or '.join(ASSIGNORS)}")
 
@@ -194,5 +196,5 @@ def check_share_heartbeat(beat: ConsumerHeartbeat) -> None:
         raise InvalidInput("a rack, if given, is not empty")
     if beat.epoch == 0 and not beat.topics:
         raise InvalidInput("a member that joins says which topics it reads")
-    if beat.topics is not None and len(beat.topics) > limits.GROUP_TOPICS_PER_MEMBER_MAX:
-        raise TooLarge(f"a member reads at most {limits.GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
+    if beat.topics is not None and len(beat.topics) > GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {GROUP_TOPICS_PER_MEMBER_MAX} topics by name")

@@ -16,6 +16,9 @@ from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices
 
+QUEUE_PIECES_MAX = 256  # ranges of records cached after a claim, for the next one
+QUEUE_PIECES_BYTES_MAX = 32 * limits.MIB
+
 _READ_BYTES_MIN = 64 * limits.KIB
 _READ_BYTES_PER_RECORD = 512  # a guess; if it is low the rest takes another read
 _FEW = 4  # records below which array calls cost more than they save
@@ -98,7 +101,7 @@ class JobReader:
         self._pieces[stream, piece.first] = piece
         self._bytes += piece.bytes
         while len(self._pieces) > 1 and (
-            self._bytes > limits.QUEUE_PIECES_BYTES_MAX or len(self._pieces) > limits.QUEUE_PIECES_MAX
+            self._bytes > QUEUE_PIECES_BYTES_MAX or len(self._pieces) > QUEUE_PIECES_MAX
         ):
             (gone, first), dropped = self._pieces.popitem(last=False)
             self._bytes -= dropped.bytes

@@ -42,6 +42,10 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 from mainstem.records.decoding import Headers
 
+LEASES_SHOWN = 500
+QUEUE_NODE_BYTES_MAX = 128
+CLAIMERS_SERVED_MAX = 1_000  # claims served by one commit, where claims are collected
+
 _TOKEN_BYTES = 8
 
 
@@ -152,7 +156,7 @@ class QueueService:
             return claimed.grants[0], claimed
         claimer = _Claimer(node, limit, lease_ms, token, asyncio.get_running_loop().create_future())
         gathered = self._gathering.get(stream)
-        if gathered is None or len(gathered) >= limits.CLAIMERS_SERVED_MAX:
+        if gathered is None or len(gathered) >= CLAIMERS_SERVED_MAX:
             gathered = self._gathering[stream] = []
             task = asyncio.create_task(self._serve(stream, gathered, topic.config.claim_jitter_ms / 1000))
             self._servings[task] = gathered
@@ -303,7 +307,7 @@ class QueueService:
         leases = queues.leases(number)
         if leases is None:
             return []
-        shown = limits.LEASES_SHOWN
+        shown = LEASES_SHOWN
         leased = [
             LeasedJob(offset, grant.node, grant.deadline_ms, leases.deliveries(offset), grant.token)
             for offset, grant in leases.holders(shown)
@@ -340,8 +344,8 @@ def _refuse(claimers: list[_Claimer], error: MainstemError) -> None:
 
 
 def check_node(node: str) -> None:
-    if not 1 <= len(node.encode()) <= limits.QUEUE_NODE_BYTES_MAX:
-        raise InvalidInput(f"a node's name has 1 to {limits.QUEUE_NODE_BYTES_MAX} bytes")
+    if not 1 <= len(node.encode()) <= QUEUE_NODE_BYTES_MAX:
+        raise InvalidInput(f"a node's name has 1 to {QUEUE_NODE_BYTES_MAX} bytes")
 
 
 def clamped_lease(lease_ms: int) -> int:

@@ -34,6 +34,9 @@ from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.clock import Clock
 from mainstem.records.decoding import Headers, StoredRecord
 
+ROUTER_COPIED_RECORDS_MAX = 10_000  # appended by one commit
+ROUTER_COPIED_INLINE_BYTES = 4 * limits.KIB  # copies up to this size are made on the event loop
+
 _STAMP = "_topics_router"
 
 
@@ -110,7 +113,7 @@ class RouterCopier:
         recipe = _recipe(leg.router, source, leg.source)
         now_ms = self._clock.now_ms()
         try:
-            if sum(map(len, batches)) <= limits.ROUTER_COPIED_INLINE_BYTES:
+            if sum(map(len, batches)) <= ROUTER_COPIED_INLINE_BYTES:
                 copies = make_copies(batches, start, stop, recipe, room, now_ms)
             else:
                 copies = await asyncio.to_thread(make_copies, batches, start, stop, recipe, room, now_ms)
@@ -127,7 +130,7 @@ class RouterCopier:
 
     async def _room(self, dest: Topic, stream: int) -> DestinationRoom:
         config = dest.config
-        records, size = limits.ROUTER_COPIED_RECORDS_MAX, limits.OFFSET_MAX
+        records, size = ROUTER_COPIED_RECORDS_MAX, limits.OFFSET_MAX
         if config.discard == "reject" and (config.cap_records or config.cap_bytes):
             if config.ttl_ms:
                 await expire(self._log, dest, stream, self._clock.now_ms())

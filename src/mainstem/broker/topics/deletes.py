@@ -23,6 +23,9 @@ from mainstem.records import kernels
 from mainstem.records.index import Integers, index_slices
 from mainstem.records.reserved_headers import find_reserved_headers
 
+DELETE_RECORDS_PER_COMMAND = 100_000  # a larger delete takes several commands
+DELETE_SIZING_BYTES_MAX = 64 * limits.MIB  # read to compute the deleted bytes; above it, the average is used
+
 Ranges = tuple[tuple[int, int], ...]
 
 
@@ -73,8 +76,8 @@ class DeleteService:
             return 0
         offsets, sizes = np.concatenate(found.offsets), np.concatenate(found.sizes)
         deleted = 0
-        for first in range(0, len(offsets), limits.DELETE_RECORDS_PER_COMMAND):
-            part = slice(first, first + limits.DELETE_RECORDS_PER_COMMAND)
+        for first in range(0, len(offsets), DELETE_RECORDS_PER_COMMAND):
+            part = slice(first, first + DELETE_RECORDS_PER_COMMAND)
             deleted += await self._log.streams.of(stream).delete(
                 stream, as_ranges(offsets[part]), int(sizes[part].sum())
             )
@@ -97,7 +100,7 @@ class DeleteService:
                 continue
             if match is None:
                 found.read_bytes += sum(map(len, chunk.batches))
-                if found.read_bytes > limits.DELETE_SIZING_BYTES_MAX:
+                if found.read_bytes > DELETE_SIZING_BYTES_MAX:
                     return _MatchingRecords()  # so much that the average has to do
             if chunk.batches:
                 await asyncio.to_thread(_find_matching, chunk.batches, at, end, match, found)

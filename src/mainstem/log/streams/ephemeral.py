@@ -45,6 +45,8 @@ from mainstem.ports.clock import Clock
 from mainstem.records.header import Slice, SliceFacts, stamp, walk
 from mainstem.records.rewrite import without_ranges
 
+EPHEMERAL_STREAM_BYTES_MAX = 16 * limits.MIB  # memory of one ephemeral stream; the oldest records are dropped
+
 
 @dataclass(slots=True)
 class _EphemeralStream:
@@ -112,7 +114,7 @@ class EphemeralStreams:
         held.bases.append(base)
         held.slices.append(slice)
         held.bytes += len(slice)
-        if held.bytes > limits.EPHEMERAL_STREAM_BYTES_MAX:
+        if held.bytes > EPHEMERAL_STREAM_BYTES_MAX:
             self._evict_oldest(held)
         self._drop(held)
         self._visibility.publish(stream, base + facts.count)
@@ -136,7 +138,7 @@ class EphemeralStreams:
 
     def _evict_oldest(self, held: _EphemeralStream) -> None:
         """Give up the oldest sixteenth at once, so that the lists shift seldom."""
-        over = held.bytes - limits.EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
+        over = held.bytes - EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
         drop = 0
         while over > 0 and drop < len(held.slices) - 1:
             over -= len(held.slices[drop])
@@ -245,12 +247,12 @@ class EphemeralStreams:
 
     async def offset_at(self, stream: int, time_ms: int) -> int:
         start, end = self.bounds(stream)
-        held, _ = self._slices(stream, start, limits.EPHEMERAL_STREAM_BYTES_MAX)
+        held, _ = self._slices(stream, start, EPHEMERAL_STREAM_BYTES_MAX)
         found = first_at(held, start, time_ms)
         return end if found is None else found
 
     async def latest_time(self, stream: int) -> int | None:
-        held, _ = self._slices(stream, self.bounds(stream)[0], limits.EPHEMERAL_STREAM_BYTES_MAX)
+        held, _ = self._slices(stream, self.bounds(stream)[0], EPHEMERAL_STREAM_BYTES_MAX)
         return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
 
     def forget(self, stream: int) -> None:

@@ -26,6 +26,10 @@ from mainstem.doors.http.transport.responses import Push, Receive, Response, Sen
 from mainstem.doors.http.transport.send_buffer import SendBuffer
 from mainstem.errors import Closed, TopicNotFound
 
+WATCH_TOPICS_MAX = 256  # of one session
+WATCH_HEARTBEAT_MS_MIN = 1_000
+WATCH_HEARTBEAT_MS_MAX = 60_000
+
 _watch_body = msgspec.json.Decoder(WatchBody)
 _cursors = msgspec.json.Decoder(dict[str, U64])
 _encode = msgspec.json.Encoder().encode
@@ -34,8 +38,8 @@ _encode = msgspec.json.Encoder().encode
 async def post_watch(request: HttpRequest) -> Response:
     """Create a watch session for topics."""
     body = request.json(_watch_body)
-    if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
-        raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
+    if not 1 <= len(body.topics) <= WATCH_TOPICS_MAX:
+        raise invalid(f"watch 1 to {WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
     for name in body.topics:
         request.require_name(name)
     request.context.live.sessions.check_room()
@@ -49,7 +53,7 @@ async def post_watch(request: HttpRequest) -> Response:
         if begin.partition:
             partitions[topic.name] = begin.partition
         shown[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
-    low, high = limits.WATCH_HEARTBEAT_MS_MIN, limits.WATCH_HEARTBEAT_MS_MAX
+    low, high = WATCH_HEARTBEAT_MS_MIN, WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
         request.key.digest,
         cursors,

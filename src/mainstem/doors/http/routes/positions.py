@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mainstem import limits
 from mainstem.broker.cluster.service import Cluster
 from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, error_response, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Response, Stream
 from mainstem.doors.http.transport.routing import Endpoint
 from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
+
+POSITION_WAIT_S = 5.0  # how long a reader waits for a position that it names
 
 _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
@@ -66,11 +67,11 @@ def _redirect(request: HttpRequest, moved: NotCoordinator, where: RequestTarget)
 async def _reach(cluster: Cluster, asked: bytes) -> None:
     if not asked.isdigit() or len(asked) > _DIGITS_MAX:
         raise invalid("Mainstem-Position takes a whole number, as an answer gave it")
-    if not await cluster.reached(int(asked), limits.POSITION_WAIT_S):
+    if not await cluster.reached(int(asked), POSITION_WAIT_S):
         raise Refusal(
             503,
             "not_ready",
-            f"this broker has not come to position {int(asked)} of the log within {limits.POSITION_WAIT_S:g} s",
+            f"this broker has not come to position {int(asked)} of the log within {POSITION_WAIT_S:g} s",
             {"replay_progress": 1.0},
             (RETRY_SOON,),
         )
