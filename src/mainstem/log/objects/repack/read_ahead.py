@@ -18,9 +18,8 @@ from mainstem.log.read.extents import Extent
 
 REPACKED_READS_AHEAD = 4  # concurrent reads for a reader that reads a stream in order …
 REPACKED_AHEAD_BYTES_MIN = 64 * limits.KIB  # … of at least this size …
-REPACKED_AHEAD_BYTES_MAX = (
-    4 * limits.MIB
-)  # … and at most this; also the total after which no further read starts
+# … and at most this; also the total after which no further read starts
+REPACKED_AHEAD_BYTES_MAX = 4 * limits.MIB
 REPACKED_READERS_MAX = 32  # readers that get a read-ahead or are tracked for one
 
 

@@ -48,9 +48,8 @@ from mainstem.errors import NewerVersion, TooLarge
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.files import File, read_up_to
 
-FRAME_JOINED_BYTES_MAX = (
-    256 * limits.KIB
-)  # a smaller commit is joined into one buffer: cheaper than many iovecs
+# A smaller commit is joined into one buffer: cheaper than many iovecs
+FRAME_JOINED_BYTES_MAX = 256 * limits.KIB
 SLICE_JOINED_BYTES_MAX = 4 * limits.KIB  # slices of this average size are joined in any number
 
 HEAD = struct.Struct("<IIHHIIIQQQ")

@@ -13,9 +13,8 @@ from mainstem.ports.commitlog.local import segments
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.files import File, Files, write_all
 
-SEGMENT_ZEROING_STEP_BYTES = (
-    1 * limits.MIB
-)  # the next WAL file is zeroed in steps that an append can wait for
+# The next WAL file is zeroed in steps that an append can wait for
+SEGMENT_ZEROING_STEP_BYTES = 1 * limits.MIB
 SEGMENT_ZEROING_PAUSE_S = 0.01  # between two steps
 
 

@@ -21,9 +21,8 @@ from typing import NamedTuple
 from mainstem import limits
 from mainstem.ports.commitlog.shared.bucket.entries import EntryHead
 
-BUCKET_REFERENCE_BYTES_MIN = (
-    1 * limits.MIB
-)  # a payload of at least this size stays there when its object is sealed
+# A payload of at least this size stays there when its object is sealed
+BUCKET_REFERENCE_BYTES_MIN = 1 * limits.MIB
 
 REFERENCE_ROW = struct.Struct("<QI16s")
 
